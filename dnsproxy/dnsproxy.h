@@ -1,0 +1,110 @@
+/*
+ * The DNS proxy: the only resolver a sandbox has.
+ *
+ * Sockets are handed in (opened inside the gateway's namespace, bound to port 53 of every address,
+ * transparent). Upstream queries leave from the host's namespace through c-ares. Everything else the
+ * proxy needs from the gateway comes by the hooks below.
+ *
+ * Life of a query: read → codec → who asks (link) → built-in denies → policy → exfiltration budget →
+ * cache → upstream → answer filter → learn (kernel acknowledges) → reply → event.
+ */
+#ifndef AK_DNSPROXY_H
+#define AK_DNSPROXY_H
+
+#include "gateway/base/addr.h"
+#include "gateway/base/err.h"
+#include "policies/policy.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct event_base;
+struct dns_proxy;
+
+#define DNS_CNAME_MAX 8
+#define DNS_ANSWER_MAX 32
+#define DNS_TTL_MIN_S 5 /* a shorter TTL is raised to this, so that a client can connect after resolving */
+#define DNS_TTL_MAX_S 3600
+
+/* One sandbox as the proxy sees it; owned by the proxy, made by dns_client_new. */
+struct dns_client;
+
+/* A resolved name, ready to be learned. Pointers are borrowed during the call. */
+struct dns_answer {
+	const char *name; /* the question, canonical */
+	uint16_t qtype; /* 1 A, 28 AAAA */
+	const char *const *cname; /* the chain followed, in order */
+	size_t n_cname;
+	const struct ak_addr *addrs; /* filtered: nothing blocked is in here */
+	size_t n_addrs;
+	uint32_t ttl_s; /* clamped; the reply carries this or less */
+	struct policy_decision decision; /* the rule that allowed the question */
+};
+
+enum dns_outcome {
+	DNS_OUTCOME_ANSWERED, /* allowed, with addresses or truly empty */
+	DNS_OUTCOME_NODATA, /* allowed name, type withheld (HTTPS, TXT, AAAA without IPv6 …) */
+	DNS_OUTCOME_DENIED, /* policy or built-in: NXDOMAIN with EDE 15 */
+	DNS_OUTCOME_BUDGET, /* exfiltration budget or rate: REFUSED/NXDOMAIN with EDE */
+	DNS_OUTCOME_FILTERED, /* every address was in a blocked range */
+	DNS_OUTCOME_MALFORMED, /* FORMERR, NOTIMP or silence */
+	DNS_OUTCOME_UPSTREAM, /* SERVFAIL, time-out, bad chain */
+	DNS_OUTCOME_UNLEARNED, /* the kernel did not acknowledge: SERVFAIL */
+	DNS_OUTCOME_NUM
+};
+
+/* What happened to one question. Pointers are borrowed during the call. */
+struct dns_event {
+	enum dns_outcome outcome;
+	const char *name; /* as far as it could be read; printable, may be "" */
+	uint16_t qtype;
+	struct policy_decision decision; /* meaningful unless MALFORMED */
+	const char *detail; /* human reason beyond the decision ("9 CNAME hops"), or NULL */
+	const char *const *cname;
+	size_t n_cname;
+	const struct ak_addr *addrs;
+	size_t n_addrs;
+	uint32_t ttl_s;
+	bool cached;
+};
+
+struct dns_hooks {
+	void *ctx; /* borrowed: outlives the proxy */
+	/* Which client sent this? IFINDEX is 0 on TCP. NULL: not one of ours, drop. */
+	struct dns_client *(*client_of)(void *ctx, unsigned ifindex, const struct ak_addr *src);
+	/* Make the answer's addresses reachable; 0 only after the kernel acknowledged. */
+	int (*learn)(void *ctx, uint32_t sandbox, const struct dns_answer *answer);
+	void (*event)(void *ctx, uint32_t sandbox, const struct dns_event *event);
+};
+
+struct dns_sockets {
+	int udp4, tcp4, udp6, tcp6; /* taken over; 6 may be -1. UDP ones have IP_PKTINFO/IPV6_RECVPKTINFO on. */
+};
+
+struct dns_upstream_conf {
+	const char *servers_csv; /* "1.2.3.4:53,[2001:db8::1]:53", as c-ares takes it; borrowed during the call */
+	bool ipv6; /* the host can reach IPv6: resolve AAAA in allowlist modes */
+	unsigned timeout_ms; /* per try; 0 is 2000 */
+	unsigned tries; /* 0 is 2 */
+};
+
+int dns_proxy_new(struct event_base *base, const struct dns_sockets *socks, const struct dns_hooks *hooks,
+	const struct dns_upstream_conf *conf, struct dns_proxy **ret, struct ak_err *err);
+void dns_proxy_free(struct dns_proxy *proxy); /* frees its clients too */
+
+/* Follow a changed resolv.conf; queries in flight finish with the old servers. */
+int dns_proxy_set_upstream(struct dns_proxy *proxy, const struct dns_upstream_conf *conf, struct ak_err *err);
+
+/* HOST4/HOST6 are what POLICY_HOST_NAME resolves to for this sandbox (our end of its link). */
+int dns_client_new(struct dns_proxy *proxy, uint32_t sandbox, struct policy *p, const struct ak_addr *host4,
+	const struct ak_addr *host6, struct dns_client **ret);
+void dns_client_free(struct dns_client *client);
+void dns_client_set_policy(struct dns_client *client, struct policy *p); /* drops what the cache holds of names now denied */
+
+struct dns_stats {
+	uint64_t queries, answered, denied, cached, upstream_sent, upstream_failed, dropped;
+};
+void dns_proxy_stats(const struct dns_proxy *proxy, struct dns_stats *ret);
+
+#endif

@@ -1,0 +1,256 @@
+/* Files, sockets and file descriptors: see io.h. */
+#include "gateway/base/io.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+int ak_write_all(int fd, const void *data, size_t len)
+{
+	const char *p = data;
+
+	while (len > 0) {
+		ssize_t n = write(fd, p, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int read_fd(int fd, size_t max, char **ret_data, size_t *ret_len)
+{
+	size_t cap = 4096, len = 0;
+	_cleanup_free_ char *data = malloc(cap);
+
+	if (!data)
+		return -ENOMEM;
+	for (;;) {
+		ssize_t n = read(fd, data + len, cap - len - 1);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		len += (size_t)n;
+		if (len > max)
+			return -EFBIG;
+		if (len + 1 == cap) {
+			char *grown = realloc(data, cap * 2);
+
+			if (!grown)
+				return -ENOMEM;
+			data = grown;
+			cap *= 2;
+		}
+	}
+	data[len] = '\0';
+	*ret_data = TAKE(data);
+	if (ret_len)
+		*ret_len = len;
+	return 0;
+}
+
+int ak_read_file(int dirfd, const char *path, size_t max, char **ret_data, size_t *ret_len)
+{
+	_cleanup_close_ int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0)
+		return -errno;
+	return read_fd(fd, max, ret_data, ret_len);
+}
+
+int ak_write_file(const char *path, const char *text)
+{
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+	size_t len = strlen(text);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = write(fd, text, len);
+	if (n < 0)
+		return -errno;
+	return (size_t)n == len ? 0 : -EIO;
+}
+
+int ak_mkdir_p(const char *path, mode_t mode)
+{
+	char part[PATH_MAX];
+	size_t len = strlen(path);
+
+	if (len == 0 || len >= sizeof(part))
+		return -ENAMETOOLONG;
+	if (mkdir(path, mode) == 0 || errno == EEXIST)
+		return 0;
+	memcpy(part, path, len + 1);
+	for (char *p = part + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(part, mode) < 0 && errno != EEXIST)
+			return -errno;
+		*p = '/';
+	}
+	return mkdir(part, mode) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+static int remove_children(int fd)
+{
+	DIR *dir = fdopendir(fd); /* takes fd over */
+	int rc = 0, r;
+
+	if (!dir) {
+		rc = -errno;
+		ak_close(fd);
+		return rc;
+	}
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		r = ak_remove_tree(dirfd(dir), e->d_name);
+		if (r < 0 && rc == 0)
+			rc = r;
+	}
+	closedir(dir);
+	return rc;
+}
+
+int ak_remove_tree(int dirfd, const char *name)
+{
+	int fd, rc;
+
+	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EISDIR && errno != EPERM)
+		return -errno;
+	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == EACCES && fchmodat(dirfd, name, 0700, 0) == 0)
+		fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	fchmod(fd, 0700); /* overlayfs leaves a work folder of mode 0 */
+	rc = remove_children(fd);
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && rc == 0)
+		rc = -errno;
+	return rc;
+}
+
+int ak_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int) * AK_FDS_MAX)];
+	} control = { 0 };
+	struct iovec iov = { (void *)(uintptr_t)data, len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (n_fds > AK_FDS_MAX)
+		return -E2BIG;
+	if (n_fds > 0) {
+		struct cmsghdr *c;
+
+		msg.msg_control = control.buf;
+		msg.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
+		memcpy(CMSG_DATA(c), fds, sizeof(int) * n_fds);
+	}
+	while (sendmsg(sock, &msg, MSG_NOSIGNAL) < 0) {
+		if (errno != EINTR)
+			return -errno;
+	}
+	return 0;
+}
+
+/* Take the descriptors of one control message; those past ROOM are closed. */
+static size_t take_fds(struct cmsghdr *c, int *fds, size_t room)
+{
+	size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int), kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		int fd;
+
+		memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+		if (kept < room)
+			fds[kept++] = fd;
+		else
+			ak_close(fd);
+	}
+	return kept;
+}
+
+ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int) * AK_FDS_MAX)];
+	} control;
+	struct iovec iov = { data, len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof(control.buf) };
+	size_t room = n_fds ? *n_fds : 0, got = 0;
+	ssize_t n;
+
+	do {
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+			got += take_fds(c, fds ? fds + got : NULL, room - got);
+	}
+	if (n_fds)
+		*n_fds = got;
+	if (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+		for (size_t i = 0; i < got; i++)
+			ak_close(fds[i]);
+		if (n_fds)
+			*n_fds = 0;
+		return -EMSGSIZE;
+	}
+	return n;
+}
+
+int ak_set_nonblock(int fd, bool on)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0)
+		return -errno;
+	flags = on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
+	return fcntl(fd, F_SETFL, flags) < 0 ? -errno : 0;
+}
+
+uint64_t ak_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+uint64_t ak_wall_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}

@@ -1,0 +1,40 @@
+/* Files, sockets and file descriptors: the small helpers that everyone needs. */
+#ifndef AK_BASE_IO_H
+#define AK_BASE_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define AK_FDS_MAX 16
+
+/* Write all of it or fail; -errno. */
+int ak_write_all(int fd, const void *data, size_t len);
+
+/* Read a whole file of at most MAX bytes into a NUL-terminated buffer; -EFBIG past it. DIRFD may be AT_FDCWD. */
+int ak_read_file(int dirfd, const char *path, size_t max, char **ret_data, size_t *ret_len);
+
+/* One existing file, one write: for /proc and /sys; -errno. */
+int ak_write_file(const char *path, const char *text);
+
+/* mkdir -p with MODE for the parts that are missing; an existing folder is fine. */
+int ak_mkdir_p(const char *path, mode_t mode);
+
+/* Remove a tree below DIRFD without following links or leaving its file system's folder; -errno of the first failure. */
+int ak_remove_tree(int dirfd, const char *name);
+
+/* One message with file descriptors (SCM_RIGHTS) on a SOCK_SEQPACKET socket. */
+int ak_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds);
+
+/* Receive one message; *N_FDS is the room on entry and the count on return. 0 at end of file, -errno on
+ * failure, else the length. Received descriptors are CLOEXEC. */
+ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds);
+
+int ak_set_nonblock(int fd, bool on);
+
+/* Milliseconds of CLOCK_MONOTONIC, and wall-clock microseconds since 1970. */
+uint64_t ak_now_ms(void);
+uint64_t ak_wall_us(void);
+
+#endif

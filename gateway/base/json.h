@@ -1,0 +1,33 @@
+/*
+ * Strict reading of JSON with cJSON: errors name the place (line and column for syntax, a path
+ * such as "allow[3]" for meaning), duplicate and unknown keys are refused.
+ */
+#ifndef AK_BASE_JSON_H
+#define AK_BASE_JSON_H
+
+#include "gateway/base/err.h"
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Parse LEN bytes, all of them; "line 3, column 7: …" on bad syntax; duplicate keys at any depth are errors. */
+int json_parse(const char *text, size_t len, cJSON **ret, struct ak_err *err);
+
+/* Fail on the first key of OBJ that is not in the NULL-terminated list KNOWN. */
+int json_check_keys(const cJSON *obj, const char *const *known, struct ak_err *err);
+
+/*
+ * Getters: 1 and the value when KEY is there, 0 and *RET untouched when absent or null,
+ * -EINVAL ("limits: must be a string") when its type is wrong. Strings are borrowed from OBJ.
+ */
+int json_get_string(const cJSON *obj, const char *key, const char **ret, struct ak_err *err);
+int json_get_uint(const cJSON *obj, const char *key, uint64_t max, uint64_t *ret, struct ak_err *err);
+int json_get_bool(const cJSON *obj, const char *key, int *ret, struct ak_err *err);
+int json_get_array(const cJSON *obj, const char *key, const cJSON **ret, struct ak_err *err);
+int json_get_object(const cJSON *obj, const char *key, const cJSON **ret, struct ak_err *err);
+
+void json_freep(cJSON **obj);
+#define _cleanup_json_ __attribute__((cleanup(json_freep)))
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * A growing string. Errors stick: after one failed append every later one is a
+ * no-op and strbuf_failed() tells, so that callers check once at the end.
+ */
+#ifndef AK_BASE_STRBUF_H
+#define AK_BASE_STRBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct strbuf {
+	char *data; /* owned; NUL-terminated once anything was appended */
+	size_t len;
+	size_t cap;
+	bool failed;
+};
+
+void strbuf_done(struct strbuf *sb);
+void strbuf_reset(struct strbuf *sb);
+void strbuf_add(struct strbuf *sb, const void *data, size_t len);
+void strbuf_puts(struct strbuf *sb, const char *text);
+void strbuf_putc(struct strbuf *sb, char c);
+void strbuf_printf(struct strbuf *sb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Append TEXT as a JSON string with its quotes; bytes that are not printable ASCII are escaped
+ * (\u00XX), so that the result is valid whatever the bytes are. NULL appends null. */
+void strbuf_json(struct strbuf *sb, const char *text);
+void strbuf_jsonn(struct strbuf *sb, const char *bytes, size_t len);
+
+/* Hand over the text ("" when empty); NULL when an append failed. */
+char *strbuf_take(struct strbuf *sb);
+
+#define _cleanup_strbuf_ __attribute__((cleanup(strbuf_done)))
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * Commands: one table row and one function each. main.c finds the row, the function parses its own options.
+ */
+#ifndef AK_CMD_H
+#define AK_CMD_H
+
+#include "gateway/base/err.h"
+#include "gateway/paths.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum {
+	AK_EXIT_USAGE = 2,
+	AK_EXIT_DENY = 3,
+	AK_EXIT_TIMEOUT = 124,
+	AK_EXIT_FAILED = 125,
+};
+
+/* One option of a command: what the parser, --help, the man page check and the completions are made from. */
+struct cmd_opt {
+	const char *name; /* long name without dashes */
+	char letter; /* 0 when there is none */
+	const char *arg; /* NULL: a flag. Else the word shown for its value; "a|b|c" is a closed choice and completed */
+	const char *help;
+	bool repeat; /* may be given more than once */
+};
+
+struct cmd {
+	const char *name; /* "run", "network log": words separated by one space */
+	const char *args; /* what follows the options in the usage line */
+	const char *help; /* one line */
+	const struct cmd_opt *opts; /* ends with name NULL; --help is added to all */
+	int (*run)(int argc, char **argv); /* argv[0] is the last word of the command's own name */
+	bool command_follows; /* `run`, `exec`: the first word that is not an option starts the command */
+	const char *alias_of; /* a second spelling: NULL or the row it stands for */
+};
+
+extern const struct cmd cmd_table[]; /* ends with name NULL */
+
+/* ---- option parsing, shared by every command ---- */
+
+/*
+ * Next option or operand of ARGV against OPTS. Takes --opt value, --opt=value, -x value, -xvalue, grouped flags and "--".
+ * Returns the index into OPTS and its value (NULL for a flag); CMD_ARG for an operand (in *VALUE); CMD_END at the end;
+ * CMD_BAD after it printed what is wrong with a hint (caller returns AK_EXIT_USAGE); CMD_HELP after --help was printed.
+ */
+enum { CMD_END = -1, CMD_ARG = -2, CMD_BAD = -3, CMD_HELP = -4 };
+struct cmd_args {
+	const struct cmd *cmd;
+	int argc;
+	char **argv;
+	int at; /* next word */
+	const char *group; /* rest of a group of letters */
+	bool only_operands;
+	unsigned char seen[64]; /* how often each option was given */
+};
+void cmd_args_init(struct cmd_args *a, const struct cmd *cmd, int argc, char **argv);
+int cmd_next(struct cmd_args *a, const char **value);
+
+/* "agentkernel: …" on stderr. */
+void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Sizes ("512M", "2G", "0"), durations ("30s", "10m", "1h30m", "500ms"; a bare number is seconds) and counts. */
+int ak_parse_size(const char *text, unsigned long long *ret_bytes, struct ak_err *err);
+int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_err *err);
+int ak_parse_count(const char *text, unsigned long long min, unsigned long long max, unsigned long long *ret, struct ak_err *err);
+
+/* cmd_*.c */
+int cmd_run(int argc, char **argv);
+int cmd_network_log(int argc, char **argv);
+int cmd_network_check(int argc, char **argv);
+int cmd_policy_list(int argc, char **argv);
+int cmd_policy_show(int argc, char **argv);
+int cmd_policy_validate(int argc, char **argv);
+int cmd_audit(int argc, char **argv);
+int cmd_audit_verify(int argc, char **argv);
+int cmd_completion(int argc, char **argv);
+int cmd_version(int argc, char **argv);
+int cmd_help(int argc, char **argv);
+
+#endif

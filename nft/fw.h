@@ -1,0 +1,118 @@
+/*
+ * The kernel's half of a policy: nftables objects in the gateway's own network namespace.
+ *
+ * Builders are pure: they turn a link and a policy into a list of netlink messages that can be
+ * printed (golden tests) or sent as one batch. Nothing here opens sockets: the nfnetlink descriptors
+ * were opened inside the gateway's namespace by a short-lived child and are handed in.
+ *
+ * Netlink is synchronous in the kernel: when send returns, the acknowledgements are queued. So these
+ * functions send, read every acknowledgement without waiting for anyone, and return.
+ */
+#ifndef AK_FW_H
+#define AK_FW_H
+
+#include "gateway/base/addr.h"
+#include "gateway/base/err.h"
+#include "gateway/base/strbuf.h"
+#include "policies/policy.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FW_IFNAME_MAX 16
+#define FW_MARK 0x616b0001u /* what chain `pre` has judged; chain `in` takes nothing else */
+#define FW_DNS_PORT 53
+#define FW_RELAY_TCP_PORT 15001 /* transparent listeners, both families */
+#define FW_RELAY_UDP_PORT 15002
+#define FW_LOG_GROUP 7
+
+/* One sandbox's link as the gateway's namespace sees it. */
+struct fw_link {
+	uint32_t id; /* names the objects: sb<ID>, ak<ID> */
+	char ifname[FW_IFNAME_MAX]; /* "ak<ID>" */
+	uint8_t peer_mac[6]; /* the only source MAC that is believed */
+	struct ak_addr addr4, addr6; /* the sandbox's own; addr6.family 0 when IPv6 is off */
+	struct ak_addr gw4, gw6; /* our end */
+};
+
+/* Why the kernel refused; carried in the NFLOG prefix ("ak:<ID>:<reason>"). */
+enum fw_reason {
+	FW_REASON_DEFAULT, /* nothing allowed it */
+	FW_REASON_BLOCKED, /* built-in block or deny_cidr: the policy says which */
+	FW_REASON_SPOOF,
+	FW_REASON_DOT, /* port 853 */
+	FW_REASON_PROTO, /* neither TCP nor UDP */
+	FW_REASON_NUM
+};
+const char *fw_reason_name(enum fw_reason reason);
+
+struct fw;
+
+/* Takes the descriptor over. */
+int fw_new(int nfnl_fd, struct fw **ret, struct ak_err *err);
+void fw_free(struct fw *fw); /* the kernel's objects stay: the namespace owns them */
+
+/* Table `inet agentkernel` with the link map and base chains, replacing whatever is there, in one batch. */
+int fw_base_install(struct fw *fw, struct ak_err *err);
+
+/* The base table and one sandbox in a single batch: what `run` sends. */
+int fw_install_one(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
+
+/* One sandbox's chain, sets, counters, netdev table and its entry in the link map. The link must exist, still down. */
+int fw_sandbox_add(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
+int fw_sandbox_remove(struct fw *fw, const struct fw_link *link, struct ak_err *err);
+
+/* New rules and interval sets for a changed policy in one atomic batch; learned elements stay. */
+int fw_sandbox_update(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
+
+/* One learned (address, protocol, port). */
+struct fw_elem {
+	struct ak_addr addr;
+	enum policy_proto proto;
+	uint16_t port;
+	uint32_t timeout_s; /* 1 … FW_TIMEOUT_MAX_S; 0 would mean for ever and is refused */
+};
+#define FW_TIMEOUT_MAX_S 86400
+
+/* Add or refresh elements (all or none); 0 only when the kernel acknowledged them all. */
+int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err);
+int fw_forget(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err);
+
+/* Packets the kernel has refused and admitted for this sandbox since its rules were made. */
+struct fw_counts {
+	uint64_t denied[FW_REASON_NUM];
+	uint64_t admitted;
+};
+int fw_sandbox_counts(struct fw *fw, uint32_t id, struct fw_counts *ret, struct ak_err *err);
+
+/* The rules as text, one object a line, for goldens and for reading. No kernel is asked. */
+int fw_print_base(struct strbuf *out, struct ak_err *err);
+int fw_print_sandbox(const struct fw_link *link, const struct policy *p, struct strbuf *out, struct ak_err *err);
+
+/* ---- NFLOG: what the kernel refused ---- */
+
+struct fw_denial {
+	uint32_t id; /* sandbox */
+	enum fw_reason reason;
+	uint8_t l4proto; /* IPPROTO_… */
+	struct ak_addr src, dst;
+	uint16_t sport, dport; /* 0 where the protocol has none */
+};
+
+struct fw_log;
+struct fw_log_hooks {
+	void *ctx; /* borrowed: outlives us */
+	void (*on_denial)(void *ctx, const struct fw_denial *d);
+	void (*on_loss)(void *ctx); /* ENOBUFS: the kernel dropped messages; the counters still have them */
+};
+
+/* Bind group FW_LOG_GROUP on the descriptor (taken over). Malformed messages are skipped, never believed. */
+int fw_log_new(int nflog_fd, const struct fw_log_hooks *hooks, struct fw_log **ret, struct ak_err *err);
+void fw_log_free(struct fw_log *log);
+int fw_log_fd(const struct fw_log *log);
+
+/* Read at most BUDGET messages without blocking; the number read, or -errno. */
+int fw_log_read(struct fw_log *log, unsigned budget);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * The gateway's namespaces and a sandbox's link, made by a short-lived child.
+ *
+ * gwns_build runs in a process that is already alone in a new user namespace and network namespace: it opens
+ * every socket the gateway will need there, makes a second network namespace for the sandbox, joins the two by a
+ * veth pair (left down) and stays in the sandbox's one. The sandbox's own user namespace is made later and below,
+ * so nothing in the sandbox ever has a capability over its network.
+ */
+#ifndef AK_GWNS_H
+#define AK_GWNS_H
+
+#include "gateway/base/addr.h"
+#include "gateway/base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum gwns_fd {
+	GWNS_NFNL, /* nfnetlink: rules and sets */
+	GWNS_NFLOG,
+	GWNS_RTNL, /* rtnetlink of the gateway namespace */
+	GWNS_DNS_UDP4,
+	GWNS_DNS_TCP4,
+	GWNS_RELAY_TCP4,
+	GWNS_RELAY_UDP4,
+	GWNS_RAW4,
+	GWNS_DNS_UDP6, /* the IPv6 ones come last: absent when the kernel has no IPv6 */
+	GWNS_DNS_TCP6,
+	GWNS_RELAY_TCP6,
+	GWNS_RELAY_UDP6,
+	GWNS_RAW6,
+	GWNS_FD_NUM
+};
+
+/* The plan of a link: all derived from its id. */
+struct gwns_link {
+	uint32_t id;
+	char ifname[16]; /* our end, "ak<ID>"; the sandbox's end is eth0 */
+	uint8_t gw_mac[6], peer_mac[6];
+	struct ak_addr gw4, addr4; /* 100.64.0.0/10, four addresses a link */
+	struct ak_addr gw6, addr6;
+};
+void gwns_link_plan(uint32_t id, struct gwns_link *ret);
+
+/* Sockets in RET (non-blocking, CLOEXEC, -1 where absent). The calling process ends up in the sandbox's namespace. */
+int gwns_build(const struct gwns_link *link, int ret_fds[static GWNS_FD_NUM], struct ak_err *err);
+
+/* Only loopback: for a sandbox without network. */
+int gwns_loopback_only(struct ak_err *err);
+
+/* Bring our end up or take the link away, through the gateway namespace's rtnetlink descriptor. */
+int gwns_link_up(int rtnl_fd, const struct gwns_link *link, struct ak_err *err);
+int gwns_link_delete(int rtnl_fd, const struct gwns_link *link, struct ak_err *err);
+
+#endif

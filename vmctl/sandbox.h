@@ -1,0 +1,109 @@
+/*
+ * One sandbox on the namespace backend: from an immutable spec to a process tree and back.
+ *
+ * Processes: the caller → a short-lived "setup" child (user and network namespace, gwns_build) → the sandbox's
+ * init (pid 1 of its own pid namespace, a child of the caller through CLONE_PARENT) → the command. init finishes
+ * the root, confines itself, reports READY and waits for sandbox_go before it runs anything.
+ * Whoever dies, the rest follows: init has PDEATHSIG, and its death ends its pid namespace.
+ */
+#ifndef AK_SANDBOX_H
+#define AK_SANDBOX_H
+
+#include "gateway/base/err.h"
+#include "vmctl/gwns.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum sandbox_isolation {
+	SANDBOX_MODERATE,
+	SANDBOX_STRICT, /* tighter system-call filter, no nested namespaces, never root inside */
+	SANDBOX_ISOLATION_NUM
+};
+
+struct sandbox_mount {
+	const char *source; /* host path, absolute, resolved */
+	const char *target; /* path inside, absolute */
+	bool readonly;
+};
+
+struct sandbox_limits {
+	uint64_t memory_bytes; /* 0: no limit */
+	uint32_t cpus_milli; /* 0: no limit; 1500 is one and a half */
+	uint32_t pids; /* 0: the default, 1024 */
+	uint32_t nofile; /* 0: the default, 4096 */
+	uint64_t tmp_bytes; /* 0: the default, 512 MiB */
+};
+
+/* Everything is borrowed and outlives sandbox_start. */
+struct sandbox_spec {
+	const char *name; /* also the host name inside */
+	char *const *argv; /* exactly as given; argv[0] is looked up in the sandbox's PATH, inside */
+	char *const *envp; /* the whole environment, with PATH and HOME */
+	const char *workdir; /* inside; NULL is the home */
+	enum sandbox_isolation isolation;
+	bool root_inside; /* uid 0 inside (never with STRICT); else the invoking uid, or 1000 when that is 0 */
+	bool readonly_root;
+	const char *home; /* path of the home inside; a tmpfs unless mounted over */
+	const struct sandbox_mount *mounts;
+	size_t n_mounts;
+	const char *upper_dir; /* host folder that keeps what the sandbox writes to its root, home and /tmp; NULL: tmpfs */
+	struct sandbox_limits limits;
+	bool tty; /* the command gets a pty as controlling terminal; see sandbox_tty_fd */
+	int stdio[3]; /* what the command gets as 0, 1, 2 when not tty */
+	const struct gwns_link *link; /* NULL: loopback only */
+	const char *resolv_conf; /* text of /etc/resolv.conf inside */
+};
+
+enum sandbox_state {
+	SANDBOX_STARTING,
+	SANDBOX_READY, /* init waits; the network may be opened */
+	SANDBOX_RUNNING,
+	SANDBOX_ENDED,
+	SANDBOX_STATE_NUM
+};
+
+/* How it ended. */
+struct sandbox_result {
+	int exit_code; /* the command's own, 128+N, 126, 127, or 125 when it never ran */
+	bool out_of_memory; /* the memory limit killed something */
+	bool pids_hit; /* the process limit was hit */
+	struct ak_err err; /* reason for 125, 126 and 127 */
+};
+
+struct sandbox;
+
+/*
+ * Fork the setup child and return at once. With a link, the child sends its sockets (enum gwns_fd order, those
+ * present, preceded by a uint32_t bit mask of which) as one SCM_RIGHTS message on NET_SOCK (borrowed, SEQPACKET).
+ */
+int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox **ret, struct ak_err *err);
+
+/* Readable when sandbox_poll has something to do; for poll(2) or an event loop. */
+int sandbox_fd(const struct sandbox *sb);
+
+/* Take what init reported, without blocking; the state now. */
+enum sandbox_state sandbox_poll(struct sandbox *sb);
+
+/* READY → RUNNING: let init run the command. */
+int sandbox_go(struct sandbox *sb, struct ak_err *err);
+
+/* Send a signal to the command's process group (init forwards it); SIGKILL ends the whole sandbox. */
+int sandbox_signal(struct sandbox *sb, int sig);
+
+/* The pty's master side after RUNNING, when spec.tty; owned by the sandbox. */
+int sandbox_tty_fd(const struct sandbox *sb);
+pid_t sandbox_init_pid(const struct sandbox *sb);
+
+/* Only in state ENDED. */
+const struct sandbox_result *sandbox_result(const struct sandbox *sb);
+
+/* Limits that could not be applied on this host, one line each, "" when all are ("no writable cgroup: memory limit off"). */
+const char *sandbox_notes(const struct sandbox *sb);
+
+/* Kill what is left, reap, remove cgroup. NULL is fine. */
+void sandbox_free(struct sandbox *sb);
+
+#endif
