@@ -19,6 +19,7 @@ enum gwns_fd {
 	GWNS_NFNL, /* nfnetlink: rules and sets */
 	GWNS_NFLOG,
 	GWNS_RTNL, /* rtnetlink of the gateway namespace */
+	GWNS_PEER_RTNL, /* rtnetlink of the sandbox's network namespace */
 	GWNS_DNS_UDP4,
 	GWNS_DNS_TCP4,
 	GWNS_RELAY_TCP4,
@@ -48,8 +49,10 @@ int gwns_build(const struct gwns_link *link, int ret_fds[static GWNS_FD_NUM], st
 /* Only loopback: for a sandbox without network. */
 int gwns_loopback_only(struct ak_err *err);
 
-/* Bring our end up or take the link away, through the gateway namespace's rtnetlink descriptor. */
-int gwns_link_up(int rtnl_fd, const struct gwns_link *link, struct ak_err *err);
+/* Bring our end up, the last step before the command may run; returns when packets flow both ways. */
+int gwns_link_up(int rtnl_fd, int peer_rtnl_fd, const struct gwns_link *link, bool ipv6, struct ak_err *err);
+
+/* Take the link away: the first step of tearing down. */
 int gwns_link_delete(int rtnl_fd, const struct gwns_link *link, struct ak_err *err);
 
 #endif

@@ -1,0 +1,431 @@
+/*
+ * The gateway's namespaces and a sandbox's link: see gwns.h.
+ *
+ * Both ends know each other by permanent neighbour entries, so no ARP or neighbour discovery is ever needed
+ * and the ruleset can drop all of it. In the gateway namespace every destination is local ("local default dev
+ * lo"), so a packet that the rules admit is delivered to our sockets and none can be forwarded.
+ */
+#include "vmctl/gwns.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "vmctl/rtnl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ethtool.h>
+#include <linux/if_link.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sockios.h>
+#include <linux/veth.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LO_INDEX 1
+#define PEER_INDEX 2
+#define LINK_INDEX_BASE 100 /* differs from PEER_INDEX: equal indices would make link events lazy */
+#define DNS_PORT 53
+#define RELAY_TCP_PORT 15001
+#define RELAY_UDP_PORT 15002
+
+static uint32_t link_index(const struct gwns_link *link)
+{
+	return LINK_INDEX_BASE + link->id;
+}
+
+void gwns_link_plan(uint32_t id, struct gwns_link *ret)
+{
+	uint32_t base4 = 0x64400000u + 4 * id; /* 100.64.0.0/10, a /30 each */
+	struct ak_addr base6 = { .family = AF_INET6, .bytes = { 0xfd, 0x61, 0x6b, 0x67 } };
+	struct gwns_link l = { .id = id };
+
+	snprintf(l.ifname, sizeof(l.ifname), "ak%u", id);
+	l.gw4 = ak_addr_v4(base4 + 1);
+	l.addr4 = ak_addr_v4(base4 + 2);
+	for (int i = 0; i < 4; i++)
+		base6.bytes[12 + i] = (uint8_t)((4 * id) >> (24 - 8 * i));
+	l.gw6 = l.addr6 = base6;
+	l.gw6.bytes[15] |= 1;
+	l.addr6.bytes[15] |= 2;
+	/* Locally administered; the id in the last three octets. */
+	memcpy(l.gw_mac, (uint8_t[]){ 0x02, 0x61, 0x6b, (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id }, 6);
+	memcpy(l.peer_mac, (uint8_t[]){ 0x06, 0x61, 0x6b, (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id }, 6);
+	*ret = l;
+}
+
+/* ---- sockets ---- */
+
+static int open_netlink(int protocol, const char *what, struct ak_err *err)
+{
+	struct sockaddr_nl self = { .nl_family = AF_NETLINK };
+	_cleanup_close_ int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&self, sizeof(self)) < 0)
+		return ak_fail_errno(err, errno, "%s socket", what);
+	return TAKE_FD(fd);
+}
+
+static int set_flag(int fd, int level, int option)
+{
+	int on = 1;
+
+	return setsockopt(fd, level, option, &on, sizeof(on)) < 0 ? -errno : 0;
+}
+
+static int set_transparent(int fd, int family)
+{
+	int rc;
+
+	if (family == AF_INET)
+		return set_flag(fd, SOL_IP, IP_TRANSPARENT);
+	rc = set_flag(fd, SOL_IPV6, IPV6_V6ONLY);
+	return rc < 0 ? rc : set_flag(fd, SOL_IPV6, IPV6_TRANSPARENT);
+}
+
+/* The receiver of a datagram must know where it was meant to go and by which link it came. */
+static int set_packet_info(int fd, int family)
+{
+	int rc;
+
+	if (family == AF_INET) {
+		rc = set_flag(fd, SOL_IP, IP_PKTINFO);
+		return rc < 0 ? rc : set_flag(fd, SOL_IP, IP_RECVORIGDSTADDR);
+	}
+	rc = set_flag(fd, SOL_IPV6, IPV6_RECVPKTINFO);
+	return rc < 0 ? rc : set_flag(fd, SOL_IPV6, IPV6_RECVORIGDSTADDR);
+}
+
+/* A transparent socket on every address of FAMILY. */
+static int open_transparent(int family, int type, uint16_t port, const char *what, struct ak_err *err)
+{
+	struct ak_addr any = { .family = (uint8_t)family };
+	struct sockaddr_storage ss;
+	socklen_t len = ak_addr_to_sockaddr(&any, port, &ss);
+	_cleanup_close_ int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc;
+
+	if (fd < 0)
+		return ak_fail_errno(err, errno, "%s socket", what);
+	rc = set_transparent(fd, family);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s: transparent socket", what);
+	if (type == SOCK_DGRAM) {
+		rc = set_packet_info(fd, family);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "%s: packet information", what);
+	}
+	set_flag(fd, SOL_SOCKET, SO_REUSEADDR);
+	if (bind(fd, (struct sockaddr *)&ss, len) < 0)
+		return ak_fail_errno(err, errno, "%s: bind to port %u", what, port);
+	if (type == SOCK_STREAM && listen(fd, 1024) < 0)
+		return ak_fail_errno(err, errno, "%s: listen", what);
+	return TAKE_FD(fd);
+}
+
+static int open_raw(int family, struct ak_err *err)
+{
+	int fd = socket(family, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
+
+	return fd < 0 ? ak_fail_errno(err, errno, "raw socket") : fd;
+}
+
+static const struct {
+	enum gwns_fd slot;
+	int family, type;
+	uint16_t port;
+	const char *what;
+} transparent_sockets[] = {
+	{ GWNS_DNS_UDP4, AF_INET, SOCK_DGRAM, DNS_PORT, "DNS over UDP" },
+	{ GWNS_DNS_TCP4, AF_INET, SOCK_STREAM, DNS_PORT, "DNS over TCP" },
+	{ GWNS_RELAY_TCP4, AF_INET, SOCK_STREAM, RELAY_TCP_PORT, "TCP relay" },
+	{ GWNS_RELAY_UDP4, AF_INET, SOCK_DGRAM, RELAY_UDP_PORT, "UDP relay" },
+	{ GWNS_DNS_UDP6, AF_INET6, SOCK_DGRAM, DNS_PORT, "DNS over UDP (IPv6)" },
+	{ GWNS_DNS_TCP6, AF_INET6, SOCK_STREAM, DNS_PORT, "DNS over TCP (IPv6)" },
+	{ GWNS_RELAY_TCP6, AF_INET6, SOCK_STREAM, RELAY_TCP_PORT, "TCP relay (IPv6)" },
+	{ GWNS_RELAY_UDP6, AF_INET6, SOCK_DGRAM, RELAY_UDP_PORT, "UDP relay (IPv6)" },
+};
+
+static bool have_ipv6(void)
+{
+	_cleanup_close_ int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return fd >= 0;
+}
+
+static int open_sockets(bool ipv6, int fds[static GWNS_FD_NUM], struct ak_err *err)
+{
+	int rc;
+
+	if ((rc = fds[GWNS_NFNL] = open_netlink(NETLINK_NETFILTER, "nfnetlink", err)) < 0)
+		return rc;
+	if ((rc = fds[GWNS_NFLOG] = open_netlink(NETLINK_NETFILTER, "nflog", err)) < 0)
+		return rc;
+	if ((rc = fds[GWNS_RTNL] = open_netlink(NETLINK_ROUTE, "rtnetlink", err)) < 0)
+		return rc;
+	for (size_t i = 0; i < ARRAY_SIZE(transparent_sockets); i++) {
+		__typeof__(&transparent_sockets[0]) t = &transparent_sockets[i];
+
+		if (t->family == AF_INET6 && !ipv6)
+			continue;
+		rc = fds[t->slot] = open_transparent(t->family, t->type, t->port, t->what, err);
+		if (rc < 0)
+			return rc;
+	}
+	if ((rc = fds[GWNS_RAW4] = open_raw(AF_INET, err)) < 0)
+		return rc;
+	if (ipv6 && (rc = fds[GWNS_RAW6] = open_raw(AF_INET6, err)) < 0)
+		return rc;
+	return 0;
+}
+
+/* ---- settings of a namespace ---- */
+
+struct setting {
+	const char *path, *value;
+	bool must; /* enforcement rests on it */
+};
+
+static int apply_settings(const struct setting *s, size_t n, struct ak_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		int rc = ak_write_file(s[i].path, s[i].value);
+
+		if (rc < 0 && s[i].must)
+			return ak_fail_errno(err, -rc, "setting %s to %s", s[i].path, s[i].value);
+	}
+	return 0;
+}
+
+static int gateway_settings(bool ipv6, struct ak_err *err)
+{
+	static const struct setting v4[] = {
+		/* A new namespace takes over the host's forwarding switch, which Docker turns on. */
+		{ "/proc/sys/net/ipv4/ip_forward", "0", true },
+		/* Every refusal is answered, not six and then one a second. */
+		{ "/proc/sys/net/ipv4/icmp_ratelimit", "0", false },
+	};
+	static const struct setting v6[] = {
+		{ "/proc/sys/net/ipv6/conf/all/forwarding", "0", true },
+		{ "/proc/sys/net/ipv6/icmp/ratelimit", "0", false },
+		{ "/proc/sys/net/ipv6/conf/default/accept_ra", "0", false },
+		{ "/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1", false },
+	};
+	int rc = apply_settings(v4, ARRAY_SIZE(v4), err);
+
+	return rc < 0 || !ipv6 ? rc : apply_settings(v6, ARRAY_SIZE(v6), err);
+}
+
+static int sandbox_settings(bool ipv6, struct ak_err *err)
+{
+	static const struct setting v4[] = {
+		/* Nothing inside has a capability here, and a server on port 80 is no risk. */
+		{ "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0", false },
+	};
+	static const struct setting v6[] = {
+		{ "/proc/sys/net/ipv6/conf/default/accept_ra", "0", false },
+		{ "/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1", false },
+	};
+	int rc = apply_settings(v4, ARRAY_SIZE(v4), err);
+
+	return rc < 0 || !ipv6 ? rc : apply_settings(v6, ARRAY_SIZE(v6), err);
+}
+
+/* ---- links, addresses, routes, neighbours ---- */
+
+static void add_up(struct rtnl_batch *b, const char *what, uint32_t index)
+{
+	struct ifinfomsg i = { .ifi_index = (int)index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
+
+	rtnl_begin(b, what, RTM_NEWLINK, 0, &i, sizeof(i));
+}
+
+static void add_address(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *a)
+{
+	struct ifaddrmsg m = { .ifa_family = a->family, .ifa_index = index };
+
+	m.ifa_prefixlen = (uint8_t)(ak_addr_bits(a) - 2);
+	m.ifa_flags = a->family == AF_INET6 ? IFA_F_NODAD : 0;
+	rtnl_begin(b, what, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &m, sizeof(m));
+	rtnl_attr_addr(b, IFA_LOCAL, a);
+	rtnl_attr_addr(b, IFA_ADDRESS, a);
+}
+
+static void add_neighbour(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *a, const uint8_t mac[6])
+{
+	struct ndmsg m = { .ndm_family = a->family, .ndm_ifindex = (int)index, .ndm_state = NUD_PERMANENT };
+
+	rtnl_begin(b, what, RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m));
+	rtnl_attr_addr(b, NDA_DST, a);
+	rtnl_attr(b, NDA_LLADDR, mac, 6);
+}
+
+static void add_default_route(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *via)
+{
+	struct rtmsg m = { .rtm_family = via->family, .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_UNIVERSE, .rtm_type = RTN_UNICAST };
+
+	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
+	rtnl_attr_addr(b, RTA_GATEWAY, via);
+	rtnl_attr_u32(b, RTA_OIF, index);
+}
+
+/* ip route add local default dev lo: whatever the destination, it is ours to receive. */
+static void add_local_default(struct rtnl_batch *b, const char *what, int family)
+{
+	struct rtmsg m = { .rtm_family = (uint8_t)family, .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_HOST, .rtm_type = RTN_LOCAL };
+
+	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
+	rtnl_attr_u32(b, RTA_OIF, LO_INDEX);
+}
+
+/* ip link add ak<ID> address … type veth peer name eth0 address … netns <this process's> */
+static void add_veth(struct rtnl_batch *b, const struct gwns_link *link)
+{
+	struct ifinfomsg ours = { .ifi_index = (int)link_index(link) }, theirs = { .ifi_index = PEER_INDEX };
+	size_t info, data, peer;
+
+	rtnl_begin(b, "veth pair", RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ours, sizeof(ours));
+	rtnl_attr_str(b, IFLA_IFNAME, link->ifname);
+	rtnl_attr(b, IFLA_ADDRESS, link->gw_mac, 6);
+	info = rtnl_nest(b, IFLA_LINKINFO, NULL, 0);
+	rtnl_attr_str(b, IFLA_INFO_KIND, "veth");
+	data = rtnl_nest(b, IFLA_INFO_DATA, NULL, 0);
+	peer = rtnl_nest(b, VETH_INFO_PEER, &theirs, sizeof(theirs));
+	rtnl_attr_str(b, IFLA_IFNAME, "eth0");
+	rtnl_attr(b, IFLA_ADDRESS, link->peer_mac, 6);
+	rtnl_attr_u32(b, IFLA_NET_NS_PID, (uint32_t)getpid());
+	rtnl_nest_end(b, peer);
+	rtnl_nest_end(b, data);
+	rtnl_nest_end(b, info);
+}
+
+static int build_gateway_side(int rtnl, const struct gwns_link *link, bool ipv6, struct ak_err *err)
+{
+	struct rtnl_batch b = { .len = 0 };
+
+	add_up(&b, "loopback up", LO_INDEX);
+	add_local_default(&b, "local route", AF_INET);
+	if (ipv6)
+		add_local_default(&b, "local route (IPv6)", AF_INET6);
+	add_veth(&b, link);
+	return rtnl_send(rtnl, &b, err);
+}
+
+static int build_sandbox_side(int rtnl, const struct gwns_link *link, bool ipv6, struct ak_err *err)
+{
+	struct rtnl_batch b = { .len = 0 };
+
+	add_up(&b, "sandbox loopback up", LO_INDEX);
+	add_up(&b, "eth0 up", PEER_INDEX);
+	add_address(&b, "address of eth0", PEER_INDEX, &link->addr4);
+	add_neighbour(&b, "neighbour of eth0", PEER_INDEX, &link->gw4, link->gw_mac);
+	add_default_route(&b, "default route", PEER_INDEX, &link->gw4);
+	if (ipv6) {
+		add_address(&b, "IPv6 address of eth0", PEER_INDEX, &link->addr6);
+		add_neighbour(&b, "IPv6 neighbour of eth0", PEER_INDEX, &link->gw6, link->gw_mac);
+		add_default_route(&b, "IPv6 default route", PEER_INDEX, &link->gw6);
+	}
+	return rtnl_send(rtnl, &b, err);
+}
+
+static int build(const struct gwns_link *link, bool ipv6, int fds[static GWNS_FD_NUM], struct ak_err *err)
+{
+	int rc = open_sockets(ipv6, fds, err);
+
+	if (rc < 0)
+		return rc;
+	rc = gateway_settings(ipv6, err);
+	if (rc < 0)
+		return rc;
+	if (unshare(CLONE_NEWNET) < 0)
+		return ak_fail_errno(err, errno, "network namespace for the sandbox");
+	rc = sandbox_settings(ipv6, err);
+	if (rc < 0)
+		return rc;
+	rc = build_gateway_side(fds[GWNS_RTNL], link, ipv6, err);
+	if (rc < 0)
+		return rc;
+	if ((rc = fds[GWNS_PEER_RTNL] = open_netlink(NETLINK_ROUTE, "rtnetlink", err)) < 0)
+		return rc;
+	return build_sandbox_side(fds[GWNS_PEER_RTNL], link, ipv6, err);
+}
+
+int gwns_build(const struct gwns_link *link, int ret_fds[static GWNS_FD_NUM], struct ak_err *err)
+{
+	int fds[GWNS_FD_NUM], rc;
+
+	for (int i = 0; i < GWNS_FD_NUM; i++)
+		fds[i] = -1;
+	rc = build(link, have_ipv6(), fds, err);
+	if (rc < 0) {
+		for (int i = 0; i < GWNS_FD_NUM; i++)
+			ak_close(fds[i]);
+		return ak_err_prefix(err, rc, "gateway namespace");
+	}
+	memcpy(ret_fds, fds, sizeof(fds));
+	return 0;
+}
+
+int gwns_loopback_only(struct ak_err *err)
+{
+	struct rtnl_batch b = { .len = 0 };
+	_cleanup_close_ int fd = open_netlink(NETLINK_ROUTE, "rtnetlink", err);
+	int rc = sandbox_settings(false, err);
+
+	if (fd < 0)
+		return fd;
+	if (rc < 0)
+		return rc;
+	add_up(&b, "loopback up", LO_INDEX);
+	return rtnl_send(fd, &b, err);
+}
+
+/*
+ * The end that was brought up first learns of its carrier from a kernel worker. Until that has run, its packets are
+ * dropped, and a client would lose its first SYN. Asking for the link state runs the pending work at once.
+ */
+static void settle_link(int sock, const char *ifname)
+{
+	struct ethtool_value value = { .cmd = ETHTOOL_GLINK };
+	struct ifreq ifr = { .ifr_data = (void *)&value };
+
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", ifname);
+	ioctl(sock, SIOCETHTOOL, &ifr);
+}
+
+int gwns_link_up(int rtnl_fd, int peer_rtnl_fd, const struct gwns_link *link, bool ipv6, struct ak_err *err)
+{
+	struct rtnl_batch b = { .len = 0 };
+	uint32_t index = link_index(link);
+	int rc;
+
+	add_address(&b, "gateway address", index, &link->gw4);
+	if (ipv6)
+		add_address(&b, "gateway IPv6 address", index, &link->gw6);
+	add_up(&b, "link up", index);
+	add_neighbour(&b, "sandbox neighbour", index, &link->addr4, link->peer_mac);
+	if (ipv6)
+		add_neighbour(&b, "sandbox IPv6 neighbour", index, &link->addr6, link->peer_mac);
+	rc = rtnl_send(rtnl_fd, &b, err);
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "link %s", link->ifname);
+	settle_link(peer_rtnl_fd, "eth0");
+	settle_link(rtnl_fd, link->ifname);
+	return 0;
+}
+
+int gwns_link_delete(int rtnl_fd, const struct gwns_link *link, struct ak_err *err)
+{
+	struct rtnl_batch b = { .len = 0 };
+	struct ifinfomsg i = { .ifi_index = (int)link_index(link) };
+
+	rtnl_begin(&b, "link delete", RTM_DELLINK, 0, &i, sizeof(i));
+	return rtnl_send(rtnl_fd, &b, err);
+}

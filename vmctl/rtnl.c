@@ -1,0 +1,116 @@
+/* Just enough rtnetlink: see rtnl.h. */
+#include "vmctl/rtnl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define RTNL_ACK_TIMEOUT_MS 2000
+
+static void *put(struct rtnl_batch *b, const void *data, size_t len)
+{
+	char *at = b->buf + b->len;
+
+	/* The buffer is sized for the largest batch that this folder builds. */
+	assert(b->len + NLMSG_ALIGN(len) <= sizeof(b->buf));
+	memset(at, 0, NLMSG_ALIGN(len));
+	if (len > 0 && data)
+		memcpy(at, data, len);
+	b->len += NLMSG_ALIGN(len);
+	((struct nlmsghdr *)(b->buf + b->last))->nlmsg_len = (uint32_t)(b->len - b->last);
+	return at;
+}
+
+void rtnl_begin(struct rtnl_batch *b, const char *what, uint16_t type, uint16_t flags, const void *header, size_t len)
+{
+	struct nlmsghdr h = { .nlmsg_type = type, .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | flags };
+
+	assert(b->n < RTNL_MESSAGES_MAX);
+	h.nlmsg_seq = b->n;
+	b->what[b->n++] = what;
+	b->last = b->len;
+	put(b, &h, sizeof(h));
+	put(b, header, len);
+}
+
+void rtnl_attr(struct rtnl_batch *b, uint16_t type, const void *data, size_t len)
+{
+	struct rtattr a = { .rta_len = (uint16_t)RTA_LENGTH(len), .rta_type = type };
+
+	put(b, &a, sizeof(a));
+	put(b, data, len);
+}
+
+void rtnl_attr_u32(struct rtnl_batch *b, uint16_t type, uint32_t value)
+{
+	rtnl_attr(b, type, &value, sizeof(value));
+}
+
+void rtnl_attr_str(struct rtnl_batch *b, uint16_t type, const char *text)
+{
+	rtnl_attr(b, type, text, strlen(text) + 1);
+}
+
+void rtnl_attr_addr(struct rtnl_batch *b, uint16_t type, const struct ak_addr *a)
+{
+	rtnl_attr(b, type, a->bytes, ak_addr_bits(a) / 8);
+}
+
+size_t rtnl_nest(struct rtnl_batch *b, uint16_t type, const void *header, size_t len)
+{
+	size_t nest = b->len;
+
+	rtnl_attr(b, type, header, len);
+	return nest;
+}
+
+void rtnl_nest_end(struct rtnl_batch *b, size_t nest)
+{
+	((struct rtattr *)(b->buf + nest))->rta_len = (uint16_t)(b->len - nest);
+}
+
+/* Read until COUNT acknowledgements came; other messages (there should be none) are passed over. */
+static int read_acks(int fd, const struct rtnl_batch *b, struct ak_err *err)
+{
+	_Alignas(8) char buf[8192];
+	unsigned left = b->n;
+	int rc = 0;
+
+	while (left > 0) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			if (poll(&p, 1, RTNL_ACK_TIMEOUT_MS) == 0)
+				return ak_fail(err, ETIMEDOUT, "rtnetlink did not answer");
+			continue;
+		}
+		if (n < 0)
+			return ak_fail_errno(err, errno, "rtnetlink");
+		for (struct nlmsghdr *h = (void *)buf; NLMSG_OK(h, (uint32_t)n); h = NLMSG_NEXT(h, n)) {
+			const struct nlmsgerr *e = NLMSG_DATA(h);
+
+			if (h->nlmsg_type != NLMSG_ERROR || h->nlmsg_len < NLMSG_LENGTH(sizeof(*e)) || h->nlmsg_seq >= b->n)
+				continue;
+			left--;
+			if (e->error && rc == 0)
+				rc = ak_fail_errno(err, -e->error, "%s", b->what[h->nlmsg_seq]);
+		}
+	}
+	return rc;
+}
+
+int rtnl_send(int fd, struct rtnl_batch *b, struct ak_err *err)
+{
+	struct sockaddr_nl kernel = { .nl_family = AF_NETLINK };
+
+	if (sendto(fd, b->buf, b->len, 0, (struct sockaddr *)&kernel, sizeof(kernel)) < 0)
+		return ak_fail_errno(err, errno, "rtnetlink");
+	return read_acks(fd, b, err);
+}
