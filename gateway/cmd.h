@@ -9,8 +9,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 enum {
+	AK_EXIT_ERROR = 1,
 	AK_EXIT_USAGE = 2,
 	AK_EXIT_DENY = 3,
 	AK_EXIT_TIMEOUT = 124,
@@ -24,6 +26,7 @@ struct cmd_opt {
 	const char *arg; /* NULL: a flag. Else the word shown for its value; "a|b|c" is a closed choice and completed */
 	const char *help;
 	bool repeat; /* may be given more than once */
+	const char *missing; /* words of ARG that are known and not there yet ("vm|podman"); "*": the whole option */
 };
 
 struct cmd {
@@ -38,12 +41,28 @@ struct cmd {
 
 extern const struct cmd cmd_table[]; /* ends with name NULL */
 
+/* The row of "run", "network log" …; aliases lead to the row they stand for. NULL when there is none. */
+const struct cmd *cmd_row(const char *name);
+
+/* The row with the most words that ARGV starts with, and how many words those are. NULL when there is none. */
+const struct cmd *cmd_match(int argc, char **argv, int *ret_words);
+
+/* True when NAME is the first word of commands ("network"). */
+bool cmd_is_group(const char *name);
+
+/* The name nearest to what was typed, or NULL when nothing is near. */
+const char *cmd_suggest(const char *typed);
+const char *cmd_suggest_opt(const struct cmd *cmd, const char *typed);
+
 /* ---- option parsing, shared by every command ---- */
 
 /*
  * Next option or operand of ARGV against OPTS. Takes --opt value, --opt=value, -x value, -xvalue, grouped flags and "--".
  * Returns the index into OPTS and its value (NULL for a flag); CMD_ARG for an operand (in *VALUE); CMD_END at the end;
  * CMD_BAD after it printed what is wrong with a hint (caller returns AK_EXIT_USAGE); CMD_HELP after --help was printed.
+ *
+ * Closed choices are checked here, and an option that takes a value once is refused the second time.
+ * For a row with command_follows the first operand ends the options: it is argv[at - 1], and the rest follows it untouched.
  */
 enum { CMD_END = -1, CMD_ARG = -2, CMD_BAD = -3, CMD_HELP = -4 };
 struct cmd_args {
@@ -58,7 +77,11 @@ struct cmd_args {
 void cmd_args_init(struct cmd_args *a, const struct cmd *cmd, int argc, char **argv);
 int cmd_next(struct cmd_args *a, const char **value);
 
-/* "agentkernel: …" on stderr. */
+/* Print what --help prints for a command, or for all (NULL), or for a group ("network"). */
+void cmd_print_help(const struct cmd *cmd, FILE *out);
+void cmd_print_overview(const char *group, FILE *out);
+
+/* "agentkernel: …" on stderr in one write; control characters are shown escaped. */
 void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Sizes ("512M", "2G", "0"), durations ("30s", "10m", "1h30m", "500ms"; a bare number is seconds) and counts. */
