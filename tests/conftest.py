@@ -1,0 +1,54 @@
+"""Fixtures of the net and attack tests: one lab a worker, made new for every test, and searched for leftovers after it."""
+import os
+import sys
+
+import pytest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "net"))
+
+from lab import Lab, LabError  # noqa: E402
+
+MUST_WORK = os.environ.get("AK_MUST_WORK") == "1"
+
+
+def missing(why):
+    """A host that lacks something: skip on a laptop, fail where it must work."""
+    if MUST_WORK:
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def lab_session():
+    try:
+        lab = Lab().__enter__()
+    except (LabError, OSError) as e:
+        missing("no lab on this host: %s" % e)
+    yield lab
+    lab.__exit__()
+
+
+@pytest.fixture
+def plain_lab(lab_session):
+    """The lab without agentkernel."""
+    lab_session.reset()
+    return lab_session
+
+
+@pytest.fixture
+def lab(plain_lab):
+    if not os.access(plain_lab.binary, os.X_OK):
+        pytest.fail("%s is not there: build first" % plain_lab.binary)
+    yield plain_lab
+    left = plain_lab.leaks()
+    assert not left, "left behind:\n" + left
+
+
+@pytest.fixture(params=["user", "root"])
+def any_user(request, lab):
+    """The lab, once as an ordinary user and once as root (when the suite runs as root)."""
+    if request.param == "root" and not lab.is_root:
+        pytest.skip("the suite runs as an ordinary user")
+    with lab.acting_as(request.param):
+        yield lab

@@ -1,0 +1,130 @@
+"""The lab itself, with plain tools: what it serves, what it counts, and that it holds no more than it should."""
+import os
+import pty
+import socket
+
+import dnswire
+from lab import PYTHON, Lab
+
+
+def run_probe(lab, steps, **kw):
+    r = lab.spawn(lab.probe_command(steps), **kw).wait()
+    assert r.code == 0, r
+    return r.json()
+
+
+def test_names_pages_and_echoes_are_served_over_both_families(plain_lab):
+    lab = plain_lab
+    got = run_probe(lab, [["resolve", "ok.test"], ["tls", "11.1.0.5", 443, "two.test", "/x", lab.ca], ["tls", "2a00:1::5", 443, "ok.test"],
+                          ["http", "ok.test", 80, "ok.test"], ["tcp", "11.9.9.9", 7, b"hello".hex()], ["udp", "11.9.9.9", 7, "hi"],
+                          ["udp", "2a00:9::9", 7, "six"], ["read", "11.1.0.6", 22], ["tls", "169.254.169.254", 443, "ok.test"]])
+    assert got[0]["ok"] == ["11.1.0.5", "2a00:1::5"]
+    assert got[1]["ok"]["sni"] == "two.test" and got[1]["ok"]["dst"] == "11.1.0.5"
+    assert got[2]["ok"]["dst"] == "2a00:1::5"
+    assert got[3]["ok"]["host"] == "ok.test"
+    assert [got[i]["ok"] for i in (4, 5, 6)] == ["hello", "hi", "six"]
+    assert got[7]["ok"].startswith("SSH-2.0")
+    assert got[8]["ok"]["dst"] == "169.254.169.254"
+    assert lab.syns("11.1.0.5", 443) == 1
+    assert lab.arrived("169.254.169.254:443") > 2
+    assert lab.arrived("11.9.9.9", 7, "udp") == 1
+
+
+def test_counters_see_what_nobody_answers(plain_lab):
+    lab = plain_lab
+    got = run_probe(lab, [["tcp", "11.5.5.5", 4444], ["tcp", "10.1.2.3", 4445], ["tcp", "192.168.1.1", 4446], ["udp", "8.8.8.8", 4447, "x", 0.1]])
+    assert [row["err"] for row in got[:3]] == ["ECONNREFUSED"] * 3
+    assert lab.syns("11.5.5.5", 4444) == 1 and lab.syns("10.1.2.3", 4445) == 1 and lab.syns("192.168.1.1", 4446) == 1
+    assert lab.arrived("8.8.8.8", 4447, "udp") == 1
+    assert len(lab.strangers()) == 4
+    lab.reset()
+    assert lab.strangers() == []
+
+
+def test_dns_follows_the_table_and_keeps_what_it_was_asked(plain_lab):
+    lab = plain_lab
+    lab.dns.set("chain.test", CNAME="mid.test", ttl=60)
+    lab.dns.set("mid.test", CNAME="end.test")
+    lab.dns.set("end.test", A=["11.7.0.1", "11.7.0.2"], TXT="words", HTTPS="11.7.0.9", SRV="ok.test")
+    lab.dns.behave("trunc.test", truncate=True)
+    lab.dns.set("trunc.test", A="11.7.0.3")
+    ecs = [(8, bytes.fromhex("00011800c00002"))]
+    ask = lambda *a, **k: ["dns", dnswire.query(*a, **k).hex(), "11.0.0.53"]
+    got = run_probe(lab, [ask("ChAiN.test", edns=ecs), ask("end.test", "TXT"), ask("end.test", "HTTPS"), ask("nowhere.test"), ask("trunc.test"),
+                          ask("trunc.test") + ["tcp"], ["dns", dnswire.query("ok.test", "AAAA").hex(), "2a00::53"], ask("a.b.wild.test")])
+    msg = [dnswire.parse(bytes.fromhex(row["ok"])) for row in got]
+    assert [r["data"] for r in msg[0]["answers"]] == ["mid.test", "end.test", "11.7.0.1", "11.7.0.2"]
+    assert msg[1]["answers"][0]["type"] == "TXT" and msg[2]["answers"][0]["type"] == "HTTPS"
+    assert msg[3]["rcode"] == 3 and msg[4]["tc"] and msg[5]["answers"][0]["data"] == "11.7.0.3"
+    assert msg[6]["answers"][0]["data"] == "2a00:1::5" and msg[7]["answers"][0]["data"] == "11.1.1.1"
+    first = lab.dns.log("chain.test")[0]
+    assert first["name"] == "ChAiN.test" and first["options"] == [[8, "00011800c00002"]]
+    assert lab.dns.log()[5]["proto"] == "tcp"
+
+
+def test_forged_and_extra_answers_can_be_served(plain_lab):
+    lab = plain_lab
+    lab.dns.behave("ok.test", forge=[{"kind": "id", "A": "11.66.1.1"}, {"kind": "question", "A": "11.66.1.2"}],
+                   extra=[["evil.test", "A", "11.66.1.3", 60]], delay=0.05)
+    code = ("import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.settimeout(3)\ns.sendto(bytes.fromhex(%r),('11.0.0.53',53))\n"
+            "out=[s.recv(4096).hex() for _ in range(3)]" % dnswire.query("ok.test").hex())
+    got = run_probe(lab, [["eval", code]])
+    replies = [dnswire.parse(bytes.fromhex(x)) for x in got[0]["ok"]]
+    assert replies[0]["id"] != 0x1234 and replies[1]["questions"][0]["name"] == "other.test"
+    assert [a["name"] for a in replies[2]["answers"]] == ["ok.test", "evil.test"]
+
+
+def test_a_user_in_the_lab_has_no_power_and_can_make_namespaces(plain_lab):
+    lab = plain_lab
+    code = ("import os,subprocess\nstatus=open('/proc/self/status').read()\n"
+            "out=[os.getuid(), 'CapEff:\\t0000000000000000' in status, subprocess.run(['unshare','-Urn','true']).returncode]")
+    got = run_probe(lab, [["eval", code]], who="user", env=lab.env(), cwd="/")
+    assert got[0]["ok"] == [lab.uid, True, 0]
+    assert lab.host(["id", "-u"]).out == "0\n"
+
+
+def test_input_output_terminal_and_signals_reach_processes(plain_lab):
+    lab = plain_lab
+    assert lab.spawn(["cat"], stdin=b"through" * 30000).wait().out == "through" * 30000
+    p = lab.spawn(["sleep", "100"])
+    p.signal(15)
+    assert p.wait().code == -15
+    master, slave = pty.openpty()
+    p = lab.spawn(["sh", "-c", "test -t 0 && tty >/dev/null && echo terminal; read x; echo got $x"], tty=slave)
+    os.close(slave)
+    p.pipes[1] = os.dup(master)
+    p.wait_output(b"terminal")
+    os.write(master, b"line\n")
+    r = p.wait()
+    os.close(master)
+    assert r.code == 0 and "got line" in r.out
+
+
+def test_leftovers_are_noticed_and_then_gone(plain_lab):
+    lab = plain_lab
+    assert lab.leaks() == ""
+    p = lab.spawn(["unshare", "-Urn", "sleep", "100"])
+    lab.agent(op="info")
+    left = lab.leaks(timeout=0.5)
+    assert "process" in left and "namespaces: new" in left, left
+    p.signal(9)
+    p.wait()
+    assert lab.leaks() == ""
+
+
+def test_a_lab_vanishes_with_its_owner(tmp_path):
+    with Lab() as lab:
+        outside = lab.info["outside_pid"]
+        folder = lab.folder
+        lab.spawn(["sleep", "1000"])
+        os.kill(outside, 0)
+    assert not os.path.exists(folder)
+    assert not os.path.exists("/proc/%d" % outside)
+
+
+def test_labs_do_not_see_each_other(plain_lab):
+    with Lab() as second:
+        second.dns.set("mine.test", A="11.8.0.1")
+        assert run_probe(second, [["resolve", "mine.test"]])[0]["ok"] == ["11.8.0.1"]
+        assert run_probe(plain_lab, [["resolve", "mine.test"]])[0]["err"] == "EAI_NONAME"
+        assert plain_lab.strangers() == []
