@@ -1,0 +1,349 @@
+/* The plan of a run: see plan.h. */
+#include "gateway/plan.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const struct {
+	const char *name;
+	bool mount_project;
+	enum sandbox_isolation isolation;
+	const char *keys[3]; /* the variables that hold this agent's own API key */
+} modes[] = {
+	[AK_MODE_NATIVE] = { "native", false, SANDBOX_MODERATE, { NULL } },
+	[AK_MODE_CLAUDE] = { "claude", true, SANDBOX_MODERATE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", NULL } },
+	[AK_MODE_CODEX] = { "codex", true, SANDBOX_STRICT, { "OPENAI_API_KEY", "CODEX_API_KEY", NULL } },
+	[AK_MODE_GEMINI] = { "gemini", true, SANDBOX_MODERATE, { "GEMINI_API_KEY", "GOOGLE_API_KEY", NULL } },
+};
+static_assert(ARRAY_SIZE(modes) == AK_MODE_NUM, "a row for each mode");
+
+static const struct {
+	const char *name;
+	bool network, mount_cwd, mount_home, pass_env, readonly_root;
+} profiles[] = {
+	[AK_PROFILE_PERMISSIVE] = { "permissive", true, true, true, true, false },
+	[AK_PROFILE_MODERATE] = { "moderate", true, false, false, false, false },
+	[AK_PROFILE_RESTRICTIVE] = { "restrictive", false, false, false, false, true },
+};
+static_assert(ARRAY_SIZE(profiles) == AK_PROFILE_NUM, "a row for each profile");
+
+/* Not secrets, and programs on a terminal look wrong without them. */
+static const char *const harmless_env[] = { "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ" };
+
+const char *ak_mode_name(enum ak_mode mode)
+{
+	return modes[mode].name;
+}
+
+const char *ak_profile_name(enum ak_profile profile)
+{
+	return profiles[profile].name;
+}
+
+int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err)
+{
+	for (int i = 0; i < AK_MODE_NUM; i++) {
+		if (!strcmp(modes[i].name, text)) {
+			*ret = (enum ak_mode)i;
+			return 0;
+		}
+	}
+	return ak_fail(err, EINVAL, "unknown compatibility mode '%s': one of claude, codex, gemini, native", text);
+}
+
+int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err)
+{
+	for (int i = 0; i < AK_PROFILE_NUM; i++) {
+		if (!strcmp(profiles[i].name, text)) {
+			*ret = (enum ak_profile)i;
+			return 0;
+		}
+	}
+	return ak_fail(err, EINVAL, "unknown profile '%s': one of permissive, moderate, restrictive", text);
+}
+
+/* ---- environment ---- */
+
+static bool same_key(const char *a, const char *b)
+{
+	size_t n = strcspn(a, "=");
+
+	return n == strcspn(b, "=") && !memcmp(a, b, n);
+}
+
+/* Set "K=V"; a later one replaces an earlier. */
+static int env_set(struct run_plan *plan, const char *pair)
+{
+	char *copy = strdup(pair);
+
+	if (!copy)
+		return -ENOMEM;
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (same_key(plan->env[i], pair)) {
+			free(plan->env[i]);
+			plan->env[i] = copy;
+			return 0;
+		}
+	}
+	if (plan->n_env == PLAN_ENV_MAX) {
+		free(copy);
+		return -E2BIG;
+	}
+	plan->env[plan->n_env++] = copy;
+	plan->env[plan->n_env] = NULL;
+	return 0;
+}
+
+static int env_setf(struct run_plan *plan, const char *key, const char *value)
+{
+	_cleanup_free_ char *pair = NULL;
+
+	if (asprintf(&pair, "%s=%s", key, value) < 0)
+		return -ENOMEM;
+	return env_set(plan, pair);
+}
+
+/* Hand the caller's own value through, when it has one. */
+static int env_pass(struct run_plan *plan, const char *key)
+{
+	const char *value = getenv(key);
+
+	return value ? env_setf(plan, key, value) : 0;
+}
+
+static int env_pass_all(struct run_plan *plan)
+{
+	int rc = 0;
+
+	for (char **e = environ; *e && rc == 0; e++) {
+		if (strchr(*e, '=') && **e != '=')
+			rc = env_set(plan, *e);
+	}
+	return rc;
+}
+
+static int env_keys(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	const char *const *keys = modes[opts->mode].keys;
+	bool any = false;
+	int rc = 0;
+
+	if (!keys[0])
+		return ak_fail(err, EINVAL, "--pass-api-key: mode native has no API key of its own; use -e NAME");
+	for (; *keys && rc == 0; keys++) {
+		any |= getenv(*keys) != NULL;
+		rc = env_pass(plan, *keys);
+	}
+	if (rc == 0 && !any)
+		return ak_fail(err, EINVAL, "--pass-api-key: %s is not set", modes[opts->mode].keys[0]);
+	return rc;
+}
+
+static int env_user(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	for (size_t i = 0; i < opts->n_env; i++) {
+		const char *e = opts->env[i];
+		int rc;
+
+		if (*e == '=' || *e == '\0')
+			return ak_fail(err, EINVAL, "--env '%s': wants KEY=VALUE, or KEY to pass your own value", e);
+		if (!strchr(e, '=') && !getenv(e))
+			return ak_fail(err, EINVAL, "--env %s: not set in your environment; give %s=VALUE", e, e);
+		rc = strchr(e, '=') ? env_set(plan, e) : env_pass(plan, e);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "--env");
+	}
+	return 0;
+}
+
+static int plan_env(struct run_plan *plan, const struct run_opts *opts, const char *user, struct ak_err *err)
+{
+	int rc = profiles[opts->profile].pass_env ? env_pass_all(plan) : 0;
+
+	if (rc == 0 && !profiles[opts->profile].pass_env)
+		rc = env_setf(plan, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
+		rc = env_pass(plan, harmless_env[i]);
+	if (rc == 0)
+		rc = env_setf(plan, "HOME", plan->home);
+	if (rc == 0)
+		rc = env_setf(plan, "USER", user);
+	if (rc == 0)
+		rc = env_setf(plan, "LOGNAME", user);
+	if (rc == 0)
+		rc = env_setf(plan, "AGENTKERNEL_SANDBOX", plan->name);
+	if (rc == 0)
+		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "environment");
+	if (opts->pass_api_key) {
+		rc = env_keys(plan, opts, err);
+		if (rc < 0)
+			return rc;
+	}
+	return env_user(plan, opts, err);
+}
+
+/* ---- folders ---- */
+
+/* Is A the folder B or inside it? Both absolute and resolved. */
+static bool inside(const char *a, const char *b)
+{
+	size_t n = strlen(b);
+
+	if (n == 1) /* "/" */
+		return true;
+	return !strncmp(a, b, n) && (a[n] == '\0' || a[n] == '/');
+}
+
+static int resolve_dir(const char *path, const char *what, char ret[PATH_MAX], struct ak_err *err)
+{
+	struct stat st;
+
+	if (!realpath(path, ret))
+		return ak_fail_errno(err, errno, "%s '%s'", what, path);
+	if (stat(ret, &st) < 0)
+		return ak_fail_errno(err, errno, "%s '%s'", what, ret);
+	if (!S_ISDIR(st.st_mode))
+		return ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret);
+	if (access(ret, R_OK | X_OK) < 0)
+		return ak_fail_errno(err, errno, "%s '%s' cannot be read", what, ret);
+	return 0;
+}
+
+static void add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly)
+{
+	assert(plan->n_mounts < PLAN_MOUNTS_MAX);
+	plan->mounts[plan->n_mounts++] = (struct sandbox_mount){ source, target, readonly };
+}
+
+/* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
+static int check_project(const char *project, bool asked, const struct ak_paths *paths, struct ak_err *err)
+{
+	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/run" };
+	const char *home = getenv("HOME");
+	char real_home[PATH_MAX];
+
+	if (!strcmp(project, "/"))
+		return ak_fail(err, EINVAL, "the project folder is '/': that would expose the whole system; go into a project, or name one with --dir");
+	for (size_t i = 0; i < ARRAY_SIZE(system_dirs); i++) {
+		if (inside(project, system_dirs[i]))
+			return ak_fail(err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
+	}
+	if (inside(paths->state, project) || inside(paths->config, project))
+		return ak_fail(err, EINVAL, "the project folder '%s' holds agentkernel's own files (%s); name a project below it with --dir",
+			project, inside(paths->state, project) ? paths->state : paths->config);
+	if (!asked && home && realpath(home, real_home) && !strcmp(project, real_home))
+		return ak_fail(err, EINVAL, "the current folder is your home: an agent would see all of it; go into a project, or name one with --dir");
+	return 0;
+}
+
+static int plan_project(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	int rc;
+
+	if (!opts->dir && !modes[opts->mode].mount_project && !profiles[opts->profile].mount_cwd)
+		return 0;
+	rc = resolve_dir(opts->dir ? opts->dir : ".", "project folder", plan->project, err);
+	if (rc < 0)
+		return rc;
+	return check_project(plan->project, opts->dir != NULL, paths, err);
+}
+
+/* The host's home, read-only, with our own records covered. Strict isolation never shows it. */
+static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
+	struct ak_err *err)
+{
+	const char *home = getenv("HOME");
+	int rc;
+
+	if (!profiles[opts->profile].mount_home || plan->isolation == SANDBOX_STRICT || !home || !strcmp(home, "/"))
+		return 0;
+	rc = resolve_dir(home, "home folder", plan->host_home, err);
+	if (rc < 0)
+		return rc;
+	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
+	add_mount(plan, plan->host_home, plan->host_home, true);
+	if (inside(paths->state, plan->host_home))
+		add_mount(plan, empty_dir, paths->state, true);
+	if (inside(paths->config, plan->host_home))
+		add_mount(plan, empty_dir, paths->config, true);
+	return 0;
+}
+
+static void plan_name(struct run_plan *plan)
+{
+	uint32_t id = 0;
+
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+		id = (uint32_t)getpid() * 2654435761u;
+	snprintf(plan->name, sizeof(plan->name), "run-%08x", id);
+}
+
+/* Inside, one is oneself; root outside is the user `agent` inside. */
+static const char *plan_user(struct run_plan *plan)
+{
+	struct passwd *pw = getuid() == 0 ? NULL : getpwuid(getuid());
+	const char *home = getenv("HOME");
+
+	if (getuid() != 0 && home && home[0] == '/' && home[1])
+		snprintf(plan->home, sizeof(plan->home), "%s", home);
+	else
+		snprintf(plan->home, sizeof(plan->home), "/home/%s", pw ? pw->pw_name : "agent");
+	return pw ? pw->pw_name : "agent";
+}
+
+static int plan_workdir(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	if (opts->workdir && opts->workdir[0] != '/')
+		return ak_fail(err, EINVAL, "--workdir '%s': must be an absolute path inside the sandbox", opts->workdir);
+	snprintf(plan->workdir, sizeof(plan->workdir), "%s",
+		opts->workdir ? opts->workdir : plan->project[0] ? plan->project : plan->home);
+	return 0;
+}
+
+int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
+	struct ak_err *err)
+{
+	const char *user;
+	int rc;
+
+	memset(plan, 0, sizeof(*plan));
+	plan_name(plan);
+	plan->network = profiles[opts->profile].network && !opts->no_network;
+	plan->policy = modes[opts->mode].name;
+	plan->isolation = modes[opts->mode].isolation;
+	plan->readonly_root = profiles[opts->profile].readonly_root || plan->isolation == SANDBOX_STRICT;
+	user = plan_user(plan);
+	rc = plan_project(plan, opts, paths, err);
+	if (rc == 0)
+		rc = plan_host_home(plan, opts, paths, empty_dir, err);
+	if (rc == 0)
+		rc = plan_workdir(plan, opts, err);
+	if (rc == 0)
+		rc = plan_env(plan, opts, user, err);
+	if (rc == 0 && plan->project[0])
+		add_mount(plan, plan->project, plan->project, false);
+	if (rc < 0)
+		run_plan_done(plan);
+	return rc;
+}
+
+void run_plan_done(struct run_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_env; i++)
+		free(plan->env[i]);
+	plan->n_env = 0;
+}

@@ -1,0 +1,68 @@
+/*
+ * The plan of a run: mode, profile and flags (PRODUCT section 3) resolved into what the sandbox will be. Pure but for looking at the
+ * project folder; nothing is started from here.
+ */
+#ifndef AK_PLAN_H
+#define AK_PLAN_H
+
+#include "gateway/base/err.h"
+#include "gateway/paths.h"
+#include "policies/policy.h"
+#include "vmctl/sandbox.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ak_mode { AK_MODE_NATIVE, AK_MODE_CLAUDE, AK_MODE_CODEX, AK_MODE_GEMINI, AK_MODE_NUM };
+enum ak_profile { AK_PROFILE_PERMISSIVE, AK_PROFILE_MODERATE, AK_PROFILE_RESTRICTIVE, AK_PROFILE_NUM };
+
+const char *ak_mode_name(enum ak_mode mode);
+const char *ak_profile_name(enum ak_profile profile);
+int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err);
+int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err);
+
+#define PLAN_LIST_MAX 256
+
+/* What the user asked for; everything borrowed from argv. */
+struct run_opts {
+	enum ak_mode mode;
+	enum ak_profile profile;
+	bool no_network, keep, pass_api_key, tty, quiet, json;
+	const char *dir; /* NULL: the mode decides */
+	const char *workdir;
+	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */
+	size_t n_env;
+	struct policy_edit edits[PLAN_LIST_MAX];
+	size_t n_edits;
+	uint64_t timeout_ms; /* 0: none */
+	struct sandbox_limits limits;
+	char *const *argv;
+};
+
+#define PLAN_ENV_MAX 1024
+#define PLAN_MOUNTS_MAX 8
+
+struct run_plan {
+	char name[64];
+	bool network;
+	const char *policy; /* name of the policy file */
+	enum sandbox_isolation isolation;
+	bool readonly_root;
+	char home[PATH_MAX]; /* inside */
+	char project[PATH_MAX]; /* "" when none is mounted */
+	char workdir[PATH_MAX];
+	char host_home[PATH_MAX]; /* mounted read-only when not "" */
+	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
+	size_t n_mounts;
+	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL at the end */
+	size_t n_env;
+};
+
+/* EMPTY_DIR covers our own state where a mount would show it. */
+int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
+	struct ak_err *err);
+void run_plan_done(struct run_plan *plan);
+
+#endif

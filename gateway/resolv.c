@@ -1,0 +1,126 @@
+/* The host's resolvers: see resolv.h. */
+#include "gateway/resolv.h"
+
+#include "gateway/base/addr.h"
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+
+#define SERVERS_MAX 4
+#define FILE_MAX 65536
+
+/* One line; the server's text in RET when it is a nameserver line. A scope ("fe80::1%eth0") is kept. */
+static bool nameserver_of(const char *line, size_t len, char *ret, size_t size)
+{
+	static const char word[] = "nameserver";
+	size_t at = strspn(line, " \t"), n;
+
+	if (len < at + sizeof(word) || memcmp(line + at, word, sizeof(word) - 1) != 0)
+		return false;
+	at += sizeof(word) - 1;
+	if (line[at] != ' ' && line[at] != '\t')
+		return false;
+	at += strspn(line + at, " \t");
+	n = strcspn(line + at, " \t\r\n#;");
+	if (n == 0 || at + n > len || n >= size)
+		return false;
+	memcpy(ret, line + at, n);
+	ret[n] = '\0';
+	return true;
+}
+
+static bool server_ok(const char *text)
+{
+	char plain[AK_ADDR_TEXT];
+	struct ak_addr a;
+
+	snprintf(plain, sizeof(plain), "%.*s", (int)strcspn(text, "%"), text);
+	return ak_addr_parse(plain, &a) == 0;
+}
+
+int resolv_parse(const char *text, char *ret_csv, size_t size)
+{
+	unsigned n = 0;
+	size_t len = 0;
+
+	for (const char *line = text; *line && n < SERVERS_MAX;) {
+		size_t line_len = strcspn(line, "\n");
+		char server[80];
+
+		if (nameserver_of(line, line_len, server, sizeof(server)) && server_ok(server)) {
+			bool v6 = strchr(server, ':') != NULL;
+			int w = snprintf(ret_csv + len, size - len, "%s%s%s%s:53", n ? "," : "", v6 ? "[" : "", server, v6 ? "]" : "");
+
+			if (w < 0 || (size_t)w >= size - len)
+				break;
+			len += (size_t)w;
+			n++;
+		}
+		line += line_len;
+		line += *line == '\n';
+	}
+	if (n == 0)
+		return -ENOENT;
+	ret_csv[len] = '\0';
+	return 0;
+}
+
+int resolv_servers(char *ret_csv, size_t size, struct ak_err *err)
+{
+	_cleanup_free_ char *text = NULL;
+	int rc = ak_read_file(AT_FDCWD, RESOLV_PATH, FILE_MAX, &text, NULL);
+
+	if (rc < 0)
+		return ak_fail(err, -rc, "%s: %s: the gateway needs a resolver; add a line 'nameserver ADDRESS', or use --no-network",
+			RESOLV_PATH, strerror(-rc));
+	rc = resolv_parse(text, ret_csv, size);
+	if (rc < 0)
+		return ak_fail(err, ENOENT, "%s names no resolver; add a line 'nameserver ADDRESS', or use --no-network", RESOLV_PATH);
+	return 0;
+}
+
+int resolv_watch(void)
+{
+	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+	if (fd < 0)
+		return -errno;
+	/* The folder, because the file is usually replaced; the file too, because it may be a link into /run. */
+	inotify_add_watch(fd, "/etc", IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE);
+	inotify_add_watch(fd, RESOLV_PATH, IN_CLOSE_WRITE | IN_MOVE_SELF | IN_DELETE_SELF | IN_ATTRIB);
+	return fd;
+}
+
+bool resolv_changed(int fd)
+{
+	_Alignas(struct inotify_event) char buf[4096];
+	bool changed = false;
+	ssize_t n;
+
+	while ((n = read(fd, buf, sizeof(buf))) > 0) {
+		for (ssize_t at = 0; at < n;) {
+			const struct inotify_event *e = (const void *)(buf + at);
+
+			changed |= e->len == 0 || !strcmp(e->name, "resolv.conf");
+			at += (ssize_t)sizeof(*e) + e->len;
+		}
+	}
+	if (changed) /* the file may be another inode now */
+		inotify_add_watch(fd, RESOLV_PATH, IN_CLOSE_WRITE | IN_MOVE_SELF | IN_DELETE_SELF | IN_ATTRIB);
+	return changed;
+}
+
+bool resolv_host_has_ipv6(void)
+{
+	struct sockaddr_in6 somewhere = { .sin6_family = AF_INET6, .sin6_port = 53, .sin6_addr.s6_addr = { 0x2a, 0x00, [15] = 1 } };
+	_cleanup_close_ int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	/* Connecting a datagram socket only looks up a route. */
+	return fd >= 0 && connect(fd, (struct sockaddr *)&somewhere, sizeof(somewhere)) == 0;
+}
