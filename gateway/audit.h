@@ -5,8 +5,13 @@
  * append and cannot open anything else; rotation is done for it by its supervisor, who hands a new descriptor in. The
  * events log (life cycle, exec, file, policy) is shared by all commands of a user under a lock.
  *
- * A record is one line: {"v":1, "time":…, "seq":N, …, "prev":"<hash>","hash":"<hash>"}. `hash` is SHA-256 over the line's
- * bytes up to the comma before "hash", so that any JSON tool can read a record and one can verify it without one.
+ * A record is one line: {"v":1,"time":…,"seq":N,…,"prev":"<hash>","hash":"<hash>"}. `hash` is SHA-256 over the line's
+ * bytes up to the comma before "hash", so that any JSON tool can read a record and one can verify it without one. `seq` starts at 1 and
+ * has no gaps; `prev` of the first record is 64 zeros.
+ *
+ * A write that fails half-way is taken back (ftruncate to the last good size). Where even that is refused, the next record that
+ * can be written starts on a new line and is a "loss" record whose "torn" is the exact length of the broken line (or lines) before
+ * it: only such an attested tear passes verification.
  */
 #ifndef AK_AUDIT_H
 #define AK_AUDIT_H
@@ -19,10 +24,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define AUDIT_VERSION 1
 #define AUDIT_ROTATE_BYTES (16u << 20)
 #define AUDIT_KEEP_FILES 4 /* NAME, NAME.1 … NAME.3 */
+#define AUDIT_LINE_MAX (256u << 10) /* a longer line is not a record */
+#define AUDIT_TEXT_MAX 1024 /* a longer text in a network record is cut */
+#define AUDIT_TIME_MAX 32 /* "2026-01-02T03:04:05.123456Z" and its NUL */
 
 /* A network record. Pointers are borrowed during the call; NULL and 0 fields are left out of the line. */
 struct audit_net {
@@ -30,8 +39,8 @@ struct audit_net {
 	const char *event; /* "dns", "flow", "packet", "policy", "loss", "start", "end" */
 	const char *verdict; /* "allow", "deny" or "error" */
 	const char *reason;
-	const char *rule;
-	const char *policy;
+	const char *rule; /* with where it came from: "codex: api.openai.com:443", "builtin: metadata", "default" */
+	const char *policy; /* the policy in force */
 	uint64_t generation;
 	const char *proto; /* "dns", "tcp", "udp", "tls", "http", "icmp", "sctp" … */
 	const char *name;
@@ -59,6 +68,9 @@ struct audit_writer {
 	char prev[SHA256_HEX];
 	uint64_t size;
 	uint64_t lost; /* records that could not be written since the last that could */
+	int lost_errno; /* why the newest of them could not */
+	uint64_t torn; /* bytes of broken lines that could not be taken back and no record attests yet */
+	uint64_t torn_open; /* how many of them are at the very end, without a newline */
 	uint64_t lost_total;
 	uint64_t written;
 	struct strbuf line;
@@ -68,16 +80,25 @@ struct audit_writer {
 void audit_writer_init(struct audit_writer *w, int fd, uint64_t seq, const char *prev, uint64_t size);
 void audit_writer_done(struct audit_writer *w);
 
-/* Never fails for the caller: a line that could not be written is counted, and a "loss" record says so once writing works. */
+/*
+ * Never fails for the caller: a line that could not be written is counted, and a "loss" record says so once writing works.
+ * One write(2) and no other system call but clock_gettime (and ftruncate after a failure); opens nothing.
+ */
 void audit_write_net(struct audit_writer *w, const struct audit_net *rec);
 
 /* True when the file has grown past AUDIT_ROTATE_BYTES; the owner then gets a new descriptor and swaps it in. */
 bool audit_writer_full(const struct audit_writer *w);
 void audit_writer_swap(struct audit_writer *w, int fd);
 
+/* Microseconds since 1970 as RFC 3339 in UTC. Needs no time zone file, unlike gmtime. */
+const char *audit_time_print(uint64_t wall_us, char buf[static AUDIT_TIME_MAX]);
+
+/* Any RFC 3339 time; -EINVAL when it is none. */
+int audit_time_parse(const char *text, uint64_t *ret_wall_us);
+
 /* ---- files (processes that have a file system) ---- */
 
-/* Open PATH for append (0600, made if missing), find the end of its chain, cut off a torn last line. */
+/* Open PATH for append (0600, made if missing), find the end of its chain, cut off a torn last line. Reads the tail only. */
 int audit_open(const char *path, struct audit_writer *w, struct ak_err *err);
 
 /* PATH → PATH.1 → … and a fresh PATH; the new descriptor. */
@@ -89,7 +110,50 @@ int audit_event(const char *path, const char *fields, struct ak_err *err);
 
 /* ---- reading ---- */
 
+/* What a whole chain is. */
+struct audit_chain {
+	uint64_t count; /* records that are still there */
+	uint64_t first_seq, last_seq; /* 0 when there are none */
+	uint64_t tears; /* attested ones */
+	char last_hash[SHA256_HEX]; /* "" when there are none */
+};
+
 /* Verify PATH and its rotated predecessors, oldest first. 0 and the count when whole; -EBADMSG and a reason that names file, line and seq. */
 int audit_verify(const char *path, uint64_t *ret_count, struct ak_err *err);
+int audit_verify_chain(const char *path, struct audit_chain *ret, struct ak_err *err);
+
+/* The chain's part of one line (without its newline), checked against its own hash. */
+struct audit_link {
+	uint64_t seq;
+	uint64_t torn; /* of a "loss" record */
+	char prev[SHA256_HEX], hash[SHA256_HEX];
+};
+bool audit_link_parse(const char *line, size_t len, struct audit_link *ret);
+
+/*
+ * The lines of PATH and its rotated predecessors, oldest first. Follows rotation while reading: the file after the one just
+ * finished is found by its inode, so nothing is read twice and nothing is left out while the predecessor is kept.
+ */
+struct audit_reader {
+	char path[4096];
+	int fd; /* owned */
+	dev_t dev;
+	ino_t ino;
+	char *buf; /* owned */
+	size_t start, len, cap; /* what was read and not handed out: LEN bytes at START */
+	size_t scanned; /* how much of that holds no newline */
+	bool skipping; /* inside a line longer than AUDIT_LINE_MAX */
+	uint64_t line; /* number of the line handed out last, in this file */
+	char name[4096]; /* the file it is in */
+};
+int audit_reader_open(struct audit_reader *r, const char *path, struct ak_err *err);
+void audit_reader_done(struct audit_reader *r);
+
+/*
+ * 1 and a line (NUL in place of its newline, valid until the next call); 0 when there is none for now: call again later to
+ * follow; -errno. An unfinished line is handed out with *RET_WHOLE false once a newer file exists (it can never be finished), or when
+ * AT_END asks for it; so is the head of an overlong one.
+ */
+int audit_reader_next(struct audit_reader *r, bool at_end, char **ret_line, size_t *ret_len, bool *ret_whole);
 
 #endif

@@ -2,9 +2,12 @@
  * Where things are kept (PRODUCT section 10), and the folders of one sandbox.
  *
  *   STATE/events.jsonl               life cycle, exec, file and policy events of all sandboxes
- *   STATE/runs/NAME/                 one past or kept `run`: run.json, network.jsonl, upper/ when kept
+ *   STATE/runs/NAME/                 one past or kept `run`: run.json, network.jsonl, policy.json, upper/ when kept
  *   STATE/last                       the name of the newest run
  *   RUNTIME/                         sockets and locks of what runs now
+ *   CONFIG/policies, /etc/agentkernel/policies, DATA/policies    NAME.json, the first that exists
+ *
+ * Root keeps its state in the system's folders, unless XDG_STATE_HOME is set: then root is treated as any user.
  */
 #ifndef AK_PATHS_H
 #define AK_PATHS_H
@@ -14,6 +17,9 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
+
+#define AK_NAME_MAX 64 /* a sandbox's name with its NUL */
 
 struct ak_paths {
 	char state[PATH_MAX];
@@ -22,11 +28,17 @@ struct ak_paths {
 	char data[PATH_MAX]; /* shipped policies live in DATA/policies */
 };
 
-/* From XDG variables and uid; AGENTKERNEL_DATA_DIR replaces the compiled-in data folder (used from a build tree). */
+/*
+ * From XDG variables and uid; makes nothing. Data is the first of: AGENTKERNEL_DATA_DIR; the source tree, when the program lies in a
+ * build folder directly below it; ../share/agentkernel beside the program; the compiled-in folder.
+ */
 int ak_paths_init(struct ak_paths *ret, struct ak_err *err);
 
 /* user config, system config, data: where NAME.json is looked up. Borrowed from P, which outlives it. */
 void ak_paths_policy_dirs(const struct ak_paths *p, char storage[3][PATH_MAX], struct policy_dirs *ret);
+
+/* DIR/A, and DIR/A/B when B is not NULL; -ENAMETOOLONG. */
+int ak_path_join(char buf[static PATH_MAX], const char *dir, const char *a, const char *b);
 
 /* 1–63 of [A-Za-z0-9_-], alphanumeric at both ends. */
 bool ak_sandbox_name_ok(const char *name);
