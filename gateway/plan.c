@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,17 +291,20 @@ static void plan_name(struct run_plan *plan)
 	snprintf(plan->name, sizeof(plan->name), "run-%08x", id);
 }
 
-/* Inside, one is oneself; root outside is the user `agent` inside. */
+/* Inside, one is oneself; root outside is the user `agent` inside. The name comes from the environment: asking the user data base could
+ * load half a directory service. */
 static const char *plan_user(struct run_plan *plan)
 {
-	struct passwd *pw = getuid() == 0 ? NULL : getpwuid(getuid());
-	const char *home = getenv("HOME");
+	const char *home = getenv("HOME"), *user = getenv("USER");
+	bool self = getuid() != 0;
 
-	if (getuid() != 0 && home && home[0] == '/' && home[1])
+	if (!self || !user || !*user || user[strspn(user, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")])
+		user = "agent";
+	if (self && home && home[0] == '/' && home[1])
 		snprintf(plan->home, sizeof(plan->home), "%s", home);
 	else
-		snprintf(plan->home, sizeof(plan->home), "/home/%s", pw ? pw->pw_name : "agent");
-	return pw ? pw->pw_name : "agent";
+		snprintf(plan->home, sizeof(plan->home), "/home/%s", user);
+	return user;
 }
 
 static int plan_workdir(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)

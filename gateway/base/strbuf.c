@@ -105,6 +105,42 @@ void strbuf_json(struct strbuf *sb, const char *text)
 		strbuf_puts(sb, "null");
 }
 
+/* Length of the valid UTF-8 sequence at P (RFC 3629 section 4), 0 when there is none. */
+static size_t utf8_length(const unsigned char *p, size_t len)
+{
+	size_t n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
+
+	if (n == 0 || n > len)
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	}
+	if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
+		return 0; /* overlong, surrogate, past U+10FFFF */
+	return n;
+}
+
+void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len)
+{
+	strbuf_putc(sb, '"');
+	for (size_t i = 0; i < len;) {
+		const unsigned char *p = (const unsigned char *)bytes + i;
+		size_t n = utf8_length(p, len - i);
+
+		if (n == 0)
+			strbuf_puts(sb, "\xef\xbf\xbd");
+		else if (*p == '"' || *p == '\\')
+			strbuf_printf(sb, "\\%c", *p);
+		else if (*p < 0x20 || *p == 0x7f)
+			strbuf_printf(sb, "\\u%04x", *p);
+		else
+			strbuf_add(sb, p, n);
+		i += n ? n : 1;
+	}
+	strbuf_putc(sb, '"');
+}
+
 char *strbuf_take(struct strbuf *sb)
 {
 	char *data;

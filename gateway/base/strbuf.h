@@ -27,6 +27,9 @@ void strbuf_printf(struct strbuf *sb, const char *fmt, ...) __attribute__((forma
 void strbuf_json(struct strbuf *sb, const char *text);
 void strbuf_jsonn(struct strbuf *sb, const char *bytes, size_t len);
 
+/* The same for text meant for people: valid UTF-8 stays as it is, bytes that are not become U+FFFD. */
+void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len);
+
 /* Hand over the text ("" when empty); NULL when an append failed. */
 char *strbuf_take(struct strbuf *sb);
 

@@ -1,0 +1,619 @@
+/*
+ * One `run`: see run.h.
+ *
+ * Theory of operation. The supervisor (this process) forks two children at once: the sandbox's setup child, which makes the
+ * namespaces and becomes the parent of nothing (the sandbox's init is ours), and the gateway, which waits for the sockets that the
+ * setup child opens. While they work, the records on disk are made. When init says READY and the gateway says READY, in whichever order,
+ * the command may run. From then on one poll loop serves signals, the terminal, captured output, the resolver file and the deadline.
+ * Should the gateway die, the link is gone with it and the command goes on without a network.
+ */
+#include "gateway/run.h"
+
+#include "gateway/audit.h"
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/cmd.h"
+#include "gateway/gw.h"
+#include "gateway/resolv.h"
+#include "gateway/tty.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINK_ID 1
+#define START_TIMEOUT_MS 30000 /* a sandbox that is not ready by then never will be */
+#define STOP_TIMEOUT_MS 3000
+#define TERM_GRACE_MS 5000 /* from SIGTERM to SIGKILL */
+
+enum { PIPE_OUT, PIPE_ERR, PIPE_NUM };
+
+/* Captured output of one stream. */
+struct capture {
+	int fd; /* owned; -1 after its end */
+	struct strbuf text;
+	bool cut;
+};
+
+struct run {
+	const struct run_opts *opts; /* borrowed */
+	const struct ak_paths *paths; /* borrowed */
+	struct run_plan plan;
+	struct rundir dir;
+	struct policy *policy; /* owned */
+	struct gwns_link link;
+	struct sandbox *sandbox; /* owned */
+	pid_t gw_pid; /* 0 when there is none (any more) */
+	int control; /* owned */
+	int signal_fd; /* owned */
+	int resolv_fd; /* owned */
+	struct tty tty;
+	bool tty_on, gw_ready, running;
+	struct capture capture[PIPE_NUM];
+	int stdio[3];
+	uint64_t began_us, kill_at_ms, deadline_ms;
+	uint64_t command_began_ms;
+	unsigned interrupts;
+	struct run_outcome outcome;
+	struct ak_err failure;
+	bool failed;
+};
+
+static uint64_t now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* ---- before anything is forked ---- */
+
+static int load_policy(struct run *r, struct ak_err *err)
+{
+	char storage[3][PATH_MAX];
+	struct policy_dirs dirs;
+
+	if (!r->plan.network)
+		return 0;
+	ak_paths_policy_dirs(r->paths, storage, &dirs);
+	return policy_load(r->plan.policy, &dirs, r->opts->edits, r->opts->n_edits, &r->policy, err);
+}
+
+/* Signals become a descriptor. The children put the mask back. */
+static int take_signals(struct run *r, struct ak_err *err)
+{
+	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2, SIGCHLD };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+		sigaddset(&set, wanted[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return r->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+}
+
+static int open_capture(struct run *r, struct ak_err *err)
+{
+	for (int i = 0; i < 3; i++)
+		r->stdio[i] = i;
+	for (int i = 0; r->opts->json && i < PIPE_NUM; i++) {
+		int fds[2];
+
+		if (pipe2(fds, O_CLOEXEC) < 0)
+			return ak_fail_errno(err, errno, "pipe");
+		ak_set_nonblock(fds[0], true);
+		r->capture[i].fd = fds[0];
+		r->stdio[1 + i] = fds[1];
+	}
+	return 0;
+}
+
+/* ---- start ---- */
+
+static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
+{
+	char servers[GW_TEXT_MAX];
+	int pair[2], rc = resolv_servers(servers, sizeof(servers), err);
+	struct gw_conf conf = {
+		.sandbox = r->plan.name,
+		.link = r->link,
+		.policy = r->policy,
+		.servers = servers,
+		.ipv6 = resolv_host_has_ipv6(),
+		.net_sock = net_sock,
+		.log_fd = r->dir.log_fd,
+	};
+
+	if (rc < 0)
+		return rc;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return ak_fail_errno(err, errno, "socketpair");
+	conf.control = pair[1];
+	rc = gw_spawn(&conf, &r->gw_pid, err);
+	ak_close(pair[1]);
+	r->control = pair[0];
+	ak_set_nonblock(r->control, true);
+	r->resolv_fd = resolv_watch();
+	return rc;
+}
+
+static void fill_spec(struct run *r, struct sandbox_spec *spec)
+{
+	static char resolv[128];
+	char gw[AK_ADDR_TEXT];
+
+	snprintf(resolv, sizeof(resolv), "nameserver %s\noptions edns0\n", ak_addr_print(&r->link.gw4, gw));
+	*spec = (struct sandbox_spec){
+		.name = r->plan.name,
+		.argv = r->opts->argv,
+		.envp = r->plan.env,
+		.workdir = r->plan.workdir,
+		.isolation = r->plan.isolation,
+		.readonly_root = r->plan.readonly_root,
+		.home = r->plan.home,
+		.mounts = r->plan.mounts,
+		.n_mounts = r->plan.n_mounts,
+		.upper_dir = r->dir.upper[0] ? r->dir.upper : NULL,
+		.limits = r->opts->limits,
+		.tty = r->opts->tty,
+		.stdio = { r->stdio[0], r->stdio[1], r->stdio[2] },
+		.link = r->plan.network ? &r->link : NULL,
+		.resolv_conf = r->plan.network ? resolv : "",
+	};
+}
+
+static int spawn(struct run *r, struct ak_err *err)
+{
+	struct sandbox_spec spec;
+	int pair[2] = { -1, -1 }, rc;
+
+	gwns_link_plan(LINK_ID, &r->link);
+	if (r->plan.network && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return ak_fail_errno(err, errno, "socketpair");
+	fill_spec(r, &spec);
+	rc = sandbox_start(&spec, pair[0], &r->sandbox, err);
+	if (rc == 0 && r->plan.network)
+		rc = spawn_gateway(r, pair[1], err);
+	ak_close(pair[0]);
+	ak_close(pair[1]);
+	for (int i = 1; i < 3; i++) { /* the writing ends belong to the sandbox alone */
+		if (r->stdio[i] > 2)
+			r->stdio[i] = ak_close(r->stdio[i]);
+	}
+	return rc;
+}
+
+static void fail(struct run *r, const struct ak_err *err)
+{
+	if (r->failed)
+		return;
+	r->failed = true;
+	r->failure = *err;
+	if (r->sandbox)
+		sandbox_signal(r->sandbox, SIGKILL);
+}
+
+/* Both halves are ready: let the command run. */
+static void maybe_go(struct run *r)
+{
+	struct ak_err err;
+
+	if (r->running || r->failed || sandbox_poll(r->sandbox) != SANDBOX_READY || (r->plan.network && !r->gw_ready))
+		return;
+	if (sandbox_go(r->sandbox, &err) < 0) {
+		fail(r, &err);
+		return;
+	}
+	r->running = true;
+	r->outcome.start_us = now_us() - r->began_us;
+	r->command_began_ms = ak_now_ms();
+	r->deadline_ms = r->opts->timeout_ms ? r->command_began_ms + r->opts->timeout_ms : 0;
+}
+
+/* ---- the gateway's messages ---- */
+
+static void hand_new_log(struct run *r)
+{
+	struct gw_msg msg = { .type = GW_MSG_LOG_FD };
+	struct ak_err err;
+	_cleanup_close_ int fd = audit_rotate(r->dir.log_path, &err);
+
+	if (fd >= 0)
+		(void)ak_send_fds(r->control, &msg, sizeof(msg), &fd, 1);
+}
+
+static void gateway_gone(struct run *r)
+{
+	struct ak_err err;
+
+	r->control = ak_close(r->control);
+	if (r->gw_pid > 0) {
+		kill(r->gw_pid, SIGKILL);
+		waitpid(r->gw_pid, NULL, 0);
+	}
+	r->gw_pid = 0;
+	if (!r->running) {
+		ak_fail(&err, EPIPE, "the gateway process ended before it was ready");
+		fail(r, &err);
+	} else if (!r->outcome.has_net) {
+		ak_say("the gateway ended unexpectedly: the sandbox goes on without a network");
+	}
+}
+
+static void on_gateway(struct run *r)
+{
+	struct gw_msg msg;
+	struct ak_err err;
+	ssize_t n;
+
+	while ((n = ak_recv_fds(r->control, &msg, sizeof(msg), NULL, NULL)) == sizeof(msg)) {
+		msg.text[GW_TEXT_MAX - 1] = '\0';
+		switch ((enum gw_msg_type)msg.type) {
+		case GW_MSG_READY:
+			r->gw_ready = true;
+			break;
+		case GW_MSG_FAILED:
+			ak_fail(&err, EPROTO, "%.500s", msg.text);
+			fail(r, &err);
+			break;
+		case GW_MSG_LOG_FULL:
+			hand_new_log(r);
+			break;
+		case GW_MSG_STATS:
+			r->outcome.net = msg.stats;
+			r->outcome.has_net = true;
+			break;
+		case GW_MSG_UPSTREAM:
+		case GW_MSG_LOG_FD:
+		case GW_MSG_STOP:
+		case GW_MSG_NUM:
+			break;
+		}
+	}
+	if (n != -EAGAIN)
+		gateway_gone(r);
+}
+
+static void on_resolv_change(struct run *r)
+{
+	struct gw_msg msg = { .type = GW_MSG_UPSTREAM, .ipv6 = resolv_host_has_ipv6() };
+	struct ak_err err;
+
+	if (resolv_changed(r->resolv_fd) && r->control >= 0 && resolv_servers(msg.text, sizeof(msg.text), &err) == 0)
+		(void)ak_send_fds(r->control, &msg, sizeof(msg), NULL, 0);
+}
+
+/* ---- signals, output, time ---- */
+
+/* The first Ctrl-C is the command's to handle, the second ends it. */
+static void on_signal(struct run *r, int sig)
+{
+	if (sig == SIGWINCH) {
+		if (r->tty_on)
+			tty_resize(&r->tty);
+		return;
+	}
+	if (sig == SIGCHLD)
+		return;
+	if (!r->running) {
+		struct ak_err err;
+
+		ak_fail(&err, EINTR, "interrupted before the command ran");
+		r->outcome.exit_code = 128 + sig;
+		fail(r, &err);
+		return;
+	}
+	if (sig == SIGINT && r->interrupts++ > 0)
+		sig = SIGKILL;
+	if ((sig == SIGTERM || sig == SIGHUP) && !r->kill_at_ms)
+		r->kill_at_ms = ak_now_ms() + TERM_GRACE_MS;
+	sandbox_signal(r->sandbox, sig);
+}
+
+static void read_signals(struct run *r)
+{
+	struct signalfd_siginfo info;
+
+	while (read(r->signal_fd, &info, sizeof(info)) == sizeof(info))
+		on_signal(r, (int)info.ssi_signo);
+}
+
+static void read_capture(struct capture *c)
+{
+	char buf[65536];
+	ssize_t n = read(c->fd, buf, sizeof(buf));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		c->fd = ak_close(c->fd);
+		return;
+	}
+	if (c->text.len + (size_t)n > RUN_CAPTURE_MAX) {
+		c->cut = true;
+		n = (ssize_t)(RUN_CAPTURE_MAX - c->text.len);
+	}
+	strbuf_add(&c->text, buf, (size_t)n);
+}
+
+static void check_time(struct run *r)
+{
+	uint64_t now = ak_now_ms();
+
+	if (!r->running && now > r->began_us / 1000 + START_TIMEOUT_MS) {
+		struct ak_err err;
+
+		ak_fail(&err, ETIMEDOUT, "the sandbox was not ready after %d s", START_TIMEOUT_MS / 1000);
+		fail(r, &err);
+	}
+	if (r->deadline_ms && now >= r->deadline_ms && !r->outcome.timed_out) {
+		r->outcome.timed_out = true;
+		sandbox_signal(r->sandbox, SIGKILL);
+	}
+	if (r->kill_at_ms && now >= r->kill_at_ms)
+		sandbox_signal(r->sandbox, SIGKILL);
+}
+
+static int wait_ms(const struct run *r)
+{
+	uint64_t now = ak_now_ms(), until = r->running ? 0 : r->began_us / 1000 + START_TIMEOUT_MS + 1;
+
+	if (r->deadline_ms && !r->outcome.timed_out && (!until || r->deadline_ms < until))
+		until = r->deadline_ms;
+	if (r->kill_at_ms && (!until || r->kill_at_ms < until))
+		until = r->kill_at_ms;
+	if (!until)
+		return -1;
+	return until > now ? (int)(until - now) : 0;
+}
+
+/* ---- the loop ---- */
+
+enum { P_SANDBOX, P_CONTROL, P_SIGNAL, P_RESOLV, P_OUT, P_ERR, P_TTY, P_NUM = P_TTY + 4 };
+
+static void fill_poll(const struct run *r, struct pollfd p[P_NUM])
+{
+	p[P_SANDBOX] = (struct pollfd){ .fd = sandbox_fd(r->sandbox), .events = POLLIN };
+	p[P_CONTROL] = (struct pollfd){ .fd = r->control, .events = POLLIN };
+	p[P_SIGNAL] = (struct pollfd){ .fd = r->signal_fd, .events = POLLIN };
+	p[P_RESOLV] = (struct pollfd){ .fd = r->resolv_fd, .events = POLLIN };
+	p[P_OUT] = (struct pollfd){ .fd = r->capture[PIPE_OUT].fd, .events = POLLIN };
+	p[P_ERR] = (struct pollfd){ .fd = r->capture[PIPE_ERR].fd, .events = POLLIN };
+	if (r->tty_on) {
+		tty_poll(&r->tty, p + P_TTY);
+		return;
+	}
+	for (int i = P_TTY; i < P_NUM; i++)
+		p[i] = (struct pollfd){ .fd = -1 };
+}
+
+static void start_tty(struct run *r)
+{
+	struct ak_err err;
+
+	if (!r->opts->tty || r->tty_on || !r->running || sandbox_tty_fd(r->sandbox) < 0)
+		return;
+	if (tty_open(&r->tty, sandbox_tty_fd(r->sandbox), &err) < 0)
+		fail(r, &err);
+	else
+		r->tty_on = true;
+}
+
+static void serve(struct run *r, const struct pollfd p[P_NUM])
+{
+	if (p[P_SIGNAL].revents)
+		read_signals(r);
+	if (p[P_CONTROL].revents)
+		on_gateway(r);
+	if (p[P_RESOLV].revents)
+		on_resolv_change(r);
+	for (int i = 0; i < PIPE_NUM; i++) {
+		if (p[P_OUT + i].revents)
+			read_capture(&r->capture[i]);
+	}
+	if (r->tty_on && !tty_pump(&r->tty, p + P_TTY))
+		r->tty_on = false;
+}
+
+static void loop(struct run *r)
+{
+	struct pollfd p[P_NUM];
+
+	while (sandbox_poll(r->sandbox) != SANDBOX_ENDED) {
+		maybe_go(r);
+		start_tty(r);
+		fill_poll(r, p);
+		if (poll(p, P_NUM, wait_ms(r)) < 0 && errno != EINTR)
+			break;
+		serve(r, p);
+		check_time(r);
+	}
+}
+
+/* ---- end ---- */
+
+static void drain_output(struct run *r)
+{
+	if (r->opts->tty && r->running)
+		tty_close(&r->tty);
+	for (int i = 0; i < PIPE_NUM; i++) {
+		/* Everything in the sandbox is dead, so the end of file is there. */
+		ak_set_nonblock(r->capture[i].fd, false);
+		while (r->capture[i].fd >= 0)
+			read_capture(&r->capture[i]);
+	}
+}
+
+static void stop_gateway(struct run *r)
+{
+	struct gw_msg msg = { .type = GW_MSG_STOP };
+	uint64_t until = ak_now_ms() + STOP_TIMEOUT_MS;
+
+	if (r->control < 0)
+		return;
+	if (r->gw_ready)
+		(void)ak_send_fds(r->control, &msg, sizeof(msg), NULL, 0);
+	while (r->gw_ready && r->control >= 0 && !r->outcome.has_net && ak_now_ms() < until) {
+		struct pollfd p = { .fd = r->control, .events = POLLIN };
+
+		if (poll(&p, 1, (int)(until - ak_now_ms())) > 0)
+			on_gateway(r);
+	}
+	/* Without a word from it there is nothing to wait for. */
+	if (r->gw_pid > 0) {
+		if (!r->outcome.has_net)
+			kill(r->gw_pid, SIGKILL);
+		waitpid(r->gw_pid, NULL, 0);
+		r->gw_pid = 0;
+	}
+}
+
+/* What the command's end means, once everyone has stopped. */
+static int conclude(struct run *r, struct ak_err *err)
+{
+	const struct sandbox_result *res = sandbox_result(r->sandbox);
+
+	r->outcome.duration_ms = r->running ? ak_now_ms() - r->command_began_ms : 0;
+	r->outcome.out_of_memory = res->out_of_memory;
+	if (r->failed) {
+		*err = r->failure;
+		return -EIO;
+	}
+	if (!r->running || res->exit_code == AK_EXIT_FAILED) {
+		if (res->err.text[0]) {
+			*err = res->err;
+			return -EIO;
+		}
+		if (!r->running)
+			return ak_fail(err, EIO, "the sandbox ended before the command ran");
+	}
+	r->outcome.exit_code = r->outcome.timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
+	if ((res->exit_code == 126 || res->exit_code == 127) && res->err.text[0])
+		ak_say("%s", res->err.text);
+	if (r->outcome.timed_out)
+		ak_say("timed out after %llu.%03llus", (unsigned long long)r->opts->timeout_ms / 1000, (unsigned long long)r->opts->timeout_ms % 1000);
+	if (res->out_of_memory)
+		ak_say("out of memory: the sandbox reached its memory limit");
+	if (res->pids_hit)
+		ak_say("the sandbox reached its process limit");
+	return 0;
+}
+
+static void init(struct run *r, const struct run_opts *opts, const struct ak_paths *paths)
+{
+	memset(r, 0, sizeof(*r));
+	r->opts = opts;
+	r->paths = paths;
+	r->began_us = now_us();
+	r->control = r->signal_fd = r->resolv_fd = -1;
+	r->dir.dir_fd = r->dir.log_fd = -1;
+	for (int i = 0; i < PIPE_NUM; i++)
+		r->capture[i].fd = -1;
+}
+
+static int prepare(struct run *r, struct ak_err *err)
+{
+	char empty[PATH_MAX];
+	int rc = rundir_empty(r->paths, empty, err);
+
+	if (rc == 0)
+		rc = run_plan_init(&r->plan, r->opts, r->paths, empty, err);
+	if (rc == 0)
+		rc = load_policy(r, err);
+	if (rc == 0)
+		rc = rundir_create(&r->dir, r->paths, r->plan.name, r->opts->keep, err);
+	if (rc == 0)
+		rc = take_signals(r, err);
+	if (rc == 0)
+		rc = open_capture(r, err);
+	return rc;
+}
+
+static int execute(struct run *r, struct ak_err *err)
+{
+	int rc = prepare(r, err);
+
+	if (rc < 0)
+		return rc;
+	rc = spawn(r, err);
+	if (rc == 0)
+		rc = rundir_record_start(&r->dir, &r->plan, r->opts, r->policy, err);
+	if (rc < 0)
+		return rc;
+	loop(r);
+	drain_output(r);
+	stop_gateway(r);
+	return conclude(r, err);
+}
+
+static void finish(struct run *r, int rc)
+{
+	struct ak_err err;
+
+	if (rc < 0 && !r->running) {
+		rundir_discard(&r->dir);
+	} else if (rundir_record_end(&r->dir, r->paths, &r->plan, r->opts, &r->outcome, &err) < 0) {
+		ak_say("%s", err.text);
+	}
+	rundir_done(&r->dir);
+}
+
+static void take_result(struct run *r, struct run_result *ret)
+{
+	ret->outcome = r->outcome;
+	memcpy(ret->name, r->plan.name, sizeof(ret->name));
+	if (!r->opts->json)
+		return;
+	ret->out_len = r->capture[PIPE_OUT].text.len;
+	ret->err_len = r->capture[PIPE_ERR].text.len;
+	ret->out = strbuf_take(&r->capture[PIPE_OUT].text);
+	ret->err = strbuf_take(&r->capture[PIPE_ERR].text);
+	ret->out_cut = r->capture[PIPE_OUT].cut;
+	ret->err_cut = r->capture[PIPE_ERR].cut;
+}
+
+int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err)
+{
+	struct run r;
+	int rc;
+
+	memset(ret, 0, sizeof(*ret));
+	init(&r, opts, paths);
+	rc = execute(&r, err);
+	if (r.gw_pid > 0) { /* only after a failed start */
+		kill(r.gw_pid, SIGKILL);
+		waitpid(r.gw_pid, NULL, 0);
+	}
+	if (r.sandbox && sandbox_notes(r.sandbox)[0] && !opts->quiet)
+		ak_say("%s", sandbox_notes(r.sandbox));
+	sandbox_free(r.sandbox);
+	if (r.dir.dir_fd >= 0)
+		finish(&r, rc);
+	take_result(&r, ret);
+	for (int i = 0; i < PIPE_NUM; i++) {
+		ak_close(r.capture[i].fd);
+		strbuf_done(&r.capture[i].text);
+	}
+	ak_close(r.control);
+	ak_close(r.resolv_fd);
+	ak_close(r.signal_fd);
+	policy_unref(r.policy);
+	run_plan_done(&r.plan);
+	return rc;
+}
+
+void run_result_done(struct run_result *r)
+{
+	free(r->out);
+	free(r->err);
+}

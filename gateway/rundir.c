@@ -1,0 +1,289 @@
+/* The folder of one run: see rundir.h. */
+#include "gateway/rundir.h"
+
+#include "gateway/audit.h"
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int join(char ret[PATH_MAX], const char *a, const char *b)
+{
+	int n = snprintf(ret, PATH_MAX, "%s/%s", a, b);
+
+	return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+static int fail_state(struct ak_err *err, int code, const char *path)
+{
+	return ak_fail(err, code, "%s: %s: agentkernel keeps its records there; make it writable or set XDG_STATE_HOME", path, strerror(code));
+}
+
+int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err *err)
+{
+	int rc = join(ret, paths->runtime, "empty");
+
+	if (rc == 0)
+		rc = ak_mkdir_p(ret, 0700);
+	return rc < 0 ? ak_fail_errno(err, -rc, "%s", ret) : 0;
+}
+
+static int open_dir(struct rundir *d, struct ak_err *err)
+{
+	int rc = ak_mkdir_p(d->path, 0700);
+
+	if (rc < 0)
+		return fail_state(err, -rc, d->path);
+	d->dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d->dir_fd < 0 || flock(d->dir_fd, LOCK_EX | LOCK_NB) < 0)
+		return fail_state(err, errno, d->path);
+	d->log_fd = openat(d->dir_fd, "network.jsonl", O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (d->log_fd < 0)
+		return fail_state(err, errno, d->log_path);
+	return 0;
+}
+
+int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *name, bool keep, struct ak_err *err)
+{
+	char runs[PATH_MAX];
+	int rc;
+
+	memset(d, 0, sizeof(*d));
+	d->dir_fd = d->log_fd = -1;
+	d->started_us = ak_wall_us();
+	rc = join(runs, paths->state, "runs");
+	if (rc == 0)
+		rc = join(d->path, runs, name);
+	if (rc == 0)
+		rc = join(d->log_path, d->path, "network.jsonl");
+	if (rc == 0)
+		rc = join(d->events_path, paths->state, "events.jsonl");
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", paths->state);
+	rc = open_dir(d, err);
+	if (rc == 0 && keep && (join(d->upper, d->path, "upper") < 0 || mkdir(d->upper, 0700) < 0))
+		rc = fail_state(err, errno, d->upper);
+	if (rc < 0) {
+		if (d->dir_fd >= 0)
+			rundir_discard(d);
+		rundir_done(d);
+	}
+	return rc;
+}
+
+static void put_time(struct strbuf *out, const char *key, uint64_t us)
+{
+	time_t s = (time_t)(us / 1000000);
+	struct tm tm;
+	char text[32];
+
+	gmtime_r(&s, &tm);
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	strbuf_printf(out, ",\"%s\":\"%s.%06uZ\"", key, text, (unsigned)(us % 1000000));
+}
+
+static void put_text(struct strbuf *out, const char *key, const char *value)
+{
+	strbuf_printf(out, ",\"%s\":", key);
+	strbuf_json_utf8(out, value, strlen(value));
+}
+
+static void put_command(struct strbuf *out, char *const *argv)
+{
+	strbuf_puts(out, ",\"command\":[");
+	for (size_t i = 0; argv[i]; i++) {
+		if (i)
+			strbuf_putc(out, ',');
+		strbuf_json_utf8(out, argv[i], strlen(argv[i]));
+	}
+	strbuf_putc(out, ']');
+}
+
+/* What start and end share, as JSON members that begin with a comma. */
+static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_opts *opts)
+{
+	put_text(out, "mode", ak_mode_name(opts->mode));
+	put_text(out, "profile", ak_profile_name(opts->profile));
+	strbuf_printf(out, ",\"network\":%s", plan->network ? "true" : "false");
+	put_command(out, opts->argv);
+	if (plan->project[0])
+		put_text(out, "project", plan->project);
+}
+
+static void put_outcome(struct strbuf *out, const struct run_outcome *o)
+{
+	strbuf_printf(out, ",\"exit_code\":%d,\"start_us\":%llu,\"duration_ms\":%llu", o->exit_code, (unsigned long long)o->start_us,
+		(unsigned long long)o->duration_ms);
+	if (o->timed_out)
+		strbuf_puts(out, ",\"timed_out\":true");
+	if (o->out_of_memory)
+		strbuf_puts(out, ",\"out_of_memory\":true");
+	strbuf_printf(out, ",\"allowed\":%llu,\"denied\":%llu", (unsigned long long)o->net.allowed, (unsigned long long)o->net.denied);
+}
+
+/* A whole file or none: written beside and renamed. */
+static int replace_file(int dir_fd, const char *name, const struct strbuf *text)
+{
+	char tmp[64];
+	_cleanup_close_ int fd = -1;
+	int rc;
+
+	if (text->failed)
+		return -ENOMEM;
+	snprintf(tmp, sizeof(tmp), ".%s.%d", name, (int)getpid());
+	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	rc = ak_write_all(fd, text->data, text->len);
+	if (rc == 0 && renameat(dir_fd, tmp, dir_fd, name) < 0)
+		rc = -errno;
+	if (rc < 0)
+		unlinkat(dir_fd, tmp, 0);
+	return rc;
+}
+
+static int write_run_json(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+
+	strbuf_printf(&out, "{\"v\":1,\"name\":\"%s\"", plan->name);
+	put_run(&out, plan, opts);
+	strbuf_printf(&out, ",\"kept\":%s,\"pid\":%d", opts->keep ? "true" : "false", (int)getpid());
+	put_time(&out, "started", d->started_us);
+	if (outcome) {
+		put_outcome(&out, outcome);
+		put_time(&out, "ended", ak_wall_us());
+	}
+	strbuf_puts(&out, "}\n");
+	return replace_file(d->dir_fd, "run.json", &out);
+}
+
+int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct policy *policy,
+	struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	int rc = write_run_json(d, plan, opts, NULL);
+
+	if (rc == 0 && policy) {
+		policy_print(policy, &out);
+		rc = replace_file(d->dir_fd, "policy.json", &out);
+	}
+	if (rc < 0)
+		return fail_state(err, -rc, d->path);
+	strbuf_reset(&out);
+	strbuf_printf(&out, "\"event\":\"run_start\",\"sandbox\":\"%s\"", plan->name);
+	put_run(&out, plan, opts);
+	if (out.failed)
+		return ak_fail(err, ENOMEM, "out of memory");
+	return audit_event(d->events_path, out.data, err);
+}
+
+/* STATE/last holds the name of the newest run; replaced as a whole. */
+static void point_last(const struct ak_paths *paths, const char *name)
+{
+	char last[PATH_MAX], tmp[PATH_MAX];
+
+	if (join(last, paths->state, "last") < 0 || snprintf(tmp, sizeof(tmp), "%s.%d", last, (int)getpid()) >= (int)sizeof(tmp))
+		return;
+	_cleanup_close_ int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0 || dprintf(fd, "%s\n", name) < 0 || rename(tmp, last) < 0)
+		unlink(tmp);
+}
+
+int rundir_record_end(struct rundir *d, const struct ak_paths *paths, const struct run_plan *plan, const struct run_opts *opts,
+	const struct run_outcome *outcome, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	int rc = write_run_json(d, plan, opts, outcome), rc2;
+
+	point_last(paths, plan->name);
+	strbuf_printf(&out, "\"event\":\"run_end\",\"sandbox\":\"%s\"", plan->name);
+	put_outcome(&out, outcome);
+	if (outcome->has_net)
+		strbuf_printf(&out, ",\"network_records\":%llu,\"network_lost\":%llu,\"network_hash\":\"%s\"",
+			(unsigned long long)outcome->net.records, (unsigned long long)outcome->net.lost, outcome->net.hash);
+	if (out.failed)
+		return ak_fail(err, ENOMEM, "out of memory");
+	rc2 = audit_event(d->events_path, out.data, err);
+	return rc < 0 ? fail_state(err, -rc, d->path) : rc2;
+}
+
+void rundir_discard(struct rundir *d)
+{
+	(void)ak_remove_tree(AT_FDCWD, d->path);
+}
+
+void rundir_done(struct rundir *d)
+{
+	d->log_fd = ak_close(d->log_fd);
+	d->dir_fd = ak_close(d->dir_fd);
+}
+
+/* ---- pruning ---- */
+
+struct past {
+	char name[64];
+	uint64_t when_us;
+};
+
+static int by_age(const void *a, const void *b)
+{
+	const struct past *x = a, *y = b;
+
+	return x->when_us < y->when_us ? -1 : x->when_us > y->when_us;
+}
+
+static void prune_one(int runs_fd, const char *name)
+{
+	_cleanup_close_ int fd = openat(runs_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	/* Alive: its supervisor holds the lock. Kept: the user wanted it. */
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || faccessat(fd, "upper", F_OK, 0) == 0)
+		return;
+	(void)ak_remove_tree(runs_fd, name);
+}
+
+void rundir_prune(const struct ak_paths *paths)
+{
+	char runs[PATH_MAX];
+	_cleanup_free_ struct past *all = NULL;
+	size_t n = 0, cap = 0;
+	DIR *dir;
+
+	if (join(runs, paths->state, "runs") < 0 || !(dir = opendir(runs)))
+		return;
+	for (struct dirent *e; (e = readdir(dir));) {
+		struct stat st;
+
+		if (strncmp(e->d_name, "run-", 4) || strlen(e->d_name) >= sizeof(all->name))
+			continue;
+		if (n == cap) {
+			struct past *grown = realloc(all, (cap = cap ? 2 * cap : 256) * sizeof(*all));
+
+			if (!grown)
+				break;
+			all = grown;
+		}
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		memcpy(all[n].name, e->d_name, strlen(e->d_name) + 1);
+		all[n++].when_us = (uint64_t)st.st_mtim.tv_sec * 1000000 + (uint64_t)st.st_mtim.tv_nsec / 1000;
+	}
+	/* A little slack, so that not every run has to remove one. */
+	if (n > RUNDIR_KEEP + RUNDIR_KEEP / 10) {
+		qsort(all, n, sizeof(*all), by_age);
+		for (size_t i = 0; i + RUNDIR_KEEP < n; i++)
+			prune_one(dirfd(dir), all[i].name);
+	}
+	closedir(dir);
+}

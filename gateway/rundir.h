@@ -1,0 +1,59 @@
+/*
+ * The folder of one run: STATE/runs/NAME with run.json, policy.json and network.jsonl, and upper/ when it is kept.
+ * A lock on the folder says that the run is alive; old ones that are neither alive nor kept are pruned.
+ */
+#ifndef AK_RUNDIR_H
+#define AK_RUNDIR_H
+
+#include "gateway/base/err.h"
+#include "gateway/gw.h"
+#include "gateway/paths.h"
+#include "gateway/plan.h"
+
+#include <limits.h>
+#include <stdint.h>
+
+#define RUNDIR_KEEP 200 /* past runs whose logs stay readable */
+
+struct rundir {
+	char path[PATH_MAX];
+	char log_path[PATH_MAX];
+	char events_path[PATH_MAX];
+	char upper[PATH_MAX]; /* "" unless kept */
+	int dir_fd; /* owned, locked */
+	int log_fd; /* owned until handed over */
+	uint64_t started_us;
+};
+
+/* What is known at the end. */
+struct run_outcome {
+	int exit_code;
+	bool timed_out, out_of_memory;
+	uint64_t start_us; /* from our own start to the command's */
+	uint64_t duration_ms; /* of the command */
+	struct gw_stats net;
+	bool has_net;
+};
+
+/* An empty folder for covering things up; made once a user. */
+int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err *err);
+
+int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *name, bool keep, struct ak_err *err);
+
+/* run.json, policy.json and the start event. POLICY may be NULL. */
+int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct policy *policy,
+	struct ak_err *err);
+
+/* run.json again, the end event, and the name in STATE/last. */
+int rundir_record_end(struct rundir *d, const struct ak_paths *paths, const struct run_plan *plan, const struct run_opts *opts,
+	const struct run_outcome *outcome, struct ak_err *err);
+
+/* Forget a run that never ran: remove its folder. */
+void rundir_discard(struct rundir *d);
+
+/* Remove the oldest past runs beyond RUNDIR_KEEP. */
+void rundir_prune(const struct ak_paths *paths);
+
+void rundir_done(struct rundir *d);
+
+#endif

@@ -1,0 +1,133 @@
+/* The user's terminal and the sandbox's pty: see tty.h. */
+#include "gateway/tty.h"
+
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define DRAIN_MS 100
+
+/* What atexit needs when something ends us early. */
+static struct termios saved_mode;
+static bool saved;
+
+static void restore_terminal(void)
+{
+	if (saved)
+		tcsetattr(STDIN_FILENO, TCSAFLUSH, &saved_mode);
+	saved = false;
+}
+
+static void set_raw(struct tty *t)
+{
+	struct termios raw;
+
+	if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &saved_mode) < 0)
+		return;
+	raw = saved_mode;
+	cfmakeraw(&raw);
+	if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) < 0)
+		return;
+	saved = t->raw = true;
+	atexit(restore_terminal);
+}
+
+void tty_resize(const struct tty *t)
+{
+	struct winsize size;
+
+	if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
+		ioctl(t->master, TIOCSWINSZ, &size);
+}
+
+int tty_open(struct tty *t, int master, struct ak_err *err)
+{
+	if (master < 0)
+		return ak_fail(err, EBADF, "the sandbox gave no terminal");
+	t->raw = false;
+	t->master = master;
+	t->in.from = STDIN_FILENO;
+	t->in.to = master;
+	t->out.from = master;
+	t->out.to = STDOUT_FILENO;
+	t->in.at = t->in.len = t->out.at = t->out.len = 0;
+	tty_resize(t);
+	set_raw(t);
+	return 0;
+}
+
+void tty_poll(const struct tty *t, struct pollfd p[static 4])
+{
+	const struct tty_pipe *pipes[] = { &t->in, &t->out };
+
+	for (int i = 0; i < 2; i++) {
+		bool full = pipes[i]->len > 0;
+
+		p[2 * i] = (struct pollfd){ .fd = full ? -1 : pipes[i]->from, .events = POLLIN };
+		p[2 * i + 1] = (struct pollfd){ .fd = full ? pipes[i]->to : -1, .events = POLLOUT };
+	}
+}
+
+/* A terminal's end of file reaches the pty as ^D, so that `cat` inside ends. */
+static void end_input(struct tty_pipe *pipe)
+{
+	static const char eof = 4;
+
+	pipe->from = -1;
+	(void)!write(pipe->to, &eof, 1);
+}
+
+static bool pump(struct tty_pipe *pipe, const struct pollfd *readable, const struct pollfd *writable, bool input)
+{
+	ssize_t n;
+
+	if (pipe->from >= 0 && pipe->len == 0 && readable->revents) {
+		n = read(pipe->from, pipe->buf, sizeof(pipe->buf));
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return true;
+		if (n <= 0 && input) {
+			end_input(pipe);
+			return true;
+		}
+		if (n <= 0) /* EIO: no one has the pty open any more */
+			return false;
+		pipe->at = 0;
+		pipe->len = (size_t)n;
+	}
+	if (pipe->len > 0 && (writable->revents || readable->revents)) {
+		n = write(pipe->to, pipe->buf + pipe->at, pipe->len);
+		if (n < 0)
+			return errno == EAGAIN || errno == EINTR;
+		pipe->at += (size_t)n;
+		pipe->len -= (size_t)n;
+	}
+	return true;
+}
+
+bool tty_pump(struct tty *t, const struct pollfd p[static 4])
+{
+	if (!pump(&t->in, &p[0], &p[1], true))
+		t->in.from = -1;
+	return pump(&t->out, &p[2], &p[3], false);
+}
+
+void tty_close(struct tty *t)
+{
+	struct pollfd p[4];
+	bool more = t->master >= 0;
+
+	t->in.from = -1;
+	t->in.len = 0;
+	while (more) {
+		tty_poll(t, p);
+		if (poll(p, 4, DRAIN_MS) <= 0)
+			break;
+		more = tty_pump(t, p);
+	}
+	restore_terminal();
+}
