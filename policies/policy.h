@@ -24,6 +24,9 @@
 /* The one name that stands for the machine outside; it answers only where a rule names it with a port. */
 #define POLICY_HOST_NAME "host.agentkernel.internal"
 
+#define POLICY_CONNECTIONS_DEFAULT 512
+#define POLICY_DNS_QPS_DEFAULT 200
+
 struct policy;
 
 enum policy_proto { POLICY_TCP, POLICY_UDP, POLICY_PROTO_NUM };
@@ -60,8 +63,8 @@ enum policy_addr_class {
 };
 
 struct policy_limits {
-	uint32_t connections; /* at once; 0 is the built-in default of 512 */
-	uint32_t dns_qps; /* 0 is the built-in default of 200 */
+	uint32_t connections; /* at once; 0 in a file is the built-in default, never 0 in a loaded policy */
+	uint32_t dns_qps; /* the same */
 	uint64_t egress_bytes; /* 0 is unlimited */
 };
 
@@ -123,9 +126,13 @@ struct policy_port {
 
 /*
  * The ports that NAME's addresses open in the kernel, at most CAP of them; the count. In a default-allow policy
- * there are none: the kernel passes what is not blocked and the relay judges the name.
+ * there are none: the kernel passes what is not blocked and the relay judges the name. POLICY_HOST_NAME is the exception:
+ * its address is always blocked, so its ports are told in every policy.
  */
 size_t policy_name_ports(const struct policy *p, const char *name, struct policy_port *ret, size_t cap);
+
+/* Host and CIDR rules after extends and flags, repeats counted once. */
+size_t policy_rule_count(const struct policy *p);
 
 bool policy_default_allow(const struct policy *p);
 const char *policy_name(const struct policy *p);
@@ -142,12 +149,14 @@ const struct policy_range *policy_ranges(const struct policy *p, int family, siz
 
 /* ---- telling ---- */
 
+/* For a person; "" when it was allowed. */
 const char *policy_reason_text(enum policy_reason reason, bool allow);
 
 /* "codex: api.openai.com:443", "default", "builtin: metadata". */
 const char *policy_rule_label(const struct policy_decision *d, char *buf, size_t size);
 
-/* Canonical JSON of the compiled policy: extends flattened, sorted, each rule with the policy it came from. */
+/* Canonical JSON of the compiled policy: extends flattened, sorted, each rule with the policy it came from. policy_parse reads it
+ * back as the same policy. */
 void policy_print(const struct policy *p, struct strbuf *out);
 
 /* ---- words ---- */

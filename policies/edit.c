@@ -1,0 +1,164 @@
+/* Rules as they are added, from files and from flags, and taken away again. */
+#include "policies/internal.h"
+#include "gateway/base/cleanup.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Make room for one more of SIZE bytes. */
+static int grow(void **array, size_t n, size_t *cap, size_t size, struct ak_err *err)
+{
+	size_t want = *cap ? *cap * 2 : 16;
+	void *bigger;
+
+	if (n < *cap)
+		return 0;
+	if (n >= POLICY_RULES_MAX)
+		return ak_fail(err, E2BIG, "more than %d rules", POLICY_RULES_MAX);
+	bigger = reallocarray(*array, want, size);
+	if (!bigger)
+		return ak_fail(err, ENOMEM, "out of memory");
+	*array = bigger;
+	*cap = want;
+	return 0;
+}
+
+int policy_add_host(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err)
+{
+	struct host_rule rule = { .from = from, .seq = (uint32_t)p->n_rules };
+	int rc = grow((void **)&p->rules, p->n_rules, &p->cap_rules, sizeof(*p->rules), err);
+
+	if (rc >= 0)
+		rc = pattern_parse(text, allow, &p->arena, &rule, err);
+	if (rc < 0)
+		return rc;
+	p->rules[p->n_rules++] = rule;
+	return 0;
+}
+
+int policy_add_cidr(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err)
+{
+	struct cidr_rule rule = { .from = from, .seq = (uint32_t)p->n_cidrs, .allow = allow };
+	char addr[AK_ADDR_TEXT], buf[AK_ADDR_TEXT + 8];
+	int rc = grow((void **)&p->cidrs, p->n_cidrs, &p->cap_cidrs, sizeof(*p->cidrs), err);
+
+	if (rc >= 0)
+		rc = cidr_parse(text, &rule.net, &rule.len, err);
+	if (rc < 0)
+		return rc;
+	snprintf(buf, sizeof(buf), "%s/%u", ak_addr_print(&rule.net, addr), rule.len);
+	rule.text = arena_copy(&p->arena, buf, strlen(buf));
+	if (!rule.text)
+		return ak_fail(err, ENOMEM, "out of memory");
+	p->cidrs[p->n_cidrs++] = rule;
+	return 0;
+}
+
+/* ---- taking away ---- */
+
+static bool same_host_rule(const struct host_rule *a, const struct host_rule *b)
+{
+	return a->allow == b->allow && a->wild == b->wild && a->port == b->port && a->proto == b->proto && a->host_len == b->host_len &&
+		!memcmp(a->host, b->host, a->host_len);
+}
+
+/* Parsed once as it would be in allow and once as in deny, so that "x:443" finds "x:443/tcp" of an allow list. */
+static size_t remove_hosts(struct policy *p, const char *text)
+{
+	size_t before = p->n_rules;
+	struct ak_err ignored;
+
+	for (int allow = 0; allow < 2; allow++) {
+		struct host_rule rule = { 0 };
+		size_t n = 0;
+
+		if (pattern_parse(text, allow, &p->arena, &rule, &ignored) < 0)
+			continue;
+		for (size_t i = 0; i < p->n_rules; i++) {
+			if (!same_host_rule(&p->rules[i], &rule))
+				p->rules[n++] = p->rules[i];
+		}
+		p->n_rules = n;
+	}
+	return before - p->n_rules;
+}
+
+static size_t remove_cidrs(struct policy *p, const char *text)
+{
+	size_t before = p->n_cidrs, n = 0;
+	struct ak_err ignored;
+	struct ak_addr net;
+	uint8_t len;
+
+	if (cidr_parse(text, &net, &len, &ignored) < 0)
+		return 0;
+	for (size_t i = 0; i < p->n_cidrs; i++) {
+		if (p->cidrs[i].len != len || !ak_addr_eq(&p->cidrs[i].net, &net))
+			p->cidrs[n++] = p->cidrs[i];
+	}
+	p->n_cidrs = n;
+	return before - n;
+}
+
+static int remove_rule(struct policy *p, const char *text, struct ak_err *err)
+{
+	if (remove_hosts(p, text) + remove_cidrs(p, text) == 0)
+		return ak_fail(err, ENOENT, "'%.100s': there is no such rule", text);
+	return 0;
+}
+
+/* ---- edits ---- */
+
+static int set_default(struct policy *p, const char *text, struct ak_err *err)
+{
+	if (strcmp(text, "allow") && strcmp(text, "deny"))
+		return ak_fail(err, EINVAL, "'%.100s' is neither allow nor deny", text);
+	p->default_allow = !strcmp(text, "allow");
+	return 0;
+}
+
+static int apply_edit(struct policy *p, const struct policy_edit *e, struct ak_err *err)
+{
+	switch (e->op) {
+	case POLICY_EDIT_ALLOW_HOST:
+		return policy_add_host(p, e->text, true, "flags", err);
+	case POLICY_EDIT_BLOCK_HOST:
+		return policy_add_host(p, e->text, false, "flags", err);
+	case POLICY_EDIT_ALLOW_CIDR:
+		return policy_add_cidr(p, e->text, true, "flags", err);
+	case POLICY_EDIT_BLOCK_CIDR:
+		return policy_add_cidr(p, e->text, false, "flags", err);
+	case POLICY_EDIT_DEFAULT:
+		return set_default(p, e->text, err);
+	case POLICY_EDIT_REMOVE:
+		return remove_rule(p, e->text, err);
+	case POLICY_EDIT_NUM:
+		break;
+	}
+	return ak_fail(err, EINVAL, "unknown edit");
+}
+
+static const char *const edit_names[] = {
+	[POLICY_EDIT_ALLOW_HOST] = "allow-host",
+	[POLICY_EDIT_BLOCK_HOST] = "block-host",
+	[POLICY_EDIT_ALLOW_CIDR] = "allow-cidr",
+	[POLICY_EDIT_BLOCK_CIDR] = "block-cidr",
+	[POLICY_EDIT_DEFAULT] = "default",
+	[POLICY_EDIT_REMOVE] = "remove",
+};
+static_assert(ARRAY_SIZE(edit_names) == POLICY_EDIT_NUM, "a name for each edit");
+
+int policy_apply_edits(struct policy *p, const struct policy_edit *edits, size_t n, struct ak_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		int rc;
+
+		assert(edits[i].op < POLICY_EDIT_NUM);
+		rc = apply_edit(p, &edits[i], err);
+		if (rc < 0)
+			return ak_err_prefix(err, rc, "%s", edit_names[edits[i].op]);
+	}
+	return 0;
+}

@@ -1,0 +1,178 @@
+/*
+ * Inside the policy module: the policy while it is built and after.
+ *
+ * parse.c and edit.c append rules to a policy; compile.c sorts them, drops repeats and builds the name table;
+ * ranges.c turns CIDR rules and built-in blocks into disjoint address segments. From then on nothing changes.
+ */
+#ifndef AK_POLICY_INTERNAL_H
+#define AK_POLICY_INTERNAL_H
+
+#include "policies/policy.h"
+
+#define POLICY_FILE_MAX ((size_t)16 << 20)
+#define POLICY_RULES_MAX 500000 /* host rules, and as many CIDR rules */
+#define POLICY_EXTENDS_DEPTH 8
+#define POLICY_EXTENDS_MAX 64 /* groups in all, however they are reached */
+#define POLICY_LABELS_MAX 128 /* more than a name of 253 octets can have */
+#define POLICY_LABEL_MAX 63
+
+/* ---- arena: strings that live as long as the policy ---- */
+
+struct arena_chunk;
+struct arena {
+	struct arena_chunk *head; /* owned */
+};
+
+/* A NUL-terminated copy of LEN bytes, or NULL when out of memory. */
+char *arena_copy(struct arena *a, const char *text, size_t len);
+void arena_done(struct arena *a);
+
+/* ---- rules ---- */
+
+enum rule_proto { RULE_TCP = POLICY_TCP, RULE_UDP = POLICY_UDP, RULE_ANY };
+
+/* One host pattern. HOST points into TEXT behind a "*."; it is empty for "*". */
+struct host_rule {
+	const char *text; /* lower case, without a trailing dot; else as written */
+	const char *from; /* the policy it was written in */
+	const char *host;
+	uint32_t seq; /* order of arrival: of two equal rules the first one stays */
+	uint16_t host_len;
+	uint16_t port; /* 0: none was given */
+	uint8_t proto; /* enum rule_proto */
+	bool wild;
+	bool allow;
+};
+
+struct cidr_rule {
+	const char *text; /* "10.0.0.0/8" */
+	const char *from;
+	struct ak_addr net;
+	uint32_t seq;
+	uint8_t len;
+	bool allow;
+};
+
+/* ---- built-in blocks ---- */
+
+enum builtin_kind {
+	BUILTIN_NEVER, /* no rule opens it */
+	BUILTIN_SOFT, /* an allow_cidr at least as long opens it */
+	BUILTIN_EMBEDDED, /* NEVER, and the reason is that of the IPv4 address inside */
+	BUILTIN_PUBLIC, /* a hole in a shorter block */
+};
+
+struct builtin_net {
+	struct ak_addr net;
+	uint8_t len;
+	enum builtin_kind kind;
+	enum policy_reason reason;
+	const char *name;
+};
+
+const struct builtin_net *builtin_nets(size_t *ret_n);
+#define BUILTIN_NAT64_LEN 96
+extern const uint8_t builtin_nat64[16];
+
+/* A name that is denied with all that lies below it. */
+struct builtin_name {
+	const char *name;
+	enum policy_reason reason;
+	bool always; /* else only where the default is deny, and an exact allow rule opens it */
+};
+const struct builtin_name *builtin_names(size_t *ret_n);
+const char *builtin_rule_name(enum policy_reason reason);
+
+/* ---- the compiled form ---- */
+
+/* Everything known of one host text: its exact rules, then its wildcard rules, each sorted by port. */
+struct host_entry {
+	const char *host; /* borrowed from a rule or a built-in */
+	uint32_t first; /* into rules */
+	uint32_t n_exact, n_wild;
+	uint16_t host_len;
+	const struct builtin_name *builtin; /* or NULL */
+};
+
+struct host_slot {
+	uint32_t hash;
+	uint32_t entry; /* index + 1; 0 is empty */
+};
+
+enum seg_source { SEG_PLAIN, SEG_BUILTIN, SEG_CIDR };
+
+/* A stretch of addresses with one answer. */
+struct segment {
+	struct ak_addr lo, hi;
+	uint32_t index; /* into the built-in nets or the CIDR rules */
+	uint8_t source; /* enum seg_source */
+	uint8_t class; /* enum policy_addr_class */
+};
+
+/* One address family. */
+struct seg_table {
+	struct segment *segs; /* owned */
+	size_t n;
+	struct policy_range *ranges; /* owned */
+	size_t n_ranges;
+};
+
+struct policy {
+	unsigned refs;
+	struct arena arena; /* owns every string below */
+	const char *name, *description;
+	bool default_allow;
+	struct policy_limits limits;
+	bool has_connections, has_dns_qps, has_egress;
+
+	struct host_rule *rules; /* owned */
+	size_t n_rules, cap_rules;
+	struct cidr_rule *cidrs; /* owned */
+	size_t n_cidrs, cap_cidrs;
+
+	struct host_entry *entries; /* owned */
+	size_t n_entries;
+	struct host_slot *slots; /* owned; a power of two */
+	uint32_t slot_mask;
+	unsigned max_labels; /* of any entry: longer suffixes need no look */
+	uint32_t first_root, n_root; /* the rules of "*" */
+
+	struct seg_table v4, v6;
+};
+
+struct policy *policy_new(void);
+int policy_compile(struct policy *p, struct ak_err *err);
+int policy_build_segments(struct policy *p);
+
+int policy_apply_edits(struct policy *p, const struct policy_edit *edits, size_t n, struct ak_err *err);
+
+/* Parse TEXT and append it as a rule of FROM (in P's arena or static). */
+int policy_add_host(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err);
+int policy_add_cidr(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err);
+
+/* ---- words ---- */
+
+/* Parse a host pattern; strings are copied into ARENA. FROM and SEQ are left alone. */
+int pattern_parse(const char *text, bool allow, struct arena *arena, struct host_rule *ret, struct ak_err *err);
+int cidr_parse(const char *text, struct ak_addr *ret_net, uint8_t *ret_len, struct ak_err *err);
+
+/* [A-Za-z0-9_-], 1 to 63, alphanumeric at both ends. */
+bool policy_word_ok(const char *text);
+
+/* Names are hashed from their last octet to their first, so that one pass gives the hash of every suffix. */
+#define HOST_HASH_START 2166136261u
+static inline uint32_t host_hash_step(uint32_t h, char c)
+{
+	return (h ^ (uint8_t)c) * 16777619u;
+}
+static inline uint32_t host_hash_end(uint32_t h)
+{
+	h ^= h >> 15;
+	h *= 0x2c1b3c6du;
+	return h ^ (h >> 12);
+}
+
+/* The entry of HOST, or NULL. HASH is host_hash_end of it. */
+const struct host_entry *policy_entry_find(const struct policy *p, uint32_t hash, const char *host, size_t len);
+
+#endif

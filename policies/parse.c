@@ -1,0 +1,488 @@
+/*
+ * From JSON to rules: one file, the groups it extends, and the flags on top.
+ *
+ * A policy is built aside and handed over whole; the first error drops it, so that a bad file never half-applies.
+ * The printed form ("compiled": true) is read here too: its rules are objects that say which policy they came from.
+ */
+#include "policies/internal.h"
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#define DESCRIPTION_MAX 1024
+
+struct loader {
+	struct policy *p; /* borrowed */
+	const struct policy_dirs *dirs; /* may be NULL */
+	const char *stack[POLICY_EXTENDS_DEPTH]; /* the groups being read, outermost first */
+	size_t depth;
+	const char *seen[POLICY_EXTENDS_MAX]; /* every group read so far: two ways to one group are no harm */
+	size_t n_seen;
+};
+
+static int load_group(struct loader *l, const char *name, struct ak_err *err);
+
+/* ---- words ---- */
+
+/* cJSON ends a string at \u0000: "ok.test\u0000.evil" would be read as "ok.test". */
+static int refuse_nul_escape(const char *text, size_t len, struct ak_err *err)
+{
+	unsigned line = 1;
+
+	for (size_t i = 0; i + 5 < len; i++) {
+		if (text[i] == '\n')
+			line++;
+		if (text[i] != '\\')
+			continue;
+		if (!memcmp(text + i + 1, "u0000", 5))
+			return ak_fail(err, EINVAL, "line %u: \\u0000 in a string", line);
+		i++; /* what it escapes, a backslash too */
+	}
+	return 0;
+}
+
+static bool utf8_ok(const char *text)
+{
+	for (const unsigned char *s = (const unsigned char *)text; *s;) {
+		unsigned more = *s < 0x80 ? 0 : *s >= 0xf0 ? 3 : *s >= 0xe0 ? 2 : 1;
+
+		if (*s < 0x20 || *s == 0x7f || (*s >= 0x80 && *s < 0xc2) || *s > 0xf4)
+			return false;
+		for (s++; more; more--, s++) {
+			if ((*s & 0xc0) != 0x80)
+				return false;
+		}
+	}
+	return true;
+}
+
+static int keep(struct loader *l, const char *text, const char **ret, struct ak_err *err)
+{
+	*ret = arena_copy(&l->p->arena, text, strlen(text));
+	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
+}
+
+/* "…/codex.json" is "codex". */
+static int name_of_label(struct loader *l, const char *label, const char **ret, struct ak_err *err)
+{
+	const char *base = strrchr(label, '/');
+	size_t n;
+
+	base = base ? base + 1 : label;
+	n = strlen(base);
+	if (n > 5 && !strcmp(base + n - 5, ".json"))
+		n -= 5;
+	*ret = arena_copy(&l->p->arena, base, n);
+	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
+}
+
+/* The words that stand in a record for something that is no file. */
+static bool is_reserved(const char *name)
+{
+	return !strcmp(name, "builtin") || !strcmp(name, "default") || !strcmp(name, "flags");
+}
+
+/* ---- the parts of a file ---- */
+
+static int read_version(const cJSON *obj, struct ak_err *err)
+{
+	uint64_t version;
+	int rc = json_get_uint(obj, "version", UINT32_MAX, &version, err);
+
+	if (rc < 0)
+		return rc;
+	if (rc == 0)
+		return ak_fail(err, EINVAL, "version: missing: write \"version\": 1");
+	if (version != 1)
+		return ak_fail(err, EINVAL, "version: %llu is not known, this program reads 1", (unsigned long long)version);
+	return 0;
+}
+
+static int read_name(struct loader *l, const cJSON *obj, const char *label, const char **ret, struct ak_err *err)
+{
+	const char *name;
+	int rc = json_get_string(obj, "name", &name, err);
+
+	if (rc < 0)
+		return rc;
+	if (rc == 0)
+		return name_of_label(l, label, ret, err);
+	if (!policy_word_ok(name))
+		return ak_fail(err, EINVAL, "name: '%.80s': 1 to 63 letters, digits, '-' and '_', alphanumeric at both ends", name);
+	if (is_reserved(name))
+		return ak_fail(err, EINVAL, "name: '%s' has a meaning of its own in records: choose another", name);
+	return keep(l, name, ret, err);
+}
+
+static int read_description(struct loader *l, const cJSON *obj, const char **ret, struct ak_err *err)
+{
+	const char *text;
+	int rc = json_get_string(obj, "description", &text, err);
+
+	if (rc <= 0)
+		return rc;
+	if (strlen(text) > DESCRIPTION_MAX)
+		return ak_fail(err, EINVAL, "description: longer than %d octets", DESCRIPTION_MAX);
+	if (!utf8_ok(text))
+		return ak_fail(err, EINVAL, "description: must be one line of valid UTF-8");
+	return keep(l, text, ret, err);
+}
+
+static int read_default(const cJSON *obj, bool *ret, struct ak_err *err)
+{
+	const char *text;
+	int rc = json_get_string(obj, "default", &text, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!strcmp(text, "allow"))
+		*ret = true;
+	else if (!strcmp(text, "deny"))
+		*ret = false;
+	else
+		return ak_fail(err, EINVAL, "default: '%.80s' is neither \"allow\" nor \"deny\"", text);
+	return 0;
+}
+
+static int parse_bytes(const char *text, uint64_t *ret, struct ak_err *err)
+{
+	static const char units[] = "KMGT";
+	size_t n = strspn(text, "0123456789");
+	const char *unit = text[n] ? strchr(units, text[n]) : NULL;
+	uint64_t value = 0;
+
+	if (n == 0 || n > 18 || (text[n] && (!unit || text[n + 1])))
+		return ak_fail(err, EINVAL, "egress_bytes: '%.40s': a whole number, with K, M, G or T after it if need be", text);
+	for (size_t i = 0; i < n; i++)
+		value = value * 10 + (uint64_t)(text[i] - '0');
+	for (const char *u = units; unit && u <= unit; u++) {
+		if (value > UINT64_MAX / 1024)
+			return ak_fail(err, EINVAL, "egress_bytes: '%.40s' is too much", text);
+		value *= 1024;
+	}
+	*ret = value;
+	return 0;
+}
+
+static int read_egress(const cJSON *obj, uint64_t *ret, struct ak_err *err)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, "egress_bytes");
+	int rc;
+
+	/* A number beyond 2^53 loses digits on the way through JSON, hence the string form. */
+	if (!cJSON_IsString(item))
+		return json_get_uint(obj, "egress_bytes", (uint64_t)1 << 53, ret, err);
+	rc = parse_bytes(item->valuestring, ret, err);
+	return rc < 0 ? rc : 1;
+}
+
+/* What the file says itself goes before what its groups say. */
+static int read_limit(const cJSON *obj, const char *key, bool *has, uint32_t *ret, struct ak_err *err)
+{
+	uint64_t value;
+	int rc = json_get_uint(obj, key, 1000000, &value, err);
+
+	if (rc > 0 && !*has) {
+		*has = true;
+		*ret = (uint32_t)value;
+	}
+	return rc < 0 ? rc : 0;
+}
+
+static int read_limits(struct policy *p, const cJSON *obj, struct ak_err *err)
+{
+	static const char *const known[] = { "connections", "dns_qps", "egress_bytes", NULL };
+	const cJSON *limits;
+	uint64_t egress;
+	int rc = json_get_object(obj, "limits", &limits, err);
+
+	if (rc <= 0)
+		return rc;
+	rc = json_check_keys(limits, known, err);
+	if (rc >= 0)
+		rc = read_limit(limits, "connections", &p->has_connections, &p->limits.connections, err);
+	if (rc >= 0)
+		rc = read_limit(limits, "dns_qps", &p->has_dns_qps, &p->limits.dns_qps, err);
+	if (rc >= 0)
+		rc = read_egress(limits, &egress, err);
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "limits");
+	if (rc > 0 && !p->has_egress) {
+		p->has_egress = true;
+		p->limits.egress_bytes = egress;
+	}
+	return 0;
+}
+
+/* ---- rules ---- */
+
+struct rule_list {
+	const char *key;
+	bool allow;
+	int (*add)(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err);
+};
+
+static const struct rule_list rule_lists[] = {
+	{ "allow", true, policy_add_host },
+	{ "deny", false, policy_add_host },
+	{ "allow_cidr", true, policy_add_cidr },
+	{ "deny_cidr", false, policy_add_cidr },
+};
+
+/* {"rule": "api.openai.com:443", "from": "codex"} */
+static int read_compiled_rule(struct loader *l, const cJSON *item, const char **ret_text, const char **from, struct ak_err *err)
+{
+	static const char *const known[] = { "rule", "from", NULL };
+	const char *name;
+	int rc = json_check_keys(item, known, err);
+
+	if (rc >= 0)
+		rc = json_get_string(item, "rule", ret_text, err);
+	if (rc == 0)
+		return ak_fail(err, EINVAL, "rule: missing");
+	if (rc > 0)
+		rc = json_get_string(item, "from", &name, err);
+	if (rc == 0)
+		return ak_fail(err, EINVAL, "from: missing");
+	if (rc < 0)
+		return rc;
+	if (!policy_word_ok(name))
+		return ak_fail(err, EINVAL, "from: '%.80s' is not a policy's name", name);
+	/* Neighbours mostly come from the same file: one copy serves them. */
+	return strcmp(*from, name) ? keep(l, name, from, err) : 0;
+}
+
+static int read_rules(struct loader *l, const cJSON *obj, const struct rule_list *list, const char *from, bool compiled, struct ak_err *err)
+{
+	const cJSON *array, *item;
+	unsigned i = 0;
+	int rc = json_get_array(obj, list->key, &array, err);
+
+	if (rc <= 0)
+		return rc;
+	cJSON_ArrayForEach(item, array)
+	{
+		const char *text = item->valuestring;
+
+		rc = 0;
+		if (compiled && cJSON_IsObject(item))
+			rc = read_compiled_rule(l, item, &text, &from, err);
+		else if (!cJSON_IsString(item))
+			rc = ak_fail(err, EINVAL, "must be a string");
+		if (rc >= 0)
+			rc = list->add(l->p, text, list->allow, from, err);
+		if (rc < 0)
+			return ak_err_prefix(err, rc, "%s[%u]", list->key, i);
+		i++;
+	}
+	return 0;
+}
+
+static int read_extends(struct loader *l, const cJSON *obj, struct ak_err *err)
+{
+	const cJSON *array, *item;
+	unsigned i = 0;
+	int rc = json_get_array(obj, "extends", &array, err);
+
+	if (rc <= 0)
+		return rc;
+	cJSON_ArrayForEach(item, array)
+	{
+		if (!cJSON_IsString(item))
+			rc = ak_fail(err, EINVAL, "must be a string");
+		else
+			rc = load_group(l, item->valuestring, err);
+		if (rc < 0)
+			return ak_err_prefix(err, rc, "extends[%u]", i);
+		i++;
+	}
+	return 0;
+}
+
+/* ---- files ---- */
+
+static int check_keys(const cJSON *obj, bool *ret_compiled, struct ak_err *err)
+{
+	static const char *const written[] = { "$schema", "version", "name", "description", "default", "extends", "allow", "deny",
+		"allow_cidr", "deny_cidr", "limits", NULL };
+	static const char *const printed[] = { "version", "compiled", "name", "description", "default", "allow", "deny",
+		"allow_cidr", "deny_cidr", "limits", NULL };
+	int compiled = 0, rc;
+
+	rc = json_get_bool(obj, "compiled", &compiled, err);
+	if (rc < 0)
+		return rc;
+	*ret_compiled = compiled;
+	return json_check_keys(obj, compiled ? printed : written, err);
+}
+
+static int read_object(struct loader *l, const cJSON *obj, const char *label, bool top, struct ak_err *err)
+{
+	const char *name = NULL, *description = "";
+	bool compiled = false, default_allow = false;
+	int rc;
+
+	if (!cJSON_IsObject(obj))
+		return ak_fail(err, EINVAL, "must be a JSON object");
+	rc = check_keys(obj, &compiled, err);
+	if (rc >= 0)
+		rc = read_version(obj, err);
+	if (rc >= 0)
+		rc = read_name(l, obj, label, &name, err);
+	if (rc >= 0)
+		rc = read_description(l, obj, &description, err);
+	if (rc >= 0)
+		rc = read_default(obj, &default_allow, err);
+	if (rc >= 0)
+		rc = read_limits(l->p, obj, err);
+	for (size_t i = 0; rc >= 0 && i < ARRAY_SIZE(rule_lists); i++)
+		rc = read_rules(l, obj, &rule_lists[i], name, compiled, err);
+	if (rc < 0)
+		return rc;
+	if (top) {
+		/* A group lends its rules, never its default: extending an open policy opens nothing. */
+		l->p->name = name;
+		l->p->description = description;
+		l->p->default_allow = default_allow;
+	}
+	return read_extends(l, obj, err);
+}
+
+static int read_text(struct loader *l, const char *text, size_t len, const char *label, bool top, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+	int rc;
+
+	if (len > POLICY_FILE_MAX)
+		return ak_fail(err, EFBIG, "%s: larger than %zu MiB", label, POLICY_FILE_MAX >> 20);
+	rc = refuse_nul_escape(text, len, err);
+	if (rc >= 0)
+		rc = json_parse(text, len, &obj, err);
+	if (rc >= 0)
+		rc = read_object(l, obj, label, top, err);
+	return rc < 0 ? ak_err_prefix(err, rc, "%s", label) : 0;
+}
+
+static int read_path(struct loader *l, const char *path, bool top, struct ak_err *err)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t len;
+	int rc = ak_read_file(AT_FDCWD, path, POLICY_FILE_MAX, &text, &len);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", path);
+	return read_text(l, text, len, path, top, err);
+}
+
+/* Look NAME.json up in the folders; the first that is there counts, even if it turns out to be bad. */
+static int read_named(struct loader *l, const char *name, bool top, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf looked = { 0 };
+	char path[PATH_MAX];
+
+	if (!policy_word_ok(name))
+		return ak_fail(err, EINVAL, "'%.80s' is not a policy's name", name);
+	for (size_t i = 0; l->dirs && i < ARRAY_SIZE(l->dirs->dirs) && l->dirs->dirs[i]; i++) {
+		int n = snprintf(path, sizeof(path), "%s/%s.json", l->dirs->dirs[i], name);
+
+		if (n < (int)sizeof(path) && faccessat(AT_FDCWD, path, F_OK, 0) == 0)
+			return read_path(l, path, top, err);
+		strbuf_printf(&looked, "%s%s", looked.len ? ", " : "", l->dirs->dirs[i]);
+	}
+	return ak_fail(err, ENOENT, "no policy named '%s'%s%.200s%s", name, looked.len ? " (looked in " : "", looked.len ? looked.data : "",
+		looked.len ? ")" : "");
+}
+
+static int fail_cycle(const struct loader *l, size_t from, const char *name, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf path = { 0 };
+
+	for (size_t i = from; i < l->depth; i++)
+		strbuf_printf(&path, "%s > ", l->stack[i]);
+	return ak_fail(err, EINVAL, "a cycle: %.300s%s", path.data ? path.data : "", name);
+}
+
+static int load_group(struct loader *l, const char *name, struct ak_err *err)
+{
+	const char *kept;
+	int rc;
+
+	if (!policy_word_ok(name))
+		return ak_fail(err, EINVAL, "'%.80s' is not a policy's name", name);
+	for (size_t i = 0; i < l->depth; i++) {
+		if (!strcmp(l->stack[i], name))
+			return fail_cycle(l, i, name, err);
+	}
+	for (size_t i = 0; i < l->n_seen; i++) {
+		if (!strcmp(l->seen[i], name))
+			return 0;
+	}
+	if (l->depth == POLICY_EXTENDS_DEPTH)
+		return ak_fail(err, EINVAL, "'%s': extends more than %d deep", name, POLICY_EXTENDS_DEPTH - 1);
+	if (l->n_seen == POLICY_EXTENDS_MAX)
+		return ak_fail(err, EINVAL, "'%s': more than %d groups", name, POLICY_EXTENDS_MAX);
+	rc = keep(l, name, &kept, err);
+	if (rc < 0)
+		return rc;
+	l->stack[l->depth++] = l->seen[l->n_seen++] = kept;
+	rc = read_named(l, kept, false, err);
+	l->depth--;
+	return rc;
+}
+
+/* ---- entry ---- */
+
+static int finish(struct policy **p, const struct policy_edit *edits, size_t n_edits, struct policy **ret, struct ak_err *err)
+{
+	int rc = policy_apply_edits(*p, edits, n_edits, err);
+
+	if (rc >= 0)
+		rc = policy_compile(*p, err);
+	if (rc < 0)
+		return rc;
+	*ret = TAKE(*p);
+	return 0;
+}
+
+/* The outermost policy is on the stack under its name, so that a group that leads back to it is a cycle. */
+static int loader_init(struct loader *l, struct policy *p, const struct policy_dirs *dirs, const char *label, struct ak_err *err)
+{
+	*l = (struct loader){ .p = p, .dirs = dirs, .depth = 1 };
+	if (!p)
+		return ak_fail(err, ENOMEM, "out of memory");
+	return name_of_label(l, label, &l->stack[0], err);
+}
+
+int policy_load(const char *name, const struct policy_dirs *dirs, const struct policy_edit *edits, size_t n_edits, struct policy **ret,
+	struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = policy_new();
+	size_t len = strlen(name);
+	struct loader l;
+	int rc = loader_init(&l, p, dirs, name, err);
+
+	if (rc < 0)
+		return rc;
+	if (strchr(name, '/') || (len > 5 && !strcmp(name + len - 5, ".json")))
+		rc = read_path(&l, name, true, err);
+	else
+		rc = read_named(&l, name, true, err);
+	return rc < 0 ? rc : finish(&p, edits, n_edits, ret, err);
+}
+
+int policy_parse(const char *text, size_t len, const char *label, const struct policy_dirs *dirs, const struct policy_edit *edits,
+	size_t n_edits, struct policy **ret, struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = policy_new();
+	struct loader l;
+	int rc = loader_init(&l, p, dirs, label, err);
+
+	if (rc >= 0)
+		rc = read_text(&l, text, len, label, true, err);
+	return rc < 0 ? rc : finish(&p, edits, n_edits, ret, err);
+}

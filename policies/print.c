@@ -1,0 +1,100 @@
+/*
+ * Telling: labels, reasons, and the canonical JSON of a compiled policy. What is printed can be read back by policy_parse and means
+ * the same, down to the policy each rule is said to come from.
+ */
+#include "policies/internal.h"
+#include "gateway/base/cleanup.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* What made a sandbox fail, in the words of the log's REASON column; an allowed flow needs none. */
+static const char *const reason_texts[] = {
+	[POLICY_REASON_RULE] = "denied by rule",
+	[POLICY_REASON_DEFAULT] = "not in allowlist",
+	[POLICY_REASON_METADATA] = "cloud metadata",
+	[POLICY_REASON_LOOPBACK] = "loopback address",
+	[POLICY_REASON_LINK_LOCAL] = "link-local address",
+	[POLICY_REASON_PRIVATE] = "private address",
+	[POLICY_REASON_MULTICAST] = "multicast or broadcast",
+	[POLICY_REASON_RESERVED] = "not a public address",
+	[POLICY_REASON_INTERNAL] = "internal name",
+	[POLICY_REASON_RESOLVER] = "encrypted-DNS resolver",
+	[POLICY_REASON_ADDRESS] = "address not learned from an allowed name",
+};
+static_assert(ARRAY_SIZE(reason_texts) == POLICY_REASON_NUM, "a text for each reason");
+
+const char *policy_reason_text(enum policy_reason reason, bool allow)
+{
+	return allow ? "" : reason_texts[reason];
+}
+
+const char *policy_rule_label(const struct policy_decision *d, char *buf, size_t size)
+{
+	if (d->rule && d->rule[0])
+		snprintf(buf, size, "%s: %s", d->policy, d->rule);
+	else
+		snprintf(buf, size, "%s", d->policy ? d->policy : "default");
+	return buf;
+}
+
+/* Text that was checked to be one line of UTF-8 when it was read. */
+static void put_text(struct strbuf *out, const char *text)
+{
+	strbuf_putc(out, '"');
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			strbuf_putc(out, '\\');
+		strbuf_putc(out, *text);
+	}
+	strbuf_putc(out, '"');
+}
+
+static void put_rule(struct strbuf *out, const char *text, const char *from, bool *first)
+{
+	strbuf_puts(out, *first ? "\n    {\"rule\": " : ",\n    {\"rule\": ");
+	strbuf_json(out, text);
+	strbuf_puts(out, ", \"from\": ");
+	strbuf_json(out, from);
+	strbuf_putc(out, '}');
+	*first = false;
+}
+
+static void put_hosts(const struct policy *p, struct strbuf *out, const char *key, bool allow)
+{
+	bool first = true;
+
+	strbuf_printf(out, "  \"%s\": [", key);
+	for (size_t i = 0; i < p->n_rules; i++) {
+		if (p->rules[i].allow == allow)
+			put_rule(out, p->rules[i].text, p->rules[i].from, &first);
+	}
+	strbuf_puts(out, first ? "],\n" : "\n  ],\n");
+}
+
+static void put_cidrs(const struct policy *p, struct strbuf *out, const char *key, bool allow)
+{
+	bool first = true;
+
+	strbuf_printf(out, "  \"%s\": [", key);
+	for (size_t i = 0; i < p->n_cidrs; i++) {
+		if (p->cidrs[i].allow == allow)
+			put_rule(out, p->cidrs[i].text, p->cidrs[i].from, &first);
+	}
+	strbuf_puts(out, first ? "],\n" : "\n  ],\n");
+}
+
+void policy_print(const struct policy *p, struct strbuf *out)
+{
+	strbuf_puts(out, "{\n  \"version\": 1,\n  \"compiled\": true,\n  \"name\": ");
+	strbuf_json(out, p->name);
+	strbuf_puts(out, ",\n  \"description\": ");
+	put_text(out, p->description);
+	strbuf_printf(out, ",\n  \"default\": \"%s\",\n", p->default_allow ? "allow" : "deny");
+	put_hosts(p, out, "allow", true);
+	put_hosts(p, out, "deny", false);
+	put_cidrs(p, out, "allow_cidr", true);
+	put_cidrs(p, out, "deny_cidr", false);
+	strbuf_printf(out, "  \"limits\": {\"connections\": %u, \"dns_qps\": %u, \"egress_bytes\": \"%llu\"}\n}\n", p->limits.connections,
+		p->limits.dns_qps, (unsigned long long)p->limits.egress_bytes);
+}
