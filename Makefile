@@ -1,0 +1,70 @@
+# Thin front of CMake, ctest and pytest. Nothing is decided here but the order.
+BUILD ?= build
+PYTHON ?= /usr/bin/python3
+AK_WERROR ?= OFF
+JOBS ?= $(shell nproc)
+export AK_BIN ?= $(CURDIR)/$(BUILD)/agentkernel
+export AGENTKERNEL_DATA_DIR ?= $(CURDIR)
+
+.PHONY: all demo test unit net bench lint format fuzz coverage install lab clean deps
+
+all: deps $(BUILD)/build.ninja
+	@ninja -C $(BUILD) -j $(JOBS) --quiet
+
+deps:
+	@.ci/deps build test
+
+$(BUILD)/build.ninja: CMakeLists.txt
+	@cmake -G Ninja -B $(BUILD) -DAK_WERROR=$(AK_WERROR) $(CMAKE_FLAGS) >/dev/null
+
+# The main job, in a private Internet: what codex may reach, what it may not, and the log.
+demo: all
+	@$(PYTHON) tests/net/lab.py demo
+
+test: all unit net
+
+unit: all
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+net: all
+	@$(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup tests
+
+# A shell in the lab.
+lab: all
+	@$(PYTHON) tests/net/lab.py shell
+
+bench: all
+	@.ci/deps bench
+	@$(PYTHON) tests/bench/bench.py
+
+lint: all
+	@.ci/deps lint
+	@$(PYTHON) -m pytest -q tests/lint
+	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
+	@clang-tidy --quiet -p $(BUILD) $$(git ls-files '*.c' | grep -v '^tests/') 2>/dev/null
+
+format:
+	@.ci/deps lint
+	@clang-format -i $$(git ls-files '*.c' '*.h')
+
+# Each harness for a bounded time; crashes land in build-fuzz/.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@.ci/deps build test fuzz
+	@CC=clang cmake -G Ninja -B build-fuzz -DAK_FUZZ=ON >/dev/null
+	@ninja -C build-fuzz --quiet $$(basename -s .c tests/fuzz/fuzz_*.c)
+	@cd build-fuzz && for f in ../tests/fuzz/fuzz_*.c; do name=$$(basename -s .c $$f); corpus=$${name#fuzz_}; \
+		mkdir -p new/$$corpus && ./tests/$$name -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 new/$$corpus ../tests/fuzz/corpus/$$corpus || exit 1; done
+
+coverage:
+	@.ci/deps build test coverage
+	@cmake -G Ninja -B build-coverage -DAK_COVERAGE=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
+	@ninja -C build-coverage --quiet
+	@cd build-coverage && ctest -j $(JOBS) --output-on-failure >/dev/null
+	@gcovr -r . --object-directory build-coverage --exclude tests
+
+install: all
+	@cmake --install $(BUILD)
+
+clean:
+	@rm -rf build build-asan build-fuzz build-coverage
