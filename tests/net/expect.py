@@ -1,0 +1,174 @@
+"""What the net and attack tests say over and over."""
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+
+import dnswire
+from lab import HERE, PYTHON, ROOT
+
+CODEX = ["--compatibility-mode", "codex"]
+NATIVE = ["--compatibility-mode", "native"]
+INSIDE = os.path.join(HERE, "inside.py")
+
+
+def allow(*hosts, mode="codex"):
+    """Options of a run that may reach HOSTS besides the mode's own."""
+    out = ["--compatibility-mode", mode]
+    for host in hosts:
+        out += ["--allow-host", host]
+    return out
+
+
+def policy_env(lab, **policies):
+    """A data folder whose policies are POLICIES (a dict each, or the file's very text); the environment that selects it."""
+    folder = lab.path("data%d" % len(os.listdir(lab.home)), "policies")
+    os.makedirs(folder)
+    for name, policy in policies.items():
+        with open(os.path.join(folder, name + ".json"), "w") as f:
+            f.write(policy if isinstance(policy, str) else json.dumps(dict({"version": 1, "name": name, "default": "deny"}, **policy)))
+    return {"AGENTKERNEL_DATA_DIR": os.path.dirname(folder)}
+
+
+def refused(row, within_ms=1000):
+    """The client got an error, at once, and not a time-out."""
+    assert "err" in row, "was not refused: %r" % row
+    assert row["err"] != "timeout" and row["ms"] < within_ms, "refused too slowly: %r" % row
+
+
+def worked(row):
+    assert "ok" in row, "did not work: %r" % row
+    return row["ok"]
+
+
+def find(log, **want):
+    """Records that have all of WANT; text matches as a part, without case; a set or tuple means any of these."""
+    def fits(have, value):
+        if isinstance(value, (set, tuple)):
+            return any(fits(have, v) for v in value)
+        if isinstance(value, str):
+            return value.lower() in str(have if have is not None else "").lower()
+        return have == value
+    return [r for r in log if all(fits(r.get(k), v) for k, v in want.items())]
+
+
+def denied(log, **want):
+    """There is a record of the denial, with rule and reason; the records."""
+    rows = find(log, verdict="deny", **want)
+    assert rows, "no denial with %r in\n%s" % (want, "\n".join(map(json.dumps, log)))
+    for row in rows:
+        assert row.get("rule") and row.get("reason"), "a denial without rule or reason: %r" % row
+    return rows
+
+
+def allowed(log, **want):
+    rows = find(log, verdict="allow", **want)
+    assert rows, "no allow with %r in\n%s" % (want, "\n".join(map(json.dumps, log)))
+    return rows
+
+
+def ask(name, qtype="A", server=None, proto="udp", **kw):
+    """A probe step that asks the sandbox's resolver."""
+    return ["dns", dnswire.query(name, qtype, **kw).hex(), server, proto]
+
+
+def reply(row):
+    return dnswire.parse(bytes.fromhex(worked(row)))
+
+
+def addresses(message):
+    return [a["data"] for a in message["answers"] if a["type"] in ("A", "AAAA")]
+
+
+@contextlib.contextmanager
+def holding(lab, args, script="", **kw):
+    """A sandbox that stays: SCRIPT (Python) runs first, then each line written to it is evaluated as a probe step list.
+
+    Yields (process, do) where do(steps) → results."""
+    with open(os.path.join(HERE, "probe.py")) as f:
+        probe = f.read().replace('if __name__ == "__main__":', "if False:")
+    code = probe + "\n%s\nprint('ready', flush=True)\nfor line in sys.stdin:\n    main(json.loads(line)); sys.stdout.flush()\n" % script
+    proc = lab.start([*args, "--", PYTHON, "-c", code], stdin="pipe", **kw)
+    proc.wait_output(b"ready\n")
+
+    def do(steps, timeout=60):
+        lines = proc.output[1].count(b"\n")
+        proc.write(json.dumps(steps).encode() + b"\n")
+        import time
+        if not proc._pump(time.monotonic() + timeout, lambda: proc.output[1].count(b"\n") > lines or proc.code is not None):
+            raise AssertionError("no answer from the sandbox: %r" % proc.output)
+        assert proc.code is None, "ended with %s: %r" % (proc.code, proc.output)
+        return json.loads(proc.output[1].split(b"\n")[lines])
+
+    try:
+        yield proc, do
+    finally:
+        with contextlib.suppress(OSError):
+            proc.close_stdin()
+        with contextlib.suppress(Exception):
+            if proc.code is None:
+                proc.result = proc.wait(10)
+
+
+PROCESSES = """
+import json, os
+rows = {}
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        st = dict(l.rstrip().split(':', 1) for l in open('/proc/%s/status' % pid))
+        rows[int(pid)] = {'ppid': int(st['PPid']), 'nspid': [int(x) for x in st['NSpid'].split()], 'comm': st['Name'].strip(),
+            'rss_kib': int(st.get('VmRSS', '0').split()[0]), 'seccomp': st['Seccomp'].strip(), 'nnp': st['NoNewPrivs'].strip(),
+            'caps': [st[k].strip() for k in ('CapEff', 'CapPrm', 'CapInh', 'CapAmb')],
+            'exe': os.readlink('/proc/%s/exe' % pid) if True else ''}
+    except OSError:
+        pass
+print(json.dumps(rows))
+"""
+
+
+def processes(lab, proc):
+    """pid → facts, for PROC and everything below it."""
+    rows = {int(k): v for k, v in lab.host([PYTHON, "-c", PROCESSES]).json().items()}
+
+    def below(pid):
+        while pid > 1 and pid != proc.pid:
+            pid = rows[pid]["ppid"] if pid in rows else 0
+        return pid > 1
+    return {pid: row for pid, row in rows.items() if below(pid)}
+
+
+def gateway_pid(lab, proc):
+    """The process that parses what the sandbox sends: below the supervisor, outside the sandbox's pid namespace, under a filter."""
+    found = [pid for pid, row in processes(lab, proc).items() if pid != proc.pid and len(row["nspid"]) == 1]
+    assert len(found) == 1, "one gateway process expected: %r" % processes(lab, proc)
+    return found[0]
+
+
+def in_gateway(lab, proc, *cmd):
+    return lab.host([PYTHON, INSIDE, "gateway", str(gateway_pid(lab, proc)), *cmd])
+
+
+def in_sandbox(lab, proc, *cmd):
+    return lab.host([PYTHON, INSIDE, "sandbox", str(lab.sandbox_init(proc)), *cmd])
+
+
+def compile_c(lab, source, name, static=False):
+    """SOURCE (text) as a program in the project folder; the path. NULL compiler means the host cannot."""
+    cc = shutil.which("musl-gcc") if static else shutil.which("cc")
+    if cc is None:
+        import conftest
+        conftest.missing("no %s here" % ("musl-gcc" if static else "cc"))
+    cache = os.path.join(lab.folder, name)
+    if not os.path.exists(cache):
+        src = cache + ".c"
+        with open(src, "w") as f:
+            f.write(source)
+        subprocess.run([cc, "-O1", "-Wall", *(["-static"] if static else []), "-o", cache, src], check=True)
+    target = lab.path("project", name)
+    shutil.copy(cache, target)
+    return target
+
+
+def table_is_clean(text):
+    assert not [c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160], "control characters in: %r" % text
