@@ -1,0 +1,300 @@
+/* Control groups: see cgroup.h. */
+#include "vmctl/cgroup.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "vmctl/sandbox.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX "agentkernel-"
+#define DEFAULT_PIDS 1024u
+#define CPU_PERIOD_US 100000u
+
+static const char *const kind_names[CGROUP_KIND_NUM] = { [CGROUP_MEMORY] = "memory", [CGROUP_PIDS] = "pids", [CGROUP_CPU] = "cpu" };
+
+/* ---- where we are: /proc/self/cgroup and the mount table ---- */
+
+/* True when the comma-separated LIST has WORD. */
+static bool list_has(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+		if (!strncmp(p, word, len) && (p[len] == ',' || p[len] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+/* Our own path in the hierarchy of CONTROLLER ("" is version 2), from "id:controllers:path" lines. */
+static bool own_path(const char *controller, char ret[static PATH_MAX])
+{
+	_cleanup_free_ char *text = NULL;
+	char *save = NULL;
+
+	if (ak_read_file(AT_FDCWD, "/proc/self/cgroup", 1 << 16, &text, NULL) < 0)
+		return false;
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+
+		if (!path)
+			continue;
+		*path++ = '\0';
+		list++;
+		if (controller[0] ? !list_has(list, controller) : list[0] != '\0')
+			continue;
+		return snprintf(ret, PATH_MAX, "%s", path) < PATH_MAX;
+	}
+	return false;
+}
+
+/* The folder of our own group: version 2 at the usual place, or version 1 by controller. */
+static bool own_dir(const char *controller, char ret[static PATH_MAX])
+{
+	char path[PATH_MAX];
+
+	if (!own_path(controller, path) || !strncmp(path, "/..", 3))
+		return false;
+	if (controller[0])
+		return snprintf(ret, PATH_MAX, "/sys/fs/cgroup/%s%s", controller, path) < PATH_MAX;
+	return snprintf(ret, PATH_MAX, "/sys/fs/cgroup%s", path) < PATH_MAX;
+}
+
+/* ---- groups of callers that are gone ---- */
+
+static bool is_stale(const char *name)
+{
+	const char *dash = strrchr(name, '-');
+	pid_t pid;
+
+	if (strncmp(name, PREFIX, strlen(PREFIX)) || !dash || dash[1] < '1' || dash[1] > '9')
+		return false;
+	pid = (pid_t)atol(dash + 1);
+	return pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+static void remove_stale(const char *parent)
+{
+	DIR *dir = opendir(parent);
+
+	if (!dir)
+		return;
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (is_stale(e->d_name))
+			unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR); /* refused while something runs in it */
+	}
+	closedir(dir);
+}
+
+/* ---- making one ---- */
+
+static int set_value(const char *dir, const char *file, const char *text)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	return ak_write_file(path, text);
+}
+
+static int set_number(const char *dir, const char *file, uint64_t value)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	return set_value(dir, file, text);
+}
+
+static int make_dir(const char *parent, const char *name, char **ret)
+{
+	char path[PATH_MAX];
+
+	remove_stale(parent);
+	if (snprintf(path, sizeof(path), "%s/" PREFIX "%s-%d", parent, name, (int)getpid()) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	*ret = strdup(path);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int apply(enum cgroup_kind kind, const char *dir, const struct sandbox_limits *limits, bool v2)
+{
+	uint64_t quota = (uint64_t)limits->cpus_milli * CPU_PERIOD_US / 1000;
+	char text[64];
+
+	switch (kind) {
+	case CGROUP_MEMORY:
+		if (v2) {
+			set_value(dir, "memory.swap.max", "0");
+			set_value(dir, "memory.oom.group", "0");
+		}
+		return set_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", limits->memory_bytes);
+	case CGROUP_PIDS:
+		return set_number(dir, "pids.max", limits->pids ? limits->pids : DEFAULT_PIDS);
+	case CGROUP_CPU:
+		if (!v2)
+			return set_number(dir, "cpu.cfs_quota_us", quota);
+		snprintf(text, sizeof(text), "%llu %u", (unsigned long long)quota, CPU_PERIOD_US);
+		return set_value(dir, "cpu.max", text);
+	case CGROUP_KIND_NUM:
+		break;
+	}
+	return -EINVAL;
+}
+
+static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits, bool want_pids)
+{
+	switch (kind) {
+	case CGROUP_MEMORY:
+		return limits->memory_bytes != 0;
+	case CGROUP_PIDS:
+		return want_pids;
+	case CGROUP_CPU:
+		return limits->cpus_milli != 0;
+	case CGROUP_KIND_NUM:
+		break;
+	}
+	return false;
+}
+
+/* Version 2: one folder for all, when our own group hands the controller down. */
+static int make_v2(struct cgroup *cg, enum cgroup_kind kind, const char *name, const struct sandbox_limits *limits)
+{
+	char parent[PATH_MAX], path[PATH_MAX + 32];
+	_cleanup_free_ char *dir = NULL, *have = NULL;
+	int rc;
+
+	if (!own_dir("", parent))
+		return -ENOENT;
+	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", parent);
+	rc = ak_read_file(AT_FDCWD, path, 4096, &have, NULL);
+	if (rc < 0)
+		return rc;
+	if (!strstr(have, kind_names[kind])) {
+		char text[16];
+
+		snprintf(text, sizeof(text), "+%s", kind_names[kind]);
+		rc = ak_write_file(path, text);
+		if (rc < 0)
+			return rc;
+	}
+	rc = make_dir(parent, name, &dir);
+	if (rc < 0)
+		return rc;
+	rc = apply(kind, dir, limits, true);
+	if (rc == 0 && cg->v2_fd < 0) {
+		cg->v2_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		rc = cg->v2_fd < 0 ? -errno : 0;
+	}
+	if (rc < 0 && cg->v2_fd < 0)
+		rmdir(dir);
+	if (rc == 0)
+		cg->dirs[kind] = TAKE(dir);
+	return rc;
+}
+
+static int make_v1(struct cgroup *cg, enum cgroup_kind kind, const char *name, const struct sandbox_limits *limits)
+{
+	char parent[PATH_MAX], path[PATH_MAX + 32];
+	_cleanup_free_ char *dir = NULL;
+	int rc;
+
+	if (!own_dir(kind_names[kind], parent))
+		return -ENOENT;
+	rc = make_dir(parent, name, &dir);
+	if (rc < 0)
+		return rc;
+	rc = apply(kind, dir, limits, false);
+	if (rc == 0) {
+		snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
+		cg->join_fds[kind] = open(path, O_WRONLY | O_CLOEXEC);
+		rc = cg->join_fds[kind] < 0 ? -errno : 0;
+	}
+	if (rc < 0)
+		rmdir(dir);
+	else
+		cg->dirs[kind] = TAKE(dir);
+	return rc;
+}
+
+void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limits *limits, bool want_pids, struct strbuf *notes)
+{
+	*cg = (struct cgroup){ .join_fds = { -1, -1, -1 }, .v2_fd = -1 };
+	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
+		if (!wanted(kind, limits, want_pids))
+			continue;
+		if (make_v1(cg, kind, name, limits) < 0 && make_v2(cg, kind, name, limits) < 0)
+			strbuf_printf(notes, "no writable cgroup: %s limit off\n", kind_names[kind]);
+	}
+}
+
+int cgroup_join(const struct cgroup *cg)
+{
+	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
+		if (cg->join_fds[kind] >= 0 && write(cg->join_fds[kind], "0", 1) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+/* ---- what happened inside ---- */
+
+/* The number after WORD at the start of a line of FILE; 0 when there is none. */
+static unsigned long event_count(const char *dir, const char *file, const char *word)
+{
+	_cleanup_free_ char *text = NULL;
+	char path[PATH_MAX], *save = NULL;
+	size_t len = strlen(word);
+
+	if (!dir || snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
+		return 0;
+	if (ak_read_file(AT_FDCWD, path, 4096, &text, NULL) < 0)
+		return 0;
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (!strncmp(line, word, len) && line[len] == ' ')
+			return strtoul(line + len, NULL, 10);
+	}
+	return 0;
+}
+
+bool cgroup_oom_killed(const struct cgroup *cg)
+{
+	const char *dir = cg->dirs[CGROUP_MEMORY];
+
+	return event_count(dir, "memory.events", "oom_kill") > 0 || event_count(dir, "memory.oom_control", "oom_kill") > 0;
+}
+
+bool cgroup_pids_hit(const struct cgroup *cg)
+{
+	return event_count(cg->dirs[CGROUP_PIDS], "pids.events", "max") > 0;
+}
+
+/* A group whose last process was reaped a moment ago can be busy still: wait for it, but not for ever. */
+static void remove_dir(const char *dir)
+{
+	for (int i = 0; i < 200 && rmdir(dir) < 0 && errno == EBUSY; i++)
+		poll(NULL, 0, 1);
+}
+
+void cgroup_done(struct cgroup *cg)
+{
+	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
+		cg->join_fds[kind] = ak_close(cg->join_fds[kind]);
+		if (cg->dirs[kind])
+			remove_dir(cg->dirs[kind]);
+		free(cg->dirs[kind]);
+		cg->dirs[kind] = NULL;
+	}
+	cg->v2_fd = ak_close(cg->v2_fd);
+}

@@ -1,0 +1,210 @@
+/*
+ * What the sandbox's init gives up before anything runs, and every process inside with it: limits, capabilities, files
+ * outside the root (Landlock), system calls (seccomp).
+ */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/keyctl.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "seccomp_table.inc"
+
+#define DEFAULT_NOFILE 4096u
+#define DEFAULT_PIDS 1024u
+#define MEMLOCK_BYTES (8u << 20)
+
+/* ---- limits ---- */
+
+/* Never above what we were given: raising needs a privilege. */
+static int set_limit(int resource, rlim_t value, const char *what, struct ak_err *err)
+{
+	struct rlimit lim;
+
+	if (getrlimit((__rlimit_resource_t)resource, &lim) < 0)
+		return ak_fail_errno(err, errno, "limit of %s", what);
+	if (lim.rlim_max != RLIM_INFINITY && value > lim.rlim_max)
+		value = lim.rlim_max;
+	lim.rlim_cur = lim.rlim_max = value;
+	return setrlimit((__rlimit_resource_t)resource, &lim) < 0 ? ak_fail_errno(err, errno, "limit of %s", what) : 0;
+}
+
+int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	const struct sandbox_limits *limits = &ctx->spec->limits;
+	int rc = set_limit(RLIMIT_NOFILE, limits->nofile ? limits->nofile : DEFAULT_NOFILE, "open files", err);
+
+	if (rc == 0)
+		rc = set_limit(RLIMIT_CORE, 0, "core files", err);
+	if (rc == 0)
+		rc = set_limit(RLIMIT_MEMLOCK, MEMLOCK_BYTES, "locked memory", err);
+	/* Counted per user namespace (Linux 5.14), so it is the sandbox's own; the kernel spares the host's root. */
+	if (rc == 0)
+		rc = set_limit(RLIMIT_NPROC, limits->pids ? limits->pids : DEFAULT_PIDS, "processes", err);
+	if (rc < 0)
+		return rc;
+	/* When memory runs out, the sandbox goes first. Not to be had everywhere, and not needed for safety. */
+	ak_write_file("/proc/self/oom_score_adj", "500");
+	syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
+	return 0;
+}
+
+/* ---- capabilities ---- */
+
+#define BIT(cap) (UINT64_C(1) << (cap))
+
+/* What root inside may keep: enough to install packages, nothing over network, mounts, devices or other processes. */
+static const uint64_t root_caps = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_SETUID) |
+	BIT(CAP_SETGID) | BIT(CAP_KILL) | BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT);
+
+int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	const bool root = ctx->spec->root_inside && ctx->spec->isolation != SANDBOX_STRICT;
+	const uint64_t keep = root ? root_caps : 0;
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	for (unsigned cap = 0; cap < 64; cap++) {
+		if (keep & BIT(cap))
+			continue;
+		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
+			if (errno == EINVAL) /* past the kernel's last */
+				break;
+			return ak_fail_errno(err, errno, "dropping capability %u", cap);
+		}
+	}
+	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	for (unsigned i = 0; i < 2; i++)
+		data[i] = (struct __user_cap_data_struct){ .effective = (uint32_t)(keep >> (32 * i)), .permitted = (uint32_t)(keep >> (32 * i)) };
+	if (syscall(SYS_capset, &head, data) < 0)
+		return ak_fail_errno(err, errno, "dropping capabilities");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return ak_fail_errno(err, errno, "no_new_privs");
+	return 0;
+}
+
+/* ---- Landlock ---- */
+
+/* The kernel's layout, spelled out because the header on an older build host lacks the newest fields. */
+struct ruleset_attr {
+	uint64_t fs, net, scoped;
+};
+#define FS_RIGHTS_V1 UINT64_C(0x1fff)
+#define FS_REFER UINT64_C(0x2000) /* ABI 2 */
+#define FS_TRUNCATE UINT64_C(0x4000) /* ABI 3 */
+#define FS_IOCTL_DEV UINT64_C(0x8000) /* ABI 5 */
+#define SCOPE_BOTH UINT64_C(3) /* ABI 6: abstract unix sockets, signals */
+
+static uint64_t fs_rights(long abi)
+{
+	uint64_t rights = FS_RIGHTS_V1;
+
+	if (abi >= 2)
+		rights |= FS_REFER;
+	if (abi >= 3)
+		rights |= FS_TRUNCATE;
+	if (abi >= 5)
+		rights |= FS_IOCTL_DEV;
+	return rights;
+}
+
+static int add_rule(int ruleset, int fd, uint64_t rights)
+{
+	struct landlock_path_beneath_attr rule = { .allowed_access = rights, .parent_fd = fd };
+
+	return syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0 ? -errno : 0;
+}
+
+/*
+ * Standard streams may lie outside the root: opening them again through /proc/self/fd (`> /dev/stderr`) works in
+ * the direction in which they were handed in and in no other. Pipes and sockets are not files to Landlock.
+ */
+static void allow_stream(int ruleset, int fd, uint64_t known)
+{
+	int mode = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+	uint64_t rights = 0;
+	struct stat st;
+
+	if (mode < 0 || fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)))
+		return;
+	mode &= O_ACCMODE;
+	if (mode == O_RDONLY || mode == O_RDWR)
+		rights |= LANDLOCK_ACCESS_FS_READ_FILE;
+	if (mode == O_WRONLY || mode == O_RDWR)
+		rights |= LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE;
+	if (S_ISCHR(st.st_mode))
+		rights |= FS_IOCTL_DEV;
+	add_rule(ruleset, fd, rights & known);
+}
+
+int sb_confine_landlock(const int stdio[3], struct ak_err *err)
+{
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	struct ruleset_attr attr = { .fs = fs_rights(abi), .scoped = abi >= 6 ? SCOPE_BOTH : 0 };
+	size_t size = abi >= 6 ? sizeof(attr) : offsetof(struct ruleset_attr, net);
+	_cleanup_close_ int ruleset = -1, root = -1;
+	int rc;
+
+	if (abi < 1) /* not built in, or switched off: the mount namespace stands alone */
+		return 0;
+	ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
+	if (ruleset < 0)
+		return ak_fail_errno(err, errno, "Landlock ruleset");
+	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	rc = root < 0 ? -errno : add_rule(ruleset, root, attr.fs);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "Landlock rule");
+	for (unsigned i = 0; i < 3; i++)
+		allow_stream(ruleset, stdio[i], attr.fs);
+	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+		return ak_fail_errno(err, errno, "Landlock");
+	return 0;
+}
+
+/* ---- system calls ---- */
+
+/*
+ * One past the newest call that gen/main.c was written with (lsm_list_modules and mseal, Linux 6.10). Later ones are
+ * "not there"; so are the x32 ones, whose numbers lie far above.
+ */
+#define FIRST_UNKNOWN_CALL 463
+
+static int install(const struct sock_filter *insns, size_t n, struct ak_err *err)
+{
+	struct sock_fprog prog = { .len = (unsigned short)n, .filter = (struct sock_filter *)(uintptr_t)insns };
+
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
+		return ak_fail_errno(err, errno, "system-call filter");
+	return 0;
+}
+
+int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	static const struct sock_filter newest[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, FIRST_UNKNOWN_CALL, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	int rc = install(newest, ARRAY_SIZE(newest), err);
+
+	if (rc < 0)
+		return rc;
+	if (ctx->spec->isolation == SANDBOX_STRICT)
+		return install(seccomp_strict, ARRAY_SIZE(seccomp_strict), err);
+	return install(seccomp_moderate, ARRAY_SIZE(seccomp_moderate), err);
+}

@@ -1,0 +1,284 @@
+/*
+ * User namespaces and their id maps.
+ *
+ * Two namespaces, one in the other. The outer one owns the network; in it the invoker is 0. The inner one is the sandbox's and
+ * has no capability over the outer one. One id is mapped unless root inside was asked for and the host grants subordinate
+ * ids: then 1 … n are mapped too, so that package managers can change owners.
+ */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SUB_IDS_MAX 65535u
+#define NEWUIDMAP "/usr/bin/newuidmap"
+#define NEWGIDMAP "/usr/bin/newgidmap"
+/* For root, who may map what it likes: far above what distributions hand out. */
+#define ROOT_SUB_BASE 2000000000u
+
+/* First range of OWNER (a name or a number) in a file of "owner:first:count" lines. */
+static bool find_range(const char *file, const char *name, uid_t uid, uint32_t *ret_first, uint32_t *ret_count)
+{
+	_cleanup_free_ char *text = NULL;
+	char number[16], *save = NULL;
+
+	if (ak_read_file(AT_FDCWD, file, 1 << 20, &text, NULL) < 0)
+		return false;
+	snprintf(number, sizeof(number), "%u", (unsigned)uid);
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		char owner[256];
+		unsigned long first, count;
+
+		if (sscanf(line, "%255[^:]:%lu:%lu", owner, &first, &count) != 3)
+			continue;
+		if ((strcmp(owner, name) && strcmp(owner, number)) || first > UINT32_MAX - SUB_IDS_MAX || count == 0)
+			continue;
+		*ret_first = (uint32_t)first;
+		*ret_count = count > SUB_IDS_MAX ? SUB_IDS_MAX : (uint32_t)count;
+		return true;
+	}
+	return false;
+}
+
+static void plan_ranges(struct sb_ids *ids)
+{
+	uint32_t uid_count, gid_count;
+	struct passwd *pw;
+
+	if (ids->uid == 0) {
+		ids->sub_uid = ids->sub_gid = ROOT_SUB_BASE;
+		ids->n_sub = SUB_IDS_MAX;
+		return;
+	}
+	if (access(NEWUIDMAP, X_OK) < 0 || access(NEWGIDMAP, X_OK) < 0)
+		return;
+	pw = getpwuid(ids->uid);
+	if (!pw || !find_range("/etc/subuid", pw->pw_name, ids->uid, &ids->sub_uid, &uid_count))
+		return;
+	if (!find_range("/etc/subgid", pw->pw_name, ids->uid, &ids->sub_gid, &gid_count))
+		return;
+	ids->n_sub = uid_count < gid_count ? uid_count : gid_count;
+}
+
+void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret)
+{
+	*ret = (struct sb_ids){ .uid = geteuid(), .gid = getegid() };
+	if (spec->root_inside) {
+		plan_ranges(ret);
+		return;
+	}
+	ret->inner_uid = ret->uid ? ret->uid : 1000;
+	ret->inner_gid = ret->gid ? ret->gid : 1000;
+}
+
+static int write_map(pid_t pid, const char *file, const char *text)
+{
+	char path[64];
+
+	if (pid)
+		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+	else
+		snprintf(path, sizeof(path), "/proc/self/%s", file);
+	return ak_write_file(path, text);
+}
+
+/* One id each: what a process may map of itself, without any privilege. */
+static int map_single(uid_t inner_uid, uid_t uid, gid_t inner_gid, gid_t gid, struct ak_err *err)
+{
+	char text[64];
+	int rc;
+
+	snprintf(text, sizeof(text), "%u %u 1\n", (unsigned)inner_uid, (unsigned)uid);
+	rc = write_map(0, "uid_map", text);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "uid map '%u %u 1'", (unsigned)inner_uid, (unsigned)uid);
+	/* The kernel wants this before an unprivileged gid map. Already so in a nested namespace. */
+	write_map(0, "setgroups", "deny");
+	snprintf(text, sizeof(text), "%u %u 1\n", (unsigned)inner_gid, (unsigned)gid);
+	rc = write_map(0, "gid_map", text);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "gid map '%u %u 1'", (unsigned)inner_gid, (unsigned)gid);
+	return 0;
+}
+
+/* ---- ranges: a helper that stays outside writes the maps ---- */
+
+static int run_map_tool(const char *tool, pid_t target, unsigned own, unsigned first, unsigned count)
+{
+	char words[7][16];
+	char *argv[] = { (char *)(uintptr_t)tool, words[0], words[1], words[2], words[3], words[4], words[5], words[6], NULL };
+	char *envp[] = { NULL };
+	const unsigned values[7] = { (unsigned)target, 0, own, 1, 1, first, count };
+	int status;
+	pid_t pid;
+
+	for (size_t i = 0; i < 7; i++)
+		snprintf(words[i], sizeof(words[i]), "%u", values[i]);
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid == 0) {
+		execve(tool, argv, envp);
+		_exit(127);
+	}
+	if (waitpid(pid, &status, 0) < 0)
+		return -errno;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
+}
+
+static int map_ranges_as_root(const struct sb_ids *ids, pid_t target)
+{
+	char text[96];
+	int rc;
+
+	snprintf(text, sizeof(text), "0 %u 1\n1 %u %u\n", (unsigned)ids->uid, ids->sub_uid, ids->n_sub);
+	rc = write_map(target, "uid_map", text);
+	if (rc < 0)
+		return rc;
+	snprintf(text, sizeof(text), "0 %u 1\n1 %u %u\n", (unsigned)ids->gid, ids->sub_gid, ids->n_sub);
+	return write_map(target, "gid_map", text);
+}
+
+/* In the helper: TARGET is in its new namespace once a byte arrives on FD. */
+static _Noreturn void range_helper(const struct sb_ids *ids, pid_t target, int fd)
+{
+	char byte;
+	int rc;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (read(fd, &byte, 1) != 1)
+		_exit(1);
+	if (ids->uid == 0) {
+		rc = map_ranges_as_root(ids, target);
+	} else {
+		rc = run_map_tool(NEWUIDMAP, target, ids->uid, ids->sub_uid, ids->n_sub);
+		if (rc == 0)
+			rc = run_map_tool(NEWGIDMAP, target, ids->gid, ids->sub_gid, ids->n_sub);
+	}
+	_exit(rc == 0 ? 0 : 1);
+}
+
+/* As sb_explain_userns, for the call that makes a user namespace: its errno says more. */
+static int explain_unshare(struct ak_err *err, int rc)
+{
+	struct ak_err before = *err;
+
+	sb_explain_userns(err, rc);
+	if (strcmp(before.text, err->text))
+		return rc;
+	if (rc == -ENOSPC || rc == -EUSERS)
+		return ak_err_prefix(err, rc, "too many user namespaces (sysctl user.max_user_namespaces, or nested deeper than 32)");
+	if (rc == -ENOSYS || rc == -EINVAL)
+		return ak_err_prefix(err, rc, "this kernel has no user namespaces (CONFIG_USER_NS)");
+	if (rc == -EPERM)
+		return ak_err_prefix(err, rc, "user namespaces are refused here (a container's system-call filter, or a changed root)");
+	return rc;
+}
+
+static int unshare_outer(struct ak_err *err)
+{
+	int rc;
+
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
+		return 0;
+	rc = ak_fail_errno(err, errno, "cannot make a user and a network namespace");
+	return explain_unshare(err, rc);
+}
+
+static int enter_with_ranges(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	pid_t self = getpid(), pid;
+	int pipe_fds[2], status, rc;
+
+	if (pipe2(pipe_fds, O_CLOEXEC) < 0)
+		return ak_fail_errno(err, errno, "pipe");
+	pid = fork();
+	if (pid == 0) {
+		ak_close(pipe_fds[1]);
+		range_helper(&ctx->ids, self, pipe_fds[0]);
+	}
+	ak_close(pipe_fds[0]);
+	rc = pid < 0 ? ak_fail_errno(err, errno, "fork") : unshare_outer(err);
+	if (rc == 0)
+		rc = ak_write_all(pipe_fds[1], "m", 1);
+	ak_close(pipe_fds[1]);
+	if (pid < 0)
+		return rc;
+	if (waitpid(pid, &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+		if (rc == 0)
+			rc = ak_fail(err, EPERM, "%s refused the ranges of /etc/subuid and /etc/subgid", NEWUIDMAP);
+	}
+	return rc;
+}
+
+int sb_enter_outer(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	int rc;
+
+	/* Root leaves its groups behind; others may not, and what they grant is out of sight inside. */
+	if (ctx->ids.uid == 0)
+		(void)!setgroups(0, NULL);
+	if (ctx->ids.n_sub)
+		return enter_with_ranges(ctx, err);
+	rc = unshare_outer(err);
+	if (rc < 0)
+		return rc;
+	return map_single(0, ctx->ids.uid, 0, ctx->ids.gid, err);
+}
+
+int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
+{
+	char text[64];
+	int rc;
+
+	if (!ids->n_sub)
+		return map_single(ids->inner_uid, 0, ids->inner_gid, 0, err);
+	snprintf(text, sizeof(text), "0 0 %u\n", ids->n_sub + 1);
+	rc = write_map(pid, "uid_map", text);
+	if (rc == 0)
+		rc = write_map(pid, "gid_map", text);
+	return rc < 0 ? ak_fail_errno(err, -rc, "id map of the sandbox") : 0;
+}
+
+/* ---- why it does not work here ---- */
+
+static bool setting_is(const char *path, char value)
+{
+	_cleanup_free_ char *text = NULL;
+
+	return ak_read_file(AT_FDCWD, path, 64, &text, NULL) == 0 && text[0] == value && (text[1] == '\n' || !text[1]);
+}
+
+int sb_explain_userns(struct ak_err *err, int rc)
+{
+	static const struct {
+		const char *path;
+		char bad;
+		const char *fix;
+	} settings[] = {
+		{ "/proc/sys/user/max_user_namespaces", '0', "sysctl user.max_user_namespaces is 0; set it to 10000" },
+		{ "/proc/sys/user/max_net_namespaces", '0', "sysctl user.max_net_namespaces is 0; set it to 10000" },
+		{ "/proc/sys/kernel/unprivileged_userns_clone", '0',
+			"sysctl kernel.unprivileged_userns_clone is 0; set it to 1" },
+		{ "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", '1',
+			"sysctl kernel.apparmor_restrict_unprivileged_userns is 1; set it to 0 or give agentkernel an AppArmor profile with 'userns,'" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+		if (setting_is(settings[i].path, settings[i].bad))
+			return ak_err_prefix(err, rc, "user namespaces are restricted on this host (%s)", settings[i].fix);
+	}
+	return rc;
+}

@@ -1,0 +1,224 @@
+/*
+ * The sandbox's init: pid 1 of its pid namespace.
+ *
+ * It finishes the root, gives up all power, says READY and waits. After GO it runs the command, passes signals on, reaps whatever is
+ * orphaned, and reports how the command ended. Its own end takes everything in the namespace with it, and its end
+ * comes when the command ends, when the control socket closes, or when the caller dies.
+ */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct init {
+	struct sb_ctx *ctx;
+	int children; /* signalfd for SIGCHLD */
+	int tty_slave;
+	pid_t command; /* 0 until it runs; also its process group */
+};
+
+/* ---- becoming it ---- */
+
+static int map_ids(const struct sb_ctx *ctx, int map_ready_fd, struct ak_err *err)
+{
+	char byte;
+
+	if (map_ready_fd < 0)
+		return sb_map_inner(&ctx->ids, 0, err);
+	if (read(map_ready_fd, &byte, 1) != 1)
+		return ak_fail(err, EPERM, "id map of the sandbox: the setup process ended");
+	/* The subordinate ids came later than this process's credentials were set up. */
+	if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+		return ak_fail_errno(err, errno, "becoming root in the sandbox");
+	return 0;
+}
+
+/* Die with the caller. Its pid means nothing in here; a closed control socket says that it is gone already. */
+static int follow_caller(const struct sb_ctx *ctx)
+{
+	struct pollfd p = { .fd = ctx->ctl };
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) ? -ESRCH : 0;
+}
+
+static int keep_needed(const struct sb_ctx *ctx)
+{
+	const int *stdio = ctx->spec->stdio;
+	int fds[] = { ctx->ctl, stdio[0], stdio[1], stdio[2] };
+
+	/* With a pty the given streams are not for the sandbox. */
+	return sb_keep_fds(fds, ctx->spec->tty ? 1 : ARRAY_SIZE(fds));
+}
+
+static int confine(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	static const int none[3] = { -1, -1, -1 };
+	int rc = sb_confine_limits(ctx, err);
+
+	if (rc == 0)
+		rc = sb_confine_caps(ctx, err);
+	if (rc == 0)
+		rc = sb_confine_landlock(ctx->spec->tty ? none : ctx->spec->stdio, err);
+	if (rc == 0)
+		rc = sb_confine_seccomp(ctx, err);
+	return rc;
+}
+
+/* The master goes to the caller, the slave waits for the command. */
+static int open_pty(struct init *in, int *ret_master, struct ak_err *err)
+{
+	_cleanup_close_ int master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	int unlock = 0;
+
+	if (master < 0)
+		return ak_fail_errno(err, errno, "terminal");
+	if (ioctl(master, TIOCSPTLCK, &unlock) < 0)
+		return ak_fail_errno(err, errno, "terminal");
+	in->tty_slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (in->tty_slave < 0)
+		return ak_fail_errno(err, errno, "terminal");
+	*ret_master = TAKE_FD(master);
+	return 0;
+}
+
+static int become_init(struct init *in, int map_ready_fd, struct ak_err *err)
+{
+	struct sb_ctx *ctx = in->ctx;
+	int rc = map_ids(ctx, map_ready_fd, err);
+
+	if (rc < 0)
+		return rc;
+	if (follow_caller(ctx) < 0)
+		_exit(1);
+	rc = keep_needed(ctx);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "closing inherited descriptors");
+	setsid();
+	umask(022);
+	if (sethostname(ctx->spec->name, strlen(ctx->spec->name)) < 0)
+		return ak_fail_errno(err, errno, "host name '%s'", ctx->spec->name);
+	rc = sb_root_build(ctx, err);
+	if (rc < 0)
+		return rc;
+	rc = confine(ctx, err);
+	if (rc < 0)
+		return rc;
+	prctl(PR_SET_NAME, "agentkernel");
+	/* Not to be traced, nor looked into through /proc: its memory is a copy of the caller's. */
+	prctl(PR_SET_DUMPABLE, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* again: changed credentials forget it */
+	return 0;
+}
+
+/* ---- being it ---- */
+
+static int exit_code(int status)
+{
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void reap(struct init *in)
+{
+	struct signalfd_siginfo info;
+	int status;
+	pid_t pid;
+
+	(void)!read(in->children, &info, sizeof(info));
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid != in->command)
+			continue;
+		sb_send(in->ctx->ctl, SB_MSG_EXITED, exit_code(status), NULL, -1);
+		_exit(0); /* and the kernel ends the rest */
+	}
+}
+
+static void run_command(struct init *in)
+{
+	const int *stdio = in->ctx->spec->stdio;
+	struct ak_err err;
+	pid_t pid;
+
+	if (in->command)
+		return;
+	pid = fork();
+	if (pid == 0)
+		sb_exec_command(in->ctx, in->tty_slave);
+	if (pid < 0) {
+		ak_fail_errno(&err, errno, "starting the command");
+		sb_child_fail(in->ctx->ctl, 125, &err);
+	}
+	in->command = pid;
+	/* Whoever reads from the sandbox must see the end of file when the command closes its side. */
+	for (int i = 0; i < 3 && !in->ctx->spec->tty; i++) {
+		if (stdio[i] != in->ctx->ctl)
+			ak_close(stdio[i]);
+	}
+	in->tty_slave = ak_close(in->tty_slave);
+}
+
+static void on_message(struct init *in)
+{
+	struct sb_msg msg;
+	int rc = sb_recv(in->ctx->ctl, &msg, NULL);
+
+	if (rc == 0 || (rc < 0 && rc != -EAGAIN))
+		_exit(0);
+	if (rc < 0)
+		return;
+	if (msg.type == SB_MSG_GO)
+		run_command(in);
+	/* The group exists once the child made its session; until then the child itself is meant. */
+	else if (msg.type == SB_MSG_SIGNAL && in->command > 0 && kill(-in->command, msg.value) < 0)
+		kill(in->command, msg.value);
+}
+
+static _Noreturn void loop(struct init *in)
+{
+	struct pollfd fds[] = { { .fd = in->ctx->ctl, .events = POLLIN }, { .fd = in->children, .events = POLLIN } };
+
+	for (;;) {
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			_exit(1);
+		if (fds[1].revents)
+			reap(in);
+		if (fds[0].revents)
+			on_message(in);
+	}
+}
+
+_Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd)
+{
+	struct init in = { .ctx = ctx, .children = -1, .tty_slave = -1 };
+	int master = -1, rc;
+	struct ak_err err;
+	sigset_t chld;
+
+	rc = become_init(&in, map_ready_fd, &err);
+	if (rc == 0 && ctx->spec->tty)
+		rc = open_pty(&in, &master, &err);
+	if (rc < 0)
+		sb_child_fail(ctx->ctl, 125, &err);
+	/* All signals are blocked since the setup process; SIGCHLD is read. */
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	in.children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (in.children < 0 || sb_send(ctx->ctl, SB_MSG_READY, 0, NULL, master) < 0)
+		_exit(1);
+	ak_close(master);
+	loop(&in);
+}

@@ -1,0 +1,428 @@
+/*
+ * The sandbox's root, assembled in its own mount namespace.
+ *
+ * A "store" (a tmpfs, or the folder of a kept sandbox) backs everything that may be written. On it lie the host's programs,
+ * read-only, and a handful of generated files. The order matters: what must be read-only is mounted first and sealed with
+ * one recursive call; what may be written comes after.
+ */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/mnt.h"
+#include "vmctl/path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_TMP_BYTES (UINT64_C(512) << 20)
+
+static int failed(struct ak_err *err, int rc, const char *what)
+{
+	return ak_fail_errno(err, -rc, "assembling the root: %s", what);
+}
+
+/* Folders that every root has. Their parents come first. */
+static const struct {
+	const char *path;
+	mode_t mode;
+} folders[] = {
+	{ "usr", 0755 },
+	{ "etc", 0755 },
+	{ "dev", 0755 },
+	{ "dev/pts", 0755 },
+	{ "dev/shm", 01777 },
+	{ "proc", 0555 },
+	{ "sys", 0555 }, /* stays empty; also lies over the folders of /proc that are none of the sandbox's business */
+	{ "run", 0755 },
+	{ "tmp", 01777 },
+	{ "home", 0755 },
+	{ "root", 0700 },
+	{ "mnt", 0755 },
+	{ "srv", 0755 },
+	{ "var", 0755 },
+	{ "var/lib", 0755 },
+	{ "var/cache", 0755 },
+	{ "var/log", 0755 },
+	{ "var/spool", 0755 },
+};
+
+static const struct {
+	const char *path, *target;
+} links[] = {
+	{ "var/tmp", "../tmp" },
+	{ "var/run", "../run" },
+	{ "var/lock", "../run" },
+	{ "dev/fd", "/proc/self/fd" },
+	{ "dev/stdin", "/proc/self/fd/0" },
+	{ "dev/stdout", "/proc/self/fd/1" },
+	{ "dev/stderr", "/proc/self/fd/2" },
+	{ "dev/ptmx", "pts/ptmx" },
+};
+
+static int make_folder(int root, const char *path, mode_t mode)
+{
+	struct stat st;
+
+	if (mkdirat(root, path, mode) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return -errno;
+	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+static int make_skeleton(const struct sb_root *r, struct ak_err *err)
+{
+	int rc;
+
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+		rc = make_folder(r->fd, folders[i].path, folders[i].mode);
+		if (rc < 0)
+			return failed(err, rc, folders[i].path);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
+		if (symlinkat(links[i].target, r->fd, links[i].path) < 0 && errno != EEXIST)
+			return failed(err, -errno, links[i].path);
+	}
+	return 0;
+}
+
+/* ---- the store and the root on it ---- */
+
+/* For a root that may be written, half of the memory at most; the kernel's own default for a tmpfs. */
+static int open_tmpfs(uint64_t bytes)
+{
+	char size[32];
+	const char *const opts[][2] = { { "size", size }, { "mode", "0755" }, { NULL, NULL } };
+
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
+	if (!bytes)
+		memcpy(size, "50%", 4);
+	return mnt_new("tmpfs", opts, MNT_SAFE);
+}
+
+static int open_store(const struct sandbox_spec *spec)
+{
+	int fd;
+
+	if (!spec->upper_dir)
+		return open_tmpfs(spec->limits.memory_bytes);
+	fd = mnt_clone(AT_FDCWD, spec->upper_dir, false);
+	if (fd >= 0)
+		mnt_attr(fd, false, MNT_SAFE, 0);
+	return fd;
+}
+
+/* A mount of a folder of the store, made when missing. */
+static int store_folder(const struct sb_root *r, const char *name, mode_t mode)
+{
+	int rc = make_folder(r->store, name, mode);
+
+	return rc < 0 ? rc : mnt_clone(r->store, name, false);
+}
+
+/*
+ * The root itself is mounted over "/": that hides nothing from us, because our own root stays the one below, and pivot_root
+ * wants it mounted. Where more than the root lives on the store, the root is a folder of it, so that the rest stays out of sight.
+ */
+static int mount_root(struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+	int rc = open_store(spec);
+
+	if (rc < 0)
+		return failed(err, rc, spec->upper_dir ? spec->upper_dir : "tmpfs");
+	r->store = rc;
+	rc = mnt_attach(r->store, AT_FDCWD, "/");
+	if (rc < 0)
+		return failed(err, rc, "mounting it");
+	if (!spec->upper_dir && !r->private_usr) {
+		r->fd = fcntl(r->store, F_DUPFD_CLOEXEC, 3);
+		return r->fd < 0 ? failed(err, -errno, "descriptor") : 0;
+	}
+	r->fd = store_folder(r, "root", 0755);
+	if (r->fd < 0)
+		return failed(err, r->fd, "root folder");
+	rc = mnt_attach(r->fd, r->store, "");
+	return rc < 0 ? failed(err, rc, "mounting it") : 0;
+}
+
+/* ---- the host's programs ---- */
+
+static int bind_host(const struct sb_root *r, const char *source, const char *target)
+{
+	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, source, true);
+
+	return tree < 0 ? tree : mnt_attach(tree, r->fd, target);
+}
+
+/* /bin, /lib and so on: links where /usr is merged, real folders elsewhere. */
+static int add_usr_names(const struct sb_root *r, struct ak_err *err)
+{
+	static const char *const names[] = { "bin", "sbin", "lib", "lib64", "lib32", "libx32" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		char host[16], target[PATH_MAX];
+		ssize_t len;
+		int rc = 0;
+
+		snprintf(host, sizeof(host), "/%s", names[i]);
+		len = readlink(host, target, sizeof(target) - 1);
+		if (len < 0 && errno == ENOENT)
+			continue;
+		if (len > 0) {
+			target[len] = '\0';
+			rc = symlinkat(target, r->fd, names[i]) < 0 && errno != EEXIST ? -errno : 0;
+		} else {
+			rc = make_folder(r->fd, names[i], 0755);
+			if (rc == 0)
+				rc = bind_host(r, host, names[i]);
+		}
+		if (rc < 0)
+			return failed(err, rc, host);
+	}
+	return 0;
+}
+
+static int add_host(const struct sb_root *r, struct ak_err *err)
+{
+	int rc;
+
+	if (!r->private_usr) {
+		rc = bind_host(r, "/usr", "usr");
+		if (rc < 0)
+			return failed(err, rc, "/usr");
+	}
+	rc = add_usr_names(r, err);
+	if (rc < 0)
+		return rc;
+	if (make_folder(r->fd, "opt", 0755) == 0 && access("/opt", X_OK) == 0) {
+		rc = bind_host(r, "/opt", "opt");
+		if (rc < 0)
+			return failed(err, rc, "/opt");
+	}
+	return 0;
+}
+
+/* ---- /usr that may be written, privately ---- */
+
+/*
+ * Folders of /usr/local made above the host's: merged with them, but owned by the sandbox's user, so that installing
+ * there works for an ordinary user too, who owns nothing of the host's /usr.
+ */
+static void make_local_folders(int upper)
+{
+	static const char *const names[] = { "local", "local/bin", "local/sbin", "local/lib", "local/include", "local/share",
+		"local/etc", "local/share/man", "local/lib/node_modules" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		make_folder(upper, names[i], 0755);
+}
+
+static int mount_overlay(const struct sb_root *r)
+{
+	char upper[64], work[64];
+	const char *const opts[][2] = { { "lowerdir", "/usr" }, { "upperdir", upper }, { "workdir", work }, { "userxattr", NULL },
+		{ NULL, NULL } };
+	_cleanup_close_ int upper_fd = -1, tree = -1;
+	int rc = make_folder(r->store, "usr", 0755);
+
+	if (rc == 0)
+		rc = make_folder(r->store, "work", 0755);
+	if (rc < 0)
+		return rc;
+	upper_fd = openat(r->store, "usr", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (upper_fd < 0)
+		return -errno;
+	make_local_folders(upper_fd);
+	/* By descriptor: the store has no path of its own, it is hidden under the root. */
+	snprintf(upper, sizeof(upper), "/proc/self/fd/%d", upper_fd);
+	snprintf(work, sizeof(work), "/proc/self/fd/%d/work", r->store);
+	tree = mnt_new("overlay", opts, MNT_SAFE);
+	return tree < 0 ? tree : mnt_attach(tree, r->fd, "usr");
+}
+
+static int add_private_usr(const struct sb_root *r, struct ak_err *err)
+{
+	char note[128];
+	_cleanup_close_ int tree = -1;
+	int rc = mount_overlay(r);
+
+	if (rc == 0)
+		return 0;
+	snprintf(note, sizeof(note), "no private overlay here (%s): /usr is read-only", strerror(-rc));
+	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
+	tree = mnt_clone(AT_FDCWD, "/usr", true);
+	rc = tree < 0 ? tree : mnt_attr(tree, true, MNT_SAFE | MOUNT_ATTR_RDONLY, 0);
+	if (rc == 0)
+		rc = mnt_attach(tree, r->fd, "usr");
+	return rc < 0 ? failed(err, rc, "/usr") : 0;
+}
+
+/* ---- what may be written ---- */
+
+static int add_tmp(const struct sb_root *r, struct ak_err *err)
+{
+	uint64_t bytes = r->ctx->spec->limits.tmp_bytes;
+	_cleanup_close_ int tree = -1;
+	int rc;
+
+	if (r->ctx->spec->upper_dir) {
+		tree = store_folder(r, "tmp", 01777);
+	} else {
+		char size[32];
+		const char *const opts[][2] = { { "size", size }, { "mode", "1777" }, { NULL, NULL } };
+
+		snprintf(size, sizeof(size), "%llu", (unsigned long long)(bytes ? bytes : DEFAULT_TMP_BYTES));
+		tree = mnt_new("tmpfs", opts, MNT_SAFE);
+	}
+	rc = tree < 0 ? tree : mnt_attach(tree, r->fd, "tmp");
+	return rc < 0 ? failed(err, rc, "/tmp") : 0;
+}
+
+/* In a root that will be read-only, a mount of the folder on itself stays writable. */
+static int keep_writable(const struct sb_root *r, int dir_fd)
+{
+	_cleanup_close_ int tree = mnt_clone(dir_fd, "", false);
+	int rc = tree < 0 ? tree : mnt_attr(tree, false, MNT_SAFE, 0);
+
+	return rc < 0 ? rc : mnt_attach(tree, dir_fd, "");
+}
+
+static bool read_only(const struct sandbox_spec *spec)
+{
+	return spec->readonly_root || spec->isolation == SANDBOX_STRICT;
+}
+
+static int add_home(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+	_cleanup_close_ int home = -1, shm = -1;
+	int rc;
+
+	if (spec->home) {
+		rc = path_make_dir(r->fd, spec->home, 0755, &home);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "home '%s'", spec->home);
+	}
+	if (!read_only(spec))
+		return 0;
+	rc = home < 0 ? 0 : keep_writable(r, home);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "home '%s'", spec->home);
+	shm = openat(r->fd, "dev/shm", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	rc = shm < 0 ? -errno : keep_writable(r, shm);
+	return rc < 0 ? failed(err, rc, "/dev/shm") : 0;
+}
+
+/* ---- what the caller asked for ---- */
+
+static bool is_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) && (path[len] == '\0' || path[len] == '/');
+}
+
+static int check_target(const char *target, struct ak_err *err)
+{
+	static const char *const reserved[] = { "/proc", "/dev", "/sys" };
+
+	if (target[0] != '/' || strspn(target, "/") == strlen(target))
+		return ak_fail(err, EINVAL, "mount target '%s': must be an absolute path other than /", target);
+	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++) {
+		if (is_below(target, reserved[i]))
+			return ak_fail(err, EINVAL, "mount target '%s': %s is the sandbox's own", target, reserved[i]);
+	}
+	return 0;
+}
+
+static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, struct ak_err *err)
+{
+	_cleanup_close_ int tree = -1, target = -1;
+	struct stat st;
+	int rc = check_target(m->target, err);
+
+	if (rc < 0)
+		return rc;
+	tree = mnt_clone(AT_FDCWD, m->source, true);
+	if (tree < 0)
+		return ak_fail_errno(err, -tree, "mounting '%s'", m->source);
+	if (fstat(tree, &st) < 0)
+		return ak_fail_errno(err, errno, "mounting '%s'", m->source);
+	rc = mnt_attr(tree, true, MNT_SAFE | (m->readonly ? MOUNT_ATTR_RDONLY : 0), 0);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "mounting '%s'", m->source);
+	if (S_ISDIR(st.st_mode))
+		rc = path_make_dir(r->fd, m->target, 0755, &target);
+	else
+		rc = path_make_file(r->fd, m->target, &target);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "mount target '%s'", m->target);
+	rc = mnt_attach(tree, target, "");
+	return rc < 0 ? ak_fail_errno(err, -rc, "mounting '%s' on '%s'", m->source, m->target) : 0;
+}
+
+static int add_mounts(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		int rc = add_mount(r, &spec->mounts[i], err);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* All that is mounted so far is the host's: seal it in one call, and open only the root itself again. */
+static int seal_host(const struct sb_root *r, struct ak_err *err)
+{
+	int rc = mnt_attr(r->fd, true, MNT_SAFE | MOUNT_ATTR_RDONLY, 0);
+
+	if (rc == 0)
+		rc = mnt_attr(r->fd, false, 0, MOUNT_ATTR_RDONLY);
+	return rc < 0 ? failed(err, rc, "making it read-only") : 0;
+}
+
+static int assemble(struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+	int rc = mnt_make_private();
+
+	if (rc < 0)
+		return failed(err, rc, "private mounts");
+	if ((rc = mount_root(r, err)) < 0 || (rc = make_skeleton(r, err)) < 0)
+		return rc;
+	if ((rc = add_host(r, err)) < 0 || (rc = sb_root_etc(r, err)) < 0 || (rc = seal_host(r, err)) < 0)
+		return rc;
+	if (r->private_usr && (rc = add_private_usr(r, err)) < 0)
+		return rc;
+	if ((rc = add_tmp(r, err)) < 0 || (rc = sb_root_dev(r, err)) < 0 || (rc = sb_root_proc(r, err)) < 0)
+		return rc;
+	if ((rc = add_home(r, err)) < 0 || (rc = add_mounts(r, err)) < 0)
+		return rc;
+	if (read_only(spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
+		return failed(err, rc, "making it read-only");
+	rc = mnt_pivot(r->fd);
+	return rc < 0 ? failed(err, rc, "pivot_root") : 0;
+}
+
+int sb_root_build(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	struct sb_root r = { .ctx = ctx, .store = -1, .fd = -1, .private_usr = !read_only(ctx->spec) };
+	mode_t mask = umask(0);
+	int rc = assemble(&r, err);
+
+	umask(mask);
+	ak_close(r.store);
+	ak_close(r.fd);
+	return rc;
+}

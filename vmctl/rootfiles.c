@@ -1,0 +1,251 @@
+/*
+ * /etc, /dev and /proc of the sandbox.
+ *
+ * Of the host's /etc only a fixed list is shown, file by file: an invoker who is root could otherwise read the host's secrets
+ * from inside. The same goes for /proc: what the host's root may write there is read-only or covered.
+ */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/mnt.h"
+#include "vmctl/path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- /etc ---- */
+
+/* Shown read-only where the host has them. A folder among them is public as a whole. */
+static const char *const host_etc[] = {
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives", "protocols",
+	"services", "mime.types", "terminfo", "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "ca-certificates",
+	"ca-certificates.conf", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "crypto-policies",
+	"debian_version", "fonts", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk",
+	"maven", "gradle", "perl", "python3", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "inputrc", "magic",
+};
+
+/* Links that lead into /usr are made again instead of mounted: a mount would go through them. */
+static const char *const host_etc_links[] = { "localtime", "os-release" };
+
+static int bind_etc(const struct sb_root *r, const char *name)
+{
+	char source[PATH_MAX], target[PATH_MAX];
+	_cleanup_close_ int tree = -1, at = -1;
+	struct stat st;
+	int rc;
+
+	snprintf(source, sizeof(source), "/etc/%s", name);
+	snprintf(target, sizeof(target), "etc/%s", name);
+	tree = mnt_clone(AT_FDCWD, source, true);
+	if (tree < 0) /* not there, or not for this user: then not inside either */
+		return tree == -ENOENT || tree == -ENOTDIR || tree == -EACCES ? 0 : tree;
+	if (fstat(tree, &st) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode))
+		rc = path_make_dir(r->fd, target, 0755, &at);
+	else
+		rc = path_make_file(r->fd, target, &at);
+	return rc < 0 ? rc : mnt_attach(tree, at, "");
+}
+
+static int copy_etc_link(const struct sb_root *r, const char *name)
+{
+	char path[64], target[PATH_MAX];
+	ssize_t len;
+
+	snprintf(path, sizeof(path), "/etc/%s", name);
+	len = readlink(path, target, sizeof(target) - 1);
+	if (len < 0)
+		return errno == EINVAL ? bind_etc(r, name) : 0;
+	target[len] = '\0';
+	return symlinkat(target, r->fd, path + 1) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static int write_etc(const struct sb_root *r, const char *path, const char *text, struct ak_err *err)
+{
+	int rc = path_write(r->fd, path, text);
+
+	return rc < 0 ? ak_fail_errno(err, -rc, "writing /%s", path) : 0;
+}
+
+static int write_users(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sb_ids *ids = &r->ctx->ids;
+	const char *home = r->ctx->spec->home ? r->ctx->spec->home : "/";
+	char text[PATH_MAX + 256];
+	int rc;
+
+	if (ids->inner_uid)
+		snprintf(text, sizeof(text),
+			"root:x:0:0:root:/root:/bin/sh\nagent:x:%u:%u:agent:%s:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+			(unsigned)ids->inner_uid, (unsigned)ids->inner_gid, home);
+	else
+		snprintf(text, sizeof(text), "root:x:0:0:root:%s:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n", home);
+	rc = write_etc(r, "etc/passwd", text, err);
+	if (rc < 0)
+		return rc;
+	if (ids->inner_gid)
+		snprintf(text, sizeof(text), "root:x:0:\nagent:x:%u:\ntty:x:5:\nnogroup:x:65534:\n", (unsigned)ids->inner_gid);
+	else
+		snprintf(text, sizeof(text), "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n");
+	return write_etc(r, "etc/group", text, err);
+}
+
+static int write_names(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+	char text[512];
+	int rc;
+
+	snprintf(text, sizeof(text), "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback %s\n", spec->name, spec->name);
+	rc = write_etc(r, "etc/hosts", text, err);
+	if (rc < 0)
+		return rc;
+	snprintf(text, sizeof(text), "%s\n", spec->name);
+	rc = write_etc(r, "etc/hostname", text, err);
+	if (rc < 0)
+		return rc;
+	rc = write_etc(r, "etc/nsswitch.conf",
+		"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
+		err);
+	if (rc < 0)
+		return rc;
+	return write_etc(r, "etc/resolv.conf", spec->resolv_conf ? spec->resolv_conf : "", err);
+}
+
+int sb_root_etc(const struct sb_root *r, struct ak_err *err)
+{
+	int rc = write_users(r, err);
+
+	if (rc == 0)
+		rc = write_names(r, err);
+	if (rc < 0)
+		return rc;
+	if (symlinkat("../proc/self/mounts", r->fd, "etc/mtab") < 0 && errno != EEXIST)
+		return ak_fail_errno(err, errno, "/etc/mtab");
+	for (size_t i = 0; i < ARRAY_SIZE(host_etc); i++) {
+		rc = bind_etc(r, host_etc[i]);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "/etc/%s", host_etc[i]);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(host_etc_links); i++) {
+		rc = copy_etc_link(r, host_etc_links[i]);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "/etc/%s", host_etc_links[i]);
+	}
+	return 0;
+}
+
+/* ---- /dev ---- */
+
+static int bind_device(const struct sb_root *r, const char *name)
+{
+	char source[32], target[32];
+	_cleanup_close_ int tree = -1, at = -1;
+	int rc;
+
+	snprintf(source, sizeof(source), "/dev/%s", name);
+	snprintf(target, sizeof(target), "dev/%s", name);
+	tree = mnt_clone(AT_FDCWD, source, false);
+	if (tree < 0)
+		return tree;
+	rc = mnt_attr(tree, false, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0);
+	if (rc == 0)
+		rc = path_make_file(r->fd, target, &at);
+	return rc < 0 ? rc : mnt_attach(tree, at, "");
+}
+
+int sb_root_dev(const struct sb_root *r, struct ak_err *err)
+{
+	static const char *const devices[] = { "null", "zero", "full", "random", "urandom", "tty" };
+	static const char *const pts_opts[][2] = { { "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" }, { NULL, NULL } };
+	_cleanup_close_ int pts = -1;
+	int rc;
+
+	for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
+		rc = bind_device(r, devices[i]);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "/dev/%s", devices[i]);
+	}
+	pts = mnt_new("devpts", pts_opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	rc = pts < 0 ? pts : mnt_attach(pts, r->fd, "dev/pts");
+	return rc < 0 ? ak_fail_errno(err, -rc, "/dev/pts") : 0;
+}
+
+/* ---- /proc ---- */
+
+/* Covered: by an empty read-only folder, or by the null device. */
+static const char *const masked_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi" };
+static const char *const masked_files[] = {
+	"kcore", "keys", "key-users", "timer_list", "sched_debug", "sysrq-trigger", "latency_stats",
+	/* readable or writable by the host's root only, which the sandbox's user may be */
+	"kmsg", "kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "mtrr", "vmcore", "kallsyms",
+};
+
+/* A copy of SOURCE below FD, read-only, on PATH below PROC. Absent on this kernel is fine. */
+static int cover(int fd, const char *source, int proc, const char *path)
+{
+	_cleanup_close_ int tree = -1;
+	int rc;
+
+	if (faccessat(proc, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	tree = mnt_clone(fd, source, false);
+	rc = tree < 0 ? tree : mnt_attr(tree, false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0);
+	return rc < 0 ? rc : mnt_attach(tree, proc, path);
+}
+
+static int cover_all(const struct sb_root *r, int proc, struct ak_err *err)
+{
+	int rc = cover(proc, "sys", proc, "sys");
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "/proc/sys");
+	for (size_t i = 0; i < ARRAY_SIZE(masked_folders); i++) {
+		rc = cover(r->fd, "sys", proc, masked_folders[i]);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "/proc/%s", masked_folders[i]);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(masked_files); i++) {
+		rc = cover(r->fd, "dev/null", proc, masked_files[i]);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "/proc/%s", masked_files[i]);
+	}
+	return 0;
+}
+
+/* Linux 6.14 counts pid_max per pid namespace; before, this would be the host's, so the caller has looked at the version. */
+static int limit_pids(const struct sb_root *r, int proc)
+{
+	const uint32_t asked = r->ctx->spec->limits.pids, reserved = 300; /* pids that are not given out a second time */
+	_cleanup_close_ int fd = -1;
+	char text[16];
+
+	if (!r->ctx->kernel_pid_max)
+		return 0;
+	fd = openat(proc, "sys/kernel/pid_max", O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	snprintf(text, sizeof(text), "%u", (asked ? asked : 1024) + reserved);
+	return write(fd, text, strlen(text)) < 0 ? -errno : 0;
+}
+
+int sb_root_proc(const struct sb_root *r, struct ak_err *err)
+{
+	_cleanup_close_ int proc = mnt_new("proc", NULL, MNT_SAFE | MOUNT_ATTR_NOEXEC);
+	int rc = proc < 0 ? proc : mnt_attach(proc, r->fd, "proc");
+
+	if (rc == -EPERM)
+		return ak_fail(err, EPERM, "/proc: the host's own /proc is partly covered (a container?), so the kernel refuses a new one");
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "/proc");
+	rc = limit_pids(r, proc);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "limiting processes");
+	return cover_all(r, proc, err);
+}

@@ -1,0 +1,152 @@
+/*
+ * The short-lived child between the caller and the sandbox's init: it makes the outer user namespace and the network, passes
+ * the gateway's sockets up, starts init as the caller's own child and is gone.
+ */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL
+#endif
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x00000080
+#endif
+
+/* Die with the caller, who may be dead already. */
+static int follow_caller(const struct sb_ctx *ctx)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return getppid() == ctx->caller ? 0 : -ESRCH;
+}
+
+static int send_sockets(int sock, const int fds[static GWNS_FD_NUM], struct ak_err *err)
+{
+	int present[GWNS_FD_NUM], rc;
+	uint32_t mask = 0;
+	size_t n = 0;
+
+	for (unsigned i = 0; i < GWNS_FD_NUM; i++) {
+		if (fds[i] < 0)
+			continue;
+		mask |= 1u << i;
+		present[n++] = fds[i];
+	}
+	rc = ak_send_fds(sock, &mask, sizeof(mask), present, n);
+	return rc < 0 ? ak_fail_errno(err, -rc, "passing the gateway's sockets") : 0;
+}
+
+static int build_network(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	int fds[GWNS_FD_NUM], rc;
+
+	if (!ctx->spec->link)
+		return gwns_loopback_only(err);
+	rc = gwns_build(ctx->spec->link, fds, err);
+	if (rc < 0)
+		return rc;
+	rc = send_sockets(ctx->net_sock, fds, err);
+	for (unsigned i = 0; i < GWNS_FD_NUM; i++)
+		ak_close(fds[i]);
+	return rc;
+}
+
+/* clone3 by hand: the C library has none, and fork can neither take namespaces nor a cgroup. */
+static pid_t clone_init(const struct sb_ctx *ctx)
+{
+	struct clone_args args = {
+		.flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP |
+			CLONE_NEWTIME,
+	};
+	long pid;
+
+	if (ctx->cgroup.v2_fd >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)ctx->cgroup.v2_fd;
+	}
+	pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid < 0 && errno == EINVAL) { /* a kernel built without time namespaces */
+		args.flags &= ~(uint64_t)CLONE_NEWTIME;
+		pid = syscall(SYS_clone3, &args, sizeof(args));
+	}
+	return pid < 0 ? -errno : (pid_t)pid;
+}
+
+/* With ranges, init waits on a pipe until its id map, which only its parent namespace may write, is there. */
+static int start_init(struct sb_ctx *ctx, struct ak_err *err)
+{
+	int go[2] = { -1, -1 }, rc;
+	pid_t pid;
+
+	if (ctx->ids.n_sub && pipe2(go, O_CLOEXEC) < 0)
+		return ak_fail_errno(err, errno, "pipe");
+	pid = clone_init(ctx);
+	if (pid == 0) {
+		ak_close(go[1]);
+		sb_init_main(ctx, go[0]);
+	}
+	if (pid < 0) {
+		rc = ak_fail_errno(err, -pid, "cannot make the sandbox's namespaces");
+		return sb_explain_userns(err, rc);
+	}
+	rc = sb_send(ctx->ctl, SB_MSG_INIT_PID, pid, NULL, -1);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "control socket");
+	if (!ctx->ids.n_sub)
+		return 0;
+	rc = sb_map_inner(&ctx->ids, pid, err);
+	return rc < 0 ? rc : ak_write_all(go[1], "m", 1);
+}
+
+/* The caller's descriptors end here: only what is on this list is ever seen by init. */
+static int keep_needed(const struct sb_ctx *ctx)
+{
+	const int *join = ctx->cgroup.join_fds, *stdio = ctx->spec->stdio;
+	int fds[] = { ctx->ctl, ctx->net_sock, stdio[0], stdio[1], stdio[2], ctx->cgroup.v2_fd, join[0], join[1], join[2] };
+
+	return sb_keep_fds(fds, ARRAY_SIZE(fds));
+}
+
+static int setup(struct sb_ctx *ctx, struct ak_err *err)
+{
+	int rc = keep_needed(ctx);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "closing inherited descriptors");
+	rc = cgroup_join(&ctx->cgroup);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "joining the control group");
+	rc = sb_enter_outer(ctx, err);
+	if (rc < 0)
+		return rc;
+	if (follow_caller(ctx) < 0) /* here, because new credentials would have forgotten it */
+		_exit(1);
+	rc = build_network(ctx, err);
+	if (rc < 0)
+		return sb_explain_userns(err, rc);
+	return start_init(ctx, err);
+}
+
+_Noreturn void sb_setup_main(struct sb_ctx *ctx)
+{
+	struct ak_err err;
+	sigset_t all;
+
+	/* The caller's handlers must not run here, nor may its ignoring of children reach init, who waits for them. */
+	signal(SIGCHLD, SIG_DFL);
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	if (setup(ctx, &err) < 0)
+		sb_child_fail(ctx->ctl, 125, &err);
+	_exit(0);
+}
