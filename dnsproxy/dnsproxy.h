@@ -27,6 +27,13 @@ struct dns_proxy;
 #define DNS_TTL_MIN_S 5 /* a shorter TTL is raised to this, so that a client can connect after resolving */
 #define DNS_TTL_MAX_S 3600
 
+/*
+ * The relation of the two lives, in this one place: whoever implements `learn` gives the kernel's elements answer->ttl_s plus
+ * this. The proxy itself counts on answer->ttl_s only, so a reply never outlives its element, and a client that resolved in the
+ * last second of a TTL can still connect.
+ */
+#define DNS_LEARN_GRACE_S 30
+
 /* One sandbox as the proxy sees it; owned by the proxy, made by dns_client_new. */
 struct dns_client;
 
@@ -69,6 +76,7 @@ struct dns_event {
 	bool cached;
 };
 
+/* Hooks are called from inside the proxy: none of them may free a client or the proxy. */
 struct dns_hooks {
 	void *ctx; /* borrowed: outlives the proxy */
 	/* Which client sent this? IFINDEX is 0 on TCP. NULL: not one of ours, drop. */
@@ -93,7 +101,7 @@ int dns_proxy_new(struct event_base *base, const struct dns_sockets *socks, cons
 	const struct dns_upstream_conf *conf, struct dns_proxy **ret, struct ak_err *err);
 void dns_proxy_free(struct dns_proxy *proxy); /* frees its clients too */
 
-/* Follow a changed resolv.conf; queries in flight finish with the old servers. */
+/* Follow a changed resolv.conf (servers and ipv6; time-outs stay); queries in flight finish with the old servers. */
 int dns_proxy_set_upstream(struct dns_proxy *proxy, const struct dns_upstream_conf *conf, struct ak_err *err);
 
 /* HOST4/HOST6 are what POLICY_HOST_NAME resolves to for this sandbox (our end of its link). */
@@ -101,6 +109,9 @@ int dns_client_new(struct dns_proxy *proxy, uint32_t sandbox, struct policy *p, 
 	const struct ak_addr *host6, struct dns_client **ret);
 void dns_client_free(struct dns_client *client);
 void dns_client_set_policy(struct dns_client *client, struct policy *p); /* drops what the cache holds of names now denied */
+
+/* The kernel lost elements (set full, rules rebuilt): every cached answer is learned again before it is served. */
+void dns_client_forget(struct dns_client *client);
 
 struct dns_stats {
 	uint64_t queries, answered, denied, cached, upstream_sent, upstream_failed, dropped;

@@ -1,0 +1,302 @@
+/*
+ * Questions that wait for the upstream.
+ *
+ * Theory: a flight is made with its first asker, joined by others who ask the same, and ends exactly once: with an answer, a
+ * failure or its client. The upstream knows only its id, so an answer that comes after the end finds nothing.
+ */
+#include "dnsproxy/internal.h"
+
+#include "dnsproxy/hash.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the two tables ---- */
+
+static uint64_t key_hash(const struct dns_client *c, const struct dns_name *name, uint16_t qtype)
+{
+	uint64_t key[2] = { c->proxy->key[0] ^ qtype ^ (uint64_t)c->sandbox << 16, c->proxy->key[1] };
+
+	return dns_hash(key, name->wire, name->len);
+}
+
+static struct dns_flight *find_key(const struct dns_client *c, uint64_t hash, const struct dns_name *name, uint16_t qtype)
+{
+	struct dns_flight *f = c->proxy->flights.by_key[hash % DNS_FLIGHT_BUCKETS];
+
+	while (f && !(f->hash == hash && f->client == c && f->qtype == qtype && dns_name_eq(&f->name, name)))
+		f = f->next_key;
+	return f;
+}
+
+static struct dns_flight *find_id(const struct dns_proxy *proxy, uint64_t id)
+{
+	struct dns_flight *f = proxy->flights.by_id[id % DNS_FLIGHT_BUCKETS];
+
+	while (f && f->id != id)
+		f = f->next_id;
+	return f;
+}
+
+static void insert(struct dns_proxy *proxy, struct dns_flight *f)
+{
+	struct dns_flight **key = &proxy->flights.by_key[f->hash % DNS_FLIGHT_BUCKETS];
+	struct dns_flight **id = &proxy->flights.by_id[f->id % DNS_FLIGHT_BUCKETS];
+
+	f->next_key = *key;
+	*key = f;
+	f->next_id = *id;
+	*id = f;
+	LIST_INSERT_HEAD(&f->client->flights, f, of_client);
+	f->client->n_flights++;
+	proxy->flights.count++;
+}
+
+static void detach(struct dns_proxy *proxy, struct dns_flight *f)
+{
+	struct dns_flight **at = &proxy->flights.by_key[f->hash % DNS_FLIGHT_BUCKETS];
+
+	while (*at != f)
+		at = &(*at)->next_key;
+	*at = f->next_key;
+	at = &proxy->flights.by_id[f->id % DNS_FLIGHT_BUCKETS];
+	while (*at != f)
+		at = &(*at)->next_id;
+	*at = f->next_id;
+	LIST_REMOVE(f, of_client);
+	f->client->n_flights--;
+	proxy->flights.count--;
+}
+
+static void flight_free(struct dns_flight *f)
+{
+	struct dns_waiter *w;
+
+	while ((w = SLIST_FIRST(&f->waiters)) != NULL) {
+		SLIST_REMOVE_HEAD(&f->waiters, next);
+		free(w);
+	}
+	free(f);
+}
+
+void dns_flights_drop(struct dns_client *c)
+{
+	struct dns_flight *f;
+
+	while ((f = LIST_FIRST(&c->flights)) != NULL) {
+		detach(c->proxy, f);
+		flight_free(f);
+	}
+}
+
+/* ---- start ---- */
+
+static int add_waiter(struct dns_flight *f, const struct dns_origin *origin, const struct dns_ask *ask)
+{
+	struct dns_waiter *w;
+
+	if (f->n_waiters >= DNS_WAITERS_MAX)
+		return -EBUSY;
+	w = malloc(sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	w->origin = *origin;
+	w->ask = *ask;
+	SLIST_INSERT_HEAD(&f->waiters, w, next);
+	f->n_waiters++;
+	return 0;
+}
+
+static int flight_new(struct dns_client *c, uint64_t hash, const struct dns_question *q, struct dns_flight **ret)
+{
+	struct dns_proxy *proxy = c->proxy;
+	struct dns_flight *f;
+
+	if (c->n_flights >= DNS_CLIENT_FLIGHTS_MAX || proxy->flights.count >= DNS_FLIGHTS_MAX)
+		return -EBUSY;
+	f = malloc(sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->id = ++proxy->flights.last_id;
+	f->hash = hash;
+	f->client = c;
+	f->name = q->name;
+	f->qtype = q->ask.qtype;
+	f->edns = dns_upstream_edns(proxy->upstream);
+	f->n_waiters = 0;
+	SLIST_INIT(&f->waiters);
+	*ret = f;
+	return 0;
+}
+
+int dns_flight_join(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q)
+{
+	struct dns_proxy *proxy = c->proxy;
+	uint64_t hash = key_hash(c, &q->name, q->ask.qtype);
+	struct dns_flight *f = find_key(c, hash, &q->name, q->ask.qtype);
+	uint64_t id;
+	int rc;
+
+	if (f)
+		return add_waiter(f, origin, &q->ask);
+	rc = flight_new(c, hash, q, &f);
+	if (rc < 0)
+		return rc;
+	rc = add_waiter(f, origin, &q->ask);
+	if (rc < 0) {
+		flight_free(f);
+		return rc;
+	}
+	insert(proxy, f);
+	id = f->id;
+	proxy->stats.upstream_sent++;
+	rc = dns_upstream_ask(proxy->upstream, id, &q->name, q->ask.qtype, f->edns);
+	if (rc < 0) {
+		detach(proxy, f);
+		flight_free(f);
+	}
+	return rc; /* on success the flight may be over already */
+}
+
+/* ---- end ---- */
+
+/* One asker's answer is fresh; the others got it for free. */
+static void send_all(struct dns_flight *f, struct dns_verdict *v)
+{
+	struct dns_waiter *w;
+
+	SLIST_FOREACH(w, &f->waiters, next) {
+		dns_verdict_send(f->client, &w->origin, &w->ask, v);
+		v->cached = true;
+	}
+}
+
+static void fail(struct dns_flight *f, struct dns_verdict *v, const char *why)
+{
+	f->client->proxy->stats.upstream_failed++;
+	v->outcome = DNS_OUTCOME_UPSTREAM;
+	v->detail = why;
+	v->content = (struct dns_content){ .rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_UNREACHABLE, .ede_text = why };
+	send_all(f, v);
+}
+
+/* Keep the public part. True when something was there and nothing is left. */
+static bool filter(const struct dns_client *c, struct dns_reply *r)
+{
+	size_t kept = 0, had = r->n_addrs;
+
+	for (size_t i = 0; i < r->n_addrs; i++)
+		if (policy_addr_class(c->policy, &r->addrs[i], NULL) != POLICY_ADDR_BLOCKED)
+			r->addrs[kept++] = r->addrs[i];
+	r->n_addrs = kept;
+	return had > 0 && kept == 0;
+}
+
+static enum dns_cache_kind kind_of(const struct dns_reply *r, bool filtered)
+{
+	if (filtered)
+		return DNS_CACHE_FILTERED;
+	if (r->n_addrs > 0)
+		return DNS_CACHE_ADDRS;
+	return r->rcode == DNS_RCODE_NXDOMAIN ? DNS_CACHE_NXDOMAIN : DNS_CACHE_EMPTY;
+}
+
+static void finish_addrs(struct dns_flight *f, struct dns_reply *r, struct dns_verdict *v)
+{
+	struct dns_client *c = f->client;
+	enum dns_cache_kind kind = kind_of(r, filter(c, r));
+	uint32_t ttl_s = kind == DNS_CACHE_ADDRS ? dns_ttl_clamp(r->ttl_s, DNS_TTL_MAX_S) : dns_ttl_clamp(r->negative_ttl_s, DNS_NEGATIVE_TTL_MAX_S);
+	struct dns_cache_item item = {
+		.kind = kind,
+		.qtype = f->qtype,
+		.name = &f->name,
+		.cname = r->cname,
+		.n_cname = r->n_cname,
+		.addrs = r->addrs,
+		.n_addrs = r->n_addrs,
+		.expires_ms = c->proxy->now_ms + ttl_s * 1000ull,
+	};
+	struct dns_cache_entry *e = dns_cache_put(&c->cache, &item);
+	struct dns_name chain[DNS_CNAME_MAX];
+
+	if (!e) {
+		fail(f, v, "out of memory");
+		return;
+	}
+	dns_verdict_from_entry(c, e, v, chain);
+	send_all(f, v);
+}
+
+/* Other records are passed on as rebuilt and not kept: they are rare, and nothing is learned from them. */
+static void finish_raw(struct dns_flight *f, const struct dns_reply *r, struct dns_verdict *v)
+{
+	v->outcome = DNS_OUTCOME_ANSWERED;
+	v->content = (struct dns_content){
+		.rcode = r->rcode,
+		.ttl_s = dns_ttl_clamp(r->ttl_s, DNS_TTL_MAX_S),
+		.cname = r->cname,
+		.n_cname = r->n_cname,
+		.raw = r->raw,
+		.n_raw = r->n_raw,
+		.ede = DNS_EDE_NONE,
+	};
+	send_all(f, v);
+}
+
+/* The policy may have changed since the question left: it is judged again, which also renews the borrowed strings. */
+static void finish(struct dns_flight *f, struct dns_reply *r, const char *why)
+{
+	struct dns_client *c = f->client;
+	char text[DNS_WIRE_TEXT_MAX], reason[DNS_WIRE_EDE_TEXT];
+	struct dns_verdict v = { .name = text };
+
+	dns_name_text(&f->name, text);
+	v.decision = policy_judge_dns(c->policy, text);
+	if (!v.decision.allow) {
+		struct policy_decision d = v.decision;
+
+		dns_verdict_deny(&v, &d, reason);
+		send_all(f, &v);
+	} else if (why) {
+		fail(f, &v, why);
+	} else if (f->qtype == DNS_TYPE_A || f->qtype == DNS_TYPE_AAAA) {
+		finish_addrs(f, r, &v);
+	} else if (policy_default_allow(c->policy)) {
+		finish_raw(f, r, &v);
+	} else {
+		fail(f, &v, "policy changed meanwhile");
+	}
+}
+
+/* RFC 6891 section 7: FORMERR without OPT is how old servers say that they do not know EDNS. */
+static bool ask_plainly(struct dns_proxy *proxy, struct dns_flight *f, const struct dns_reply *r)
+{
+	if (r->rcode != DNS_RCODE_FORMERR || r->has_opt || !f->edns)
+		return false;
+	f->edns = false;
+	dns_upstream_no_edns(proxy->upstream);
+	return dns_upstream_ask(proxy->upstream, f->id, &f->name, f->qtype, false) == 0;
+}
+
+void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const uint8_t *msg, size_t len)
+{
+	struct dns_flight *f = find_id(proxy, id);
+	struct dns_reply r;
+	const char *why = NULL;
+
+	if (!f)
+		return;
+	if (status == -ETIMEDOUT) {
+		why = "upstream timed out";
+	} else if (status < 0) {
+		why = "upstream failed";
+	} else if (dns_reply_parse(msg, len, &f->name, f->qtype, &r, &why) == 0) {
+		if (ask_plainly(proxy, f, &r))
+			return;
+		why = r.rcode == DNS_RCODE_NOERROR || r.rcode == DNS_RCODE_NXDOMAIN ? NULL : "upstream refused";
+	}
+	detach(proxy, f);
+	finish(f, &r, why);
+	flight_free(f);
+}

@@ -1,0 +1,110 @@
+/* The public face: the parts are put together here, and taken apart. */
+#include "dnsproxy/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <sys/random.h>
+
+static void on_upstream_answer(void *ctx, uint64_t id, int status, const uint8_t *msg, size_t len)
+{
+	dns_flight_answered(ctx, id, status, msg, len);
+}
+
+static void on_upstream_wake(void *ctx)
+{
+	struct dns_proxy *proxy = ctx;
+
+	proxy->now_ms = ak_now_ms();
+}
+
+static void on_upstream_rest(void *ctx)
+{
+	struct dns_proxy *proxy = ctx;
+
+	dns_udp_flush(proxy->udp);
+}
+
+/* The sockets belong to their parts as soon as those exist. */
+static int start(struct dns_proxy *proxy, struct dns_sockets *socks, const struct dns_upstream_conf *conf, struct ak_err *err)
+{
+	struct dns_upstream_hooks hooks = {
+		.ctx = proxy,
+		.answered = on_upstream_answer,
+		.wake = on_upstream_wake,
+		.rest = on_upstream_rest,
+	};
+	int rc;
+
+	if (getrandom(proxy->key, sizeof(proxy->key), 0) != (ssize_t)sizeof(proxy->key))
+		return ak_fail_errno(err, errno, "no random numbers");
+	rc = dns_upstream_new(proxy->base, conf, &hooks, &proxy->upstream, err);
+	if (rc < 0)
+		return rc;
+	rc = dns_udp_new(proxy, TAKE_FD(socks->udp4), TAKE_FD(socks->udp6), &proxy->udp, err);
+	if (rc < 0)
+		return rc;
+	return dns_tcp_new(proxy, TAKE_FD(socks->tcp4), TAKE_FD(socks->tcp6), &proxy->tcp, err);
+}
+
+static void close_sockets(struct dns_sockets *socks)
+{
+	ak_close(socks->udp4);
+	ak_close(socks->tcp4);
+	ak_close(socks->udp6);
+	ak_close(socks->tcp6);
+}
+
+int dns_proxy_new(struct event_base *base, const struct dns_sockets *socks, const struct dns_hooks *hooks,
+	const struct dns_upstream_conf *conf, struct dns_proxy **ret, struct ak_err *err)
+{
+	struct dns_sockets left = *socks; /* taken over also when this fails */
+	struct dns_proxy *proxy = calloc(1, sizeof(*proxy));
+	int rc = -ENOMEM;
+
+	if (proxy) {
+		proxy->base = base;
+		proxy->hooks = *hooks;
+		proxy->ipv6 = conf->ipv6;
+		proxy->now_ms = ak_now_ms();
+		LIST_INIT(&proxy->clients);
+		rc = start(proxy, &left, conf, err);
+	} else {
+		ak_fail(err, ENOMEM, "out of memory");
+	}
+	if (rc < 0) {
+		close_sockets(&left);
+		dns_proxy_free(proxy);
+		return rc;
+	}
+	*ret = proxy;
+	return 0;
+}
+
+void dns_proxy_free(struct dns_proxy *proxy)
+{
+	struct dns_client *c;
+
+	if (!proxy)
+		return;
+	while ((c = LIST_FIRST(&proxy->clients)) != NULL)
+		dns_client_free(c);
+	dns_upstream_free(proxy->upstream);
+	dns_tcp_free(proxy->tcp);
+	dns_udp_free(proxy->udp);
+	free(proxy);
+}
+
+int dns_proxy_set_upstream(struct dns_proxy *proxy, const struct dns_upstream_conf *conf, struct ak_err *err)
+{
+	int rc = dns_upstream_set(proxy->upstream, conf, err);
+
+	if (rc == 0)
+		proxy->ipv6 = conf->ipv6;
+	return rc;
+}
+
+void dns_proxy_stats(const struct dns_proxy *proxy, struct dns_stats *ret)
+{
+	*ret = proxy->stats;
+}

@@ -1,0 +1,165 @@
+/* Answers: learned first, then built, sent and told. */
+#include "dnsproxy/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct chain_text {
+	char text[DNS_CNAME_MAX][DNS_WIRE_TEXT_MAX];
+	const char *ptr[DNS_CNAME_MAX];
+};
+
+static const char *const *chain_print(const struct dns_name *chain, size_t n, struct chain_text *ret)
+{
+	for (size_t i = 0; i < n; i++) {
+		dns_name_text(&chain[i], ret->text[i]);
+		ret->ptr[i] = ret->text[i];
+	}
+	return ret->ptr;
+}
+
+uint32_t dns_ttl_clamp(uint32_t ttl_s, uint32_t max_s)
+{
+	return ttl_s < DNS_TTL_MIN_S ? DNS_TTL_MIN_S : ttl_s > max_s ? max_s : ttl_s;
+}
+
+static void count(struct dns_stats *s, const struct dns_verdict *v)
+{
+	switch (v->outcome) {
+	case DNS_OUTCOME_ANSWERED:
+	case DNS_OUTCOME_NODATA:
+		s->answered++;
+		break;
+	case DNS_OUTCOME_DENIED:
+	case DNS_OUTCOME_BUDGET:
+	case DNS_OUTCOME_FILTERED:
+		s->denied++;
+		break;
+	case DNS_OUTCOME_MALFORMED:
+	case DNS_OUTCOME_UPSTREAM:
+	case DNS_OUTCOME_UNLEARNED:
+	case DNS_OUTCOME_NUM:
+		break;
+	}
+	s->cached += v->cached;
+}
+
+static void tell(struct dns_client *c, const struct dns_ask *ask, const struct dns_verdict *v)
+{
+	struct chain_text chain;
+	struct dns_event event = {
+		.outcome = v->outcome,
+		.name = v->name,
+		.qtype = ask->qtype,
+		.decision = v->decision,
+		.detail = v->detail,
+		.n_cname = v->content.n_cname,
+		.addrs = v->content.addrs,
+		.n_addrs = v->content.n_addrs,
+		.ttl_s = v->content.ttl_s,
+		.cached = v->cached,
+	};
+
+	event.cname = chain_print(v->content.cname, v->content.n_cname, &chain);
+	c->proxy->hooks.event(c->proxy->hooks.ctx, c->sandbox, &event);
+}
+
+void dns_verdict_send(struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v)
+{
+	struct dns_proxy *proxy = c->proxy;
+	uint8_t buf[DNS_WIRE_REPLY_MAX];
+	size_t len = dns_reply_build(buf, sizeof(buf), origin->tcp ? sizeof(buf) : ask->udp_max, ask, &v->content);
+
+	count(&proxy->stats, v);
+	if (len == 0)
+		proxy->stats.dropped++;
+	else if (origin->tcp)
+		dns_tcp_send(proxy->tcp, origin, buf, len);
+	else
+		dns_udp_send(proxy->udp, origin, buf, len);
+	tell(c, ask, v);
+}
+
+void dns_verdict_deny(struct dns_verdict *v, const struct policy_decision *d, char text[static DNS_WIRE_EDE_TEXT])
+{
+	char label[DNS_WIRE_EDE_TEXT / 2];
+
+	snprintf(text, DNS_WIRE_EDE_TEXT, "%s (%s)", policy_rule_label(d, label, sizeof(label)), policy_reason_text(d->reason, false));
+	v->outcome = DNS_OUTCOME_DENIED;
+	v->decision = *d;
+	v->content = (struct dns_content){ .rcode = DNS_RCODE_NXDOMAIN, .ede = DNS_EDE_BLOCKED, .ede_text = text };
+}
+
+/* Does the kernel surely hold E's addresses for another TTL_S? */
+static bool still_learned(const struct dns_client *c, const struct dns_cache_entry *e, uint32_t ttl_s)
+{
+	return e->learned_until_ms >= c->proxy->now_ms + ttl_s * 1000ull && e->learned_generation == c->generation &&
+	       c->learned_seq - e->learned_seq < DNS_RELEARN_AFTER;
+}
+
+static int learn(struct dns_client *c, struct dns_cache_entry *e, const struct dns_verdict *v, const struct dns_name *chain)
+{
+	struct dns_proxy *proxy = c->proxy;
+	struct chain_text text;
+	struct dns_answer answer = {
+		.name = v->name,
+		.qtype = e->qtype,
+		.n_cname = e->n_cname,
+		.addrs = e->addrs,
+		.n_addrs = e->n_addrs,
+		.ttl_s = v->content.ttl_s,
+		.decision = v->decision,
+	};
+	int rc;
+
+	answer.cname = chain_print(chain, e->n_cname, &text);
+	rc = proxy->hooks.learn(proxy->hooks.ctx, c->sandbox, &answer);
+	if (rc < 0) {
+		e->learned_until_ms = 0;
+		return rc;
+	}
+	c->learned_seq += e->n_addrs;
+	e->learned_until_ms = proxy->now_ms + answer.ttl_s * 1000ull;
+	e->learned_generation = c->generation;
+	e->learned_seq = c->learned_seq;
+	return 0;
+}
+
+static void unlearned(struct dns_verdict *v)
+{
+	v->outcome = DNS_OUTCOME_UNLEARNED;
+	v->detail = "the kernel did not take the addresses";
+	v->content = (struct dns_content){ .rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_OTHER, .ede_text = "addresses could not be opened" };
+}
+
+void dns_verdict_from_entry(struct dns_client *c, struct dns_cache_entry *e, struct dns_verdict *v, struct dns_name chain[static DNS_CNAME_MAX])
+{
+	v->outcome = DNS_OUTCOME_ANSWERED;
+	v->content = (struct dns_content){
+		.rcode = e->kind == DNS_CACHE_NXDOMAIN ? DNS_RCODE_NXDOMAIN : DNS_RCODE_NOERROR,
+		.ttl_s = (uint32_t)((e->expires_ms - c->proxy->now_ms) / 1000),
+		.cname = chain,
+		.n_cname = e->n_cname,
+		.addrs = e->addrs,
+		.n_addrs = e->n_addrs,
+		.ede = DNS_EDE_NONE,
+	};
+	dns_cache_chain(e, chain);
+	switch (e->kind) {
+	case DNS_CACHE_ADDRS:
+		if (!still_learned(c, e, v->content.ttl_s) && learn(c, e, v, chain) < 0)
+			unlearned(v);
+		break;
+	case DNS_CACHE_FILTERED:
+		/* NODATA and not NXDOMAIN: the other address family may have something public */
+		v->outcome = DNS_OUTCOME_FILTERED;
+		v->detail = "every address is in a blocked range";
+		v->content.ede = DNS_EDE_FILTERED;
+		v->content.ede_text = v->detail;
+		break;
+	case DNS_CACHE_EMPTY:
+	case DNS_CACHE_NXDOMAIN:
+	case DNS_CACHE_KIND_NUM:
+		break;
+	}
+}
