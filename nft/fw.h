@@ -74,15 +74,23 @@ struct fw_elem {
 	uint32_t timeout_s; /* 1 … FW_TIMEOUT_MAX_S; 0 would mean for ever and is refused */
 };
 #define FW_TIMEOUT_MAX_S 86400
+#define FW_LEARNED_MAX 65536 /* elements a set holds; past it fw_learn fails with -ENFILE and changes nothing */
 
 /* Add or refresh elements (all or none); 0 only when the kernel acknowledged them all. */
 int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err);
+
+/* Take elements away; those that expired meanwhile are no error. */
 int fw_forget(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err);
 
-/* Packets the kernel has refused and admitted for this sandbox since its rules were made. */
+/*
+ * Packets the kernel has refused and admitted for this sandbox since its rules were made. Every denied one is counted;
+ * records are limited in rate, so the difference is what was suppressed.
+ */
 struct fw_counts {
 	uint64_t denied[FW_REASON_NUM];
-	uint64_t admitted;
+	uint64_t admitted; /* TCP: connections begun; UDP: packets */
+	uint64_t late; /* of flows that are gone: refused, by design without a record */
+	uint64_t link; /* frames dropped at the link without a record: wrong MAC, ARP, VLAN, IPv6 chatter */
 };
 int fw_sandbox_counts(struct fw *fw, uint32_t id, struct fw_counts *ret, struct ak_err *err);
 

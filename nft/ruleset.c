@@ -1,0 +1,691 @@
+/*
+ * The ruleset, statement by statement. For sandbox 7:
+ *
+ *   table netdev ak_7: chain ingress on its link: our peer's MAC, plain IPv4 and IPv6, nothing else.
+ *   table inet agentkernel: chain pre → map links → chain sb7 → tproxy to the relay | sb7_<reason> → refuse.
+ *
+ * Nothing is ever forwarded: a packet is delivered to one of our sockets, with FW_MARK set by the rule that judged it,
+ * or it is refused. Chain sb7 is the only one that a policy change rewrites.
+ */
+#include "nft/ruleset.h"
+
+#include "gateway/base/cleanup.h"
+#include "nft/object.h"
+#include "nft/rule.h"
+
+#include <linux/if_ether.h>
+#include <linux/netfilter.h>
+#include <netinet/in.h>
+#include <stdio.h>
+
+#define DOT_PORT 853
+#define REFUSE "refuse"
+#define PRIORITY_MANGLE (-150)
+
+static const int families[] = { AF_INET, AF_INET6 };
+static const enum policy_proto protos[] = { POLICY_TCP, POLICY_UDP };
+#define FOR_EACH(p, array) for (__typeof__(&(array)[0]) p = (array); (p) < (array) + ARRAY_SIZE(array); (p)++)
+
+/* ---- names ---- */
+
+struct fw_name fw_name(uint32_t id, const char *suffix)
+{
+	struct fw_name name;
+
+	snprintf(name.text, sizeof(name.text), "sb%u%s", id, suffix);
+	return name;
+}
+
+struct fw_name fw_name_learned(uint32_t id, enum policy_proto proto, int family)
+{
+	struct fw_name name;
+
+	snprintf(name.text, sizeof(name.text), "sb%u_%s%c", id, proto == POLICY_TCP ? "tcp" : "udp", family == AF_INET ? '4' : '6');
+	return name;
+}
+
+struct fw_name fw_name_denied(uint32_t id, enum fw_reason reason)
+{
+	struct fw_name name;
+
+	snprintf(name.text, sizeof(name.text), "sb%u_denied_%s", id, fw_reason_name(reason));
+	return name;
+}
+
+struct fw_name fw_name_link_table(uint32_t id)
+{
+	struct fw_name name;
+
+	snprintf(name.text, sizeof(name.text), "ak_%u", id);
+	return name;
+}
+
+static struct fw_name name_reason(uint32_t id, enum fw_reason reason)
+{
+	struct fw_name name;
+
+	snprintf(name.text, sizeof(name.text), "sb%u_%s", id, fw_reason_name(reason));
+	return name;
+}
+
+static struct fw_name name_range(uint32_t id, enum policy_addr_class class, int family)
+{
+	struct fw_name name;
+
+	snprintf(name.text, sizeof(name.text), "sb%u_%s%c", id, class == POLICY_ADDR_BLOCKED ? "blk" : "open",
+		family == AF_INET ? '4' : '6');
+	return name;
+}
+
+static struct fw_name log_prefix(uint32_t id, enum fw_reason reason)
+{
+	struct fw_name name;
+
+	snprintf(name.text, sizeof(name.text), "ak:%u:%s", id, fw_reason_name(reason));
+	return name;
+}
+
+static bool has_family(const struct fw_link *link, int family)
+{
+	return (family == AF_INET ? link->addr4.family : link->addr6.family) != 0;
+}
+
+/* ---- the base table ---- */
+
+/*
+ * chain refuse {
+ *   1 meta pkttype != host drop                     broadcast and multicast cannot be answered
+ *   2 tcp flags rst drop                            nor a reset
+ *   3 meta l4proto tcp reject with tcp reset
+ *   4 reject with icmpx type admin-prohibited
+ * }
+ */
+static void build_refuse(struct fw_batch *b)
+{
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, REFUSE);
+	struct fw_rule r = fw_rule_begin(&c);
+
+	fw_rule_not_to_host(&r);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(&c);
+	fw_rule_tcp_rst(&r);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(&c);
+	fw_rule_l4proto(&r, FW_EQ, IPPROTO_TCP);
+	fw_rule_reject_reset(&r);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(&c);
+	fw_rule_reject_prohibited(&r);
+	fw_rule_end(&r);
+}
+
+/*
+ * chain pre  { hook prerouting; policy drop; iifname vmap @links }   loopback is in no link: none of our sockets uses it
+ * chain in   { hook input; policy drop; meta mark FW_MARK accept }
+ * chain out  { hook output; policy drop; oifname "ak*" accept }
+ * chain fwd_ { hook forward; policy drop }
+ */
+void fw_build_base(struct fw_batch *b)
+{
+	static const struct fw_hook pre = { NF_INET_PRE_ROUTING, "prerouting", PRIORITY_MANGLE, false, NULL };
+	static const struct fw_hook in = { NF_INET_LOCAL_IN, "input", 0, false, NULL };
+	static const struct fw_hook out = { NF_INET_LOCAL_OUT, "output", 0, false, NULL };
+	static const struct fw_hook fwd = { NF_INET_FORWARD, "forward", 0, false, NULL };
+	struct fw_chain c;
+	struct fw_rule r;
+
+	fw_table_replace(b, NFPROTO_INET, FW_TABLE);
+	fw_set_add(b, NFPROTO_INET, FW_TABLE, "links", &fw_set_links);
+	build_refuse(b);
+
+	c = fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "pre", &pre);
+	r = fw_rule_begin(&c);
+	fw_rule_vmap_link(&r, "links");
+	fw_rule_end(&r);
+
+	c = fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "in", &in);
+	r = fw_rule_begin(&c);
+	fw_rule_mark(&r);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+
+	c = fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "out", &out);
+	r = fw_rule_begin(&c);
+	fw_rule_out_link(&r);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+
+	fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "fwd_", &fwd);
+}
+
+/* ---- the link's own table ---- */
+
+/* Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6. */
+static const uint8_t ipv6_extensions[] = { 0, 43, 44, 51, 60, 135, 139, 140 };
+
+/* chain odd { 1 counter name odd limit log prefix "ak:7:proto"; 2 drop }: real IP, but in a form we do not take */
+static void build_link_odd(struct fw_batch *b, const char *table, uint32_t id)
+{
+	struct fw_name prefix = log_prefix(id, FW_REASON_PROTO);
+	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, table, "odd");
+	struct fw_rule r = fw_rule_begin(&c);
+
+	fw_rule_counter(&r, FW_LINK_ODD);
+	fw_rule_limit(&r);
+	fw_rule_log(&r, prefix.text);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(&c);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+}
+
+/*
+ * 2 ether type ip @nh,0,8 0x45 ip frag-off & 0x3fff == 0 accept
+ * 3 ether type ip goto odd                          options, fragments
+ */
+static void build_link_ipv4(struct fw_chain *c)
+{
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_ethertype(&r, ETH_P_IP);
+	fw_rule_plain_ipv4(&r);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(c);
+	fw_rule_ethertype(&r, ETH_P_IP);
+	fw_rule_goto(&r, "odd");
+	fw_rule_end(&r);
+}
+
+/*
+ * 4 ether type ip6 ip6 saddr fe80::/10 ip6 daddr ff02::/16 counter name dropped drop
+ * 5 ether type ip6 ip6 saddr :: ip6 daddr ff02::/16 counter name dropped drop
+ *      what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt
+ * 6 ether type ip6 ip6 nexthdr @extensions goto odd
+ * 7 ether type ip6 accept
+ */
+static void build_link_ipv6(struct fw_chain *c)
+{
+	static const struct {
+		struct ak_addr net;
+		unsigned len;
+	} chatter[] = { { { AF_INET6, { 0xfe, 0x80 } }, 10 }, { { AF_INET6, { 0 } }, 128 } };
+	static const struct ak_addr link_group = { AF_INET6, { 0xff, 0x02 } };
+	struct fw_rule r;
+
+	FOR_EACH(src, chatter) {
+		r = fw_rule_begin(c);
+		fw_rule_ethertype(&r, ETH_P_IPV6);
+		fw_rule_prefix6(&r, FW_SRC, &src->net, src->len);
+		fw_rule_prefix6(&r, FW_DST, &link_group, 16);
+		fw_rule_counter(&r, FW_LINK_DROPPED);
+		fw_rule_drop(&r);
+		fw_rule_end(&r);
+	}
+
+	r = fw_rule_begin(c);
+	fw_rule_ethertype(&r, ETH_P_IPV6);
+	fw_rule_next_header_in(&r, "extensions");
+	fw_rule_goto(&r, "odd");
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(c);
+	fw_rule_ethertype(&r, ETH_P_IPV6);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+}
+
+/*
+ * table netdev ak_7 { chain ingress { hook ingress device ak7; policy drop
+ *   1 ether saddr != 02:… counter name dropped drop
+ *   2–3 IPv4, 4–7 IPv6
+ *   8 counter name dropped drop                     ARP, VLAN and the rest: neighbours are static
+ * } }
+ */
+static void build_link(struct fw_batch *b, const struct fw_link *link)
+{
+	struct fw_name table = fw_name_link_table(link->id);
+	struct fw_hook hook = { NF_NETDEV_INGRESS, "ingress", 0, false, link->ifname };
+	struct fw_chain c;
+	struct fw_rule r;
+
+	fw_table_replace(b, NFPROTO_NETDEV, table.text);
+	fw_counter_add(b, NFPROTO_NETDEV, table.text, FW_LINK_DROPPED);
+	fw_counter_add(b, NFPROTO_NETDEV, table.text, FW_LINK_ODD);
+	if (has_family(link, AF_INET6)) {
+		fw_set_add(b, NFPROTO_NETDEV, table.text, "extensions", &fw_set_protocol);
+		fw_protocols_add(b, table.text, "extensions", ipv6_extensions, sizeof(ipv6_extensions));
+	}
+	build_link_odd(b, table.text, link->id);
+
+	c = fw_chain_add_base(b, NFPROTO_NETDEV, table.text, "ingress", &hook);
+	r = fw_rule_begin(&c);
+	fw_rule_mac_not(&r, link->peer_mac);
+	fw_rule_counter(&r, FW_LINK_DROPPED);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+	if (has_family(link, AF_INET))
+		build_link_ipv4(&c);
+	if (has_family(link, AF_INET6))
+		build_link_ipv6(&c);
+	r = fw_rule_begin(&c);
+	fw_rule_counter(&r, FW_LINK_DROPPED);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+}
+
+/* ---- why a packet is refused ---- */
+
+/* counter name "sb7_denied_blocked" limit rate … log prefix "ak:7:blocked" …: past the limit the packet is only counted */
+static void build_record(struct fw_chain *c, uint32_t id, enum fw_reason reason)
+{
+	struct fw_name counter = fw_name_denied(id, reason), prefix = log_prefix(id, reason);
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_counter(&r, counter.text);
+	fw_rule_limit(&r);
+	fw_rule_log(&r, prefix.text);
+	fw_rule_end(&r);
+}
+
+/* The last rule of a refusal: goto refuse; a forged sender gets no answer. */
+static void build_refusal(struct fw_chain *c, enum fw_reason reason)
+{
+	struct fw_rule r = fw_rule_begin(c);
+
+	if (reason == FW_REASON_SPOOF)
+		fw_rule_drop(&r);
+	else
+		fw_rule_goto(&r, REFUSE);
+	fw_rule_end(&r);
+}
+
+/* Reasons that several rules lead to have a chain of their own; the default ends chain sb7 itself. */
+static const enum fw_reason chained_reasons[] = { FW_REASON_SPOOF, FW_REASON_DOT, FW_REASON_BLOCKED, FW_REASON_PROTO };
+
+/* chain sb7_blocked { 1 count and log; 2 goto refuse } */
+static void build_reason_chains(struct fw_batch *b, uint32_t id)
+{
+	FOR_EACH(reason, chained_reasons) {
+		struct fw_name name = name_reason(id, *reason);
+		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+
+		build_record(&c, id, *reason);
+		build_refusal(&c, *reason);
+	}
+}
+
+static void end_with_reason(struct fw_rule *r, uint32_t id, enum fw_reason reason)
+{
+	struct fw_name name = name_reason(id, reason);
+
+	fw_rule_goto(r, name.text);
+	fw_rule_end(r);
+}
+
+/* ---- chain sb7 ---- */
+
+/* … meta mark set FW_MARK accept: for a packet that finds its socket by itself */
+static void end_with_accept(struct fw_rule *r)
+{
+	fw_rule_set_mark(r);
+	fw_rule_accept(r);
+	fw_rule_end(r);
+}
+
+/* … tproxy ip to :15001 counter name "sb7_admitted" meta mark set FW_MARK accept */
+static void end_with_relay(struct fw_rule *r, uint32_t id, int family, enum policy_proto proto)
+{
+	struct fw_name admitted = fw_name(id, "_admitted");
+
+	fw_rule_tproxy(r, family, proto == POLICY_TCP ? FW_RELAY_TCP_PORT : FW_RELAY_UDP_PORT);
+	fw_rule_counter(r, admitted.text);
+	end_with_accept(r);
+}
+
+/* 1 ip saddr != 100.64.0.30 goto sb7_spoof; a family that is off has no right source at all */
+static void build_source(struct fw_chain *c, const struct fw_link *link)
+{
+	FOR_EACH(family, families) {
+		struct fw_rule r = fw_rule_begin(c);
+
+		if (has_family(link, *family))
+			fw_rule_addr(&r, FW_SRC, FW_NE, *family == AF_INET ? &link->addr4 : &link->addr6);
+		else
+			fw_rule_nfproto(&r, *family);
+		end_with_reason(&r, link->id, FW_REASON_SPOOF);
+	}
+}
+
+/* 2 udp dport 53 meta mark set FW_MARK accept; 3 udp dport 853 goto sb7_dot; the same for tcp */
+static void build_dns(struct fw_chain *c, uint32_t id)
+{
+	struct fw_rule r;
+
+	FOR_EACH(proto, protos) {
+		r = fw_rule_begin(c);
+		fw_rule_dport(&r, *proto, FW_DNS_PORT);
+		end_with_accept(&r);
+	}
+	FOR_EACH(proto, protos) {
+		r = fw_rule_begin(c);
+		fw_rule_dport(&r, *proto, DOT_PORT);
+		end_with_reason(&r, id, FW_REASON_DOT);
+	}
+}
+
+/*
+ * 4 tcp flags & (fin | syn | rst | ack) != syn socket transparent 1 meta mark set FW_MARK accept
+ *   tcp flags & (fin | syn | rst | ack) != syn counter name "sb7_late" goto refuse
+ *   icmp type 3 counter name "sb7_late" drop        the sandbox's answer to a reply that came too late for it
+ *      Packets of flows that are gone are nobody's attempt: counted, answered, not recorded.
+ */
+static void build_established(struct fw_chain *c, uint32_t id)
+{
+	struct fw_name late = fw_name(id, "_late");
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_not_first_syn(&r);
+	fw_rule_socket_transparent(&r);
+	end_with_accept(&r);
+
+	r = fw_rule_begin(c);
+	fw_rule_not_first_syn(&r);
+	fw_rule_counter(&r, late.text);
+	fw_rule_goto(&r, REFUSE);
+	fw_rule_end(&r);
+
+	FOR_EACH(family, families) {
+		r = fw_rule_begin(c);
+		fw_rule_icmp_type(&r, *family, *family == AF_INET ? 3 : 1);
+		fw_rule_counter(&r, late.text);
+		fw_rule_drop(&r);
+		fw_rule_end(&r);
+	}
+}
+
+/* ip daddr . tcp dport @sb7_tcp4 … to the relay; ONLY, when given, is the one destination meant */
+static void build_learned_rule(struct fw_chain *c, uint32_t id, int family, enum policy_proto proto, const struct ak_addr *only)
+{
+	struct fw_name set = fw_name_learned(id, proto, family);
+	struct fw_rule r = fw_rule_begin(c);
+
+	if (only)
+		fw_rule_addr(&r, FW_DST, FW_EQ, only);
+	fw_rule_dst_port_in(&r, family, proto, set.text);
+	end_with_relay(&r, id, family, proto);
+}
+
+/*
+ * 5 ip daddr 100.64.0.29 ip daddr . tcp dport @sb7_tcp4 …  our own end is in a blocked range, yet may be learned
+ *   ip daddr @sb7_blk4 goto sb7_blocked
+ */
+static void build_blocked(struct fw_chain *c, const struct fw_link *link)
+{
+	FOR_EACH(family, families) {
+		const struct ak_addr *gw = *family == AF_INET ? &link->gw4 : &link->gw6;
+		struct fw_name set = name_range(link->id, POLICY_ADDR_BLOCKED, *family);
+		struct fw_rule r;
+
+		if (has_family(link, *family) && gw->family)
+			FOR_EACH(proto, protos)
+				build_learned_rule(c, link->id, *family, *proto, gw);
+		r = fw_rule_begin(c);
+		fw_rule_addr_in(&r, *family, set.text);
+		end_with_reason(&r, link->id, FW_REASON_BLOCKED);
+	}
+}
+
+/*
+ * 6 ip daddr . tcp dport @sb7_tcp4 …                learned
+ * 7 ip daddr @sb7_open4 meta l4proto tcp …          allow_cidr
+ * 8 meta nfproto ipv4 meta l4proto tcp …            only where the policy's default is allow
+ */
+static void build_admitted(struct fw_chain *c, uint32_t id, int family, enum policy_proto proto, bool default_allow)
+{
+	struct fw_name open = name_range(id, POLICY_ADDR_OPEN, family);
+	uint8_t number = proto == POLICY_TCP ? IPPROTO_TCP : IPPROTO_UDP;
+	struct fw_rule r;
+
+	build_learned_rule(c, id, family, proto, NULL);
+
+	r = fw_rule_begin(c);
+	fw_rule_addr_in(&r, family, open.text);
+	fw_rule_l4proto(&r, FW_EQ, number);
+	end_with_relay(&r, id, family, proto);
+
+	if (!default_allow)
+		return;
+	r = fw_rule_begin(c);
+	fw_rule_nfproto(&r, family);
+	fw_rule_l4proto(&r, FW_EQ, number);
+	end_with_relay(&r, id, family, proto);
+}
+
+/* 9 meta l4proto != tcp meta l4proto != udp goto sb7_proto; 10 count and log; goto refuse */
+static void build_rest(struct fw_chain *c, uint32_t id)
+{
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_l4proto(&r, FW_NE, IPPROTO_TCP);
+	fw_rule_l4proto(&r, FW_NE, IPPROTO_UDP);
+	end_with_reason(&r, id, FW_REASON_PROTO);
+	build_record(c, id, FW_REASON_DEFAULT);
+	build_refusal(c, FW_REASON_DEFAULT);
+}
+
+static void build_chain(struct fw_chain *c, const struct fw_link *link, const struct policy *p)
+{
+	build_source(c, link);
+	build_dns(c, link->id);
+	build_established(c, link->id);
+	build_blocked(c, link);
+	FOR_EACH(family, families)
+		if (has_family(link, *family))
+			FOR_EACH(proto, protos)
+				build_admitted(c, link->id, *family, *proto, policy_default_allow(p));
+	build_rest(c, link->id);
+}
+
+/* ---- a sandbox's objects ---- */
+
+static const enum policy_addr_class range_classes[] = { POLICY_ADDR_BLOCKED, POLICY_ADDR_OPEN };
+
+static void build_counters(struct fw_batch *b, uint32_t id)
+{
+	struct fw_name admitted = fw_name(id, "_admitted"), late = fw_name(id, "_late");
+
+	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
+		struct fw_name name = fw_name_denied(id, reason);
+
+		fw_counter_add(b, NFPROTO_INET, FW_TABLE, name.text);
+	}
+	fw_counter_add(b, NFPROTO_INET, FW_TABLE, admitted.text);
+	fw_counter_add(b, NFPROTO_INET, FW_TABLE, late.text);
+}
+
+static void build_sets(struct fw_batch *b, uint32_t id)
+{
+	FOR_EACH(family, families) {
+		bool v4 = *family == AF_INET;
+
+		FOR_EACH(proto, protos) {
+			struct fw_name name = fw_name_learned(id, *proto, *family);
+
+			fw_set_add(b, NFPROTO_INET, FW_TABLE, name.text, v4 ? &fw_set_learned4 : &fw_set_learned6);
+		}
+		FOR_EACH(class, range_classes) {
+			struct fw_name name = name_range(id, *class, *family);
+
+			fw_set_add(b, NFPROTO_INET, FW_TABLE, name.text, v4 ? &fw_set_range4 : &fw_set_range6);
+		}
+	}
+}
+
+static void build_ranges(struct fw_batch *b, uint32_t id, const struct policy *p, bool flush)
+{
+	FOR_EACH(family, families) {
+		size_t n = 0;
+		const struct policy_range *ranges = policy_ranges(p, *family, &n);
+
+		FOR_EACH(class, range_classes) {
+			struct fw_name name = name_range(id, *class, *family);
+
+			if (flush)
+				fw_set_flush(b, name.text);
+			fw_ranges_add(b, name.text, ranges, n, *class);
+		}
+	}
+}
+
+void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
+{
+	struct fw_name name = fw_name(link->id, "");
+	struct fw_chain c;
+
+	build_link(b, link);
+	build_counters(b, link->id);
+	build_sets(b, link->id);
+	build_ranges(b, link->id, p, false);
+	build_reason_chains(b, link->id);
+	c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+	build_chain(&c, link, p);
+	fw_links_add(b, link->ifname, name.text);
+}
+
+void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
+{
+	struct fw_name name = fw_name(link->id, "");
+	struct fw_chain c = { .batch = b, .family = NFPROTO_INET, .table = FW_TABLE, .name = name.text };
+
+	fw_chain_flush(b, name.text);
+	build_ranges(b, link->id, p, true);
+	build_chain(&c, link, p);
+}
+
+static void remove_chains(struct fw_batch *b, uint32_t id)
+{
+	struct fw_name name = fw_name(id, "");
+
+	fw_chain_remove(b, name.text); /* with its rules, which hold the others */
+	FOR_EACH(reason, chained_reasons) {
+		name = name_reason(id, *reason);
+		fw_chain_remove(b, name.text);
+	}
+}
+
+static void remove_sets(struct fw_batch *b, uint32_t id)
+{
+	struct fw_name name;
+
+	FOR_EACH(family, families) {
+		FOR_EACH(proto, protos) {
+			name = fw_name_learned(id, *proto, *family);
+			fw_set_remove(b, name.text);
+		}
+		FOR_EACH(class, range_classes) {
+			name = name_range(id, *class, *family);
+			fw_set_remove(b, name.text);
+		}
+	}
+}
+
+void fw_build_remove(struct fw_batch *b, const struct fw_link *link)
+{
+	struct fw_name table = fw_name_link_table(link->id), name;
+
+	fw_links_remove(b, link->ifname);
+	remove_chains(b, link->id);
+	remove_sets(b, link->id);
+	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
+		name = fw_name_denied(link->id, reason);
+		fw_counter_remove(b, name.text);
+	}
+	name = fw_name(link->id, "_admitted");
+	fw_counter_remove(b, name.text);
+	name = fw_name(link->id, "_late");
+	fw_counter_remove(b, name.text);
+	fw_table_remove(b, NFPROTO_NETDEV, table.text);
+}
+
+/* ---- learned elements ---- */
+
+/* The key of a learned set: address, port, padded to 4 bytes. */
+static size_t learned_key(const struct fw_elem *e, uint8_t key[static 20])
+{
+	size_t len = e->addr.family == AF_INET ? 4 : 16;
+
+	for (size_t i = 0; i < len; i++)
+		key[i] = e->addr.bytes[i];
+	key[len] = (uint8_t)(e->port >> 8);
+	key[len + 1] = (uint8_t)e->port;
+	key[len + 2] = key[len + 3] = 0;
+	return len + 4;
+}
+
+static bool same_key(const struct fw_elem *a, const struct fw_elem *b)
+{
+	return a->port == b->port && a->proto == b->proto && ak_addr_eq(&a->addr, &b->addr);
+}
+
+/* Does another of the N elements stand for elems[I]: the same, with a longer life or given before? Deleting an element
+ * twice would fail the batch. */
+static bool repeated(const struct fw_elem *elems, size_t n, size_t i)
+{
+	for (size_t j = 0; j < n; j++)
+		if (j != i && same_key(&elems[j], &elems[i]) &&
+			(elems[j].timeout_s > elems[i].timeout_s || (elems[j].timeout_s == elems[i].timeout_s && j < i)))
+			return true;
+	return false;
+}
+
+/* One message of TYPE with those of ELEMS that belong into the set of PROTO and FAMILY. */
+static void learned_message(struct fw_batch *b, uint16_t type, const char *set, int family, enum policy_proto proto,
+	const struct fw_elem *elems, size_t n)
+{
+	struct fw_elems list = fw_elems_begin(b, type, NFPROTO_INET, FW_TABLE, set);
+	uint8_t key[20];
+
+	for (size_t i = 0; i < n; i++) {
+		if (elems[i].addr.family != family || elems[i].proto != proto || repeated(elems, n, i))
+			continue;
+		fw_elems_add(&list, key, learned_key(&elems[i], key), 0,
+			type == NFT_MSG_NEWSETELEM ? (uint64_t)elems[i].timeout_s * 1000 : 0);
+	}
+	fw_elems_end(&list);
+}
+
+/*
+ * Adding an element that is there does not extend its life, and deleting one that is not there fails the batch. So add
+ * it (if it was absent), delete it, and, to have it, add it again: one transaction, in which the element is never missing
+ * for a packet.
+ */
+static void build_elements(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool keep)
+{
+	FOR_EACH(family, families)
+		FOR_EACH(proto, protos) {
+			struct fw_name set = fw_name_learned(id, *proto, *family);
+
+			learned_message(b, NFT_MSG_NEWSETELEM, set.text, *family, *proto, elems, n);
+			learned_message(b, NFT_MSG_DELSETELEM, set.text, *family, *proto, elems, n);
+			if (keep)
+				learned_message(b, NFT_MSG_NEWSETELEM, set.text, *family, *proto, elems, n);
+		}
+}
+
+void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n)
+{
+	build_elements(b, id, elems, n, true);
+}
+
+void fw_build_forget(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n)
+{
+	build_elements(b, id, elems, n, false);
+}

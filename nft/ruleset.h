@@ -1,0 +1,29 @@
+/* The ruleset: what the base table and one sandbox consist of. Pure: everything goes into the batch. */
+#ifndef AK_FW_RULESET_H
+#define AK_FW_RULESET_H
+
+#include "nft/batch.h"
+#include "nft/fw.h"
+
+/* The name of one sandbox's object: "sb7" + SUFFIX. */
+struct fw_name {
+	char text[FW_OBJECT_MAX];
+};
+struct fw_name fw_name(uint32_t id, const char *suffix);
+struct fw_name fw_name_learned(uint32_t id, enum policy_proto proto, int family); /* sb7_tcp4 */
+struct fw_name fw_name_denied(uint32_t id, enum fw_reason reason); /* sb7_denied_spoof */
+struct fw_name fw_name_link_table(uint32_t id); /* ak_7 */
+
+#define FW_LINK_DROPPED "dropped" /* counters of the link's own table */
+#define FW_LINK_ODD "odd"
+
+void fw_build_base(struct fw_batch *b);
+void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const struct policy *p);
+void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p);
+void fw_build_remove(struct fw_batch *b, const struct fw_link *link);
+
+/* Add or refresh, or delete whether present or not. ELEMS are grouped by set; a repeated one counts once. */
+void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n);
+void fw_build_forget(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n);
+
+#endif
