@@ -5,7 +5,9 @@
  * socket's own address is the destination the sandbox wanted. Each flow is judged again with what it says of
  * itself (TLS SNI, HTTP Host), dialled from the host's namespace to that same address, and spliced.
  *
- * States of a TCP flow: peek → (deny | dial) → splice → closed. See relay_flow.c.
+ * States of a TCP flow: peek → (deny | dial) → splice → closed. See relay_tcp.c.
+ *
+ * An address of the host itself is refused whatever the policy's CIDRs say; the one way to the host is POLICY_HOST_NAME.
  */
 #ifndef AK_RELAY_H
 #define AK_RELAY_H
@@ -31,6 +33,7 @@ struct relay_sandbox {
 	struct ak_addr addr4, addr6; /* the sandbox's own */
 	struct ak_addr gw4, gw6; /* our end; a flow to it is for POLICY_HOST_NAME: dial the host's loopback */
 	void *flows; /* the relay's own list; starts NULL */
+	struct relay_sandbox *next, **pprev; /* the relay's own: the open ones; start NULL */
 	uint32_t n_flows;
 	uint64_t bytes_out, bytes_in;
 };
@@ -47,7 +50,7 @@ enum relay_end {
 	RELAY_END_NUM
 };
 
-/* What became of one flow, told once, at its end. Pointers are borrowed during the call. */
+/* What became of one flow, told once, at its end. Pointers are borrowed during the call, from which no relay_ function may be called. */
 struct relay_event {
 	enum relay_end end;
 	enum policy_proto proto;
@@ -82,14 +85,17 @@ struct relay_conf {
 	unsigned udp_idle_ms; /* 0 is 60000 */
 };
 
+/* Also sets SIGPIPE to be ignored: splice(2) has no flag against it. BASE must be able to do edge-triggered events (epoll). */
 int relay_new(struct event_base *base, const struct relay_sockets *socks, const struct relay_hooks *hooks,
 	const struct relay_conf *conf, struct relay **ret, struct ak_err *err);
-void relay_free(struct relay *r);
+void relay_free(struct relay *r); /* closes the sandboxes that are still open; NULL is fine */
 
+/* Flows of a sandbox that is not open are dropped without a word. */
 void relay_sandbox_open(struct relay *r, struct relay_sandbox *sb);
 void relay_sandbox_close(struct relay *r, struct relay_sandbox *sb); /* ends its flows as STOPPED */
 
-/* Judge live flows again under P; those no longer allowed end as REVOKED, the others are not touched. */
+/* Judge live flows again under P; those no longer allowed end as REVOKED, the others are not touched. After it returns nothing
+ * here points into the policy of before. */
 void relay_sandbox_set_policy(struct relay *r, struct relay_sandbox *sb, struct policy *p, uint64_t generation);
 
 #endif

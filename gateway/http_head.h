@@ -1,0 +1,67 @@
+/*
+ * The requests of an HTTP/1.x connection as the relay must see them: where each head ends, whose it is, and how
+ * long its body is. Pure: no allocation, no I/O.
+ *
+ * Strict on purpose (RFC 9112 sections 2.2, 3.2, 5.1, 6.3): whatever two servers could frame in two ways is refused,
+ * so that no second request can hide inside the first.
+ */
+#ifndef AK_HTTP_HEAD_H
+#define AK_HTTP_HEAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define HTTP_HEAD_MAX 16384
+
+enum http_status {
+	HTTP_MORE, /* right so far, not whole yet */
+	HTTP_OK,
+	HTTP_BAD,
+	HTTP_STATUS_NUM
+};
+
+struct http_head {
+	size_t len; /* of the head with its empty line */
+	bool has_host;
+	char host[256]; /* of the absolute form or of Host; as sent, without the port; "" when empty or absent */
+	bool chunked;
+	bool has_length;
+	uint64_t length; /* of the body, when not chunked */
+	bool websocket; /* asks to become a WebSocket and nothing else */
+	const char *why; /* set for BAD */
+};
+
+/* Judge the LEN bytes that have come so far of one request; *RET is meaningful for OK, RET->why for BAD. */
+enum http_status http_head_parse(const char *data, size_t len, struct http_head *ret);
+
+enum http_body_state {
+	HTTP_BODY_DONE,
+	HTTP_BODY_LENGTH,
+	HTTP_BODY_SIZE, /* in a chunk's size */
+	HTTP_BODY_EXT, /* in a chunk's extension */
+	HTTP_BODY_SIZE_LF,
+	HTTP_BODY_DATA,
+	HTTP_BODY_DATA_CR,
+	HTTP_BODY_DATA_LF,
+	HTTP_BODY_TRAILER, /* at the start of a trailer line */
+	HTTP_BODY_TRAILER_LINE,
+	HTTP_BODY_TRAILER_LF,
+	HTTP_BODY_LAST_LF,
+	HTTP_BODY_STATE_NUM
+};
+
+struct http_body {
+	enum http_body_state state;
+	uint64_t left; /* of the length or the chunk */
+	unsigned digits; /* of the chunk's size so far */
+	unsigned extra; /* bytes of extensions and trailers: bounded */
+};
+
+void http_body_init(struct http_body *b, const struct http_head *h);
+
+/* How many of the LEN bytes belong to the body; it has ended when B->state is HTTP_BODY_DONE. -EBADMSG: bad framing. */
+ssize_t http_body_take(struct http_body *b, const char *data, size_t len);
+
+#endif

@@ -1,0 +1,473 @@
+/*
+ * The relay's frame: listeners, sandboxes, and what flows of both protocols have in common. See relay.h.
+ */
+#include "gateway/relay_flow.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define ACCEPT_BUDGET 64
+#define RESUME_MS 100
+#define CONNECTIONS_DEFAULT 512
+
+/* ---- flows ---- */
+
+void relay_flow_init(struct relay_flow *f, struct relay *r, struct relay_sandbox *sb, const struct relay_target *t)
+{
+	f->relay = r;
+	f->sb = sb;
+	f->target = *t;
+	f->seen = "";
+	f->started_ms = f->active_ms = ak_now_ms();
+}
+
+void relay_flow_link(struct relay_flow *f)
+{
+	f->next = f->sb->flows;
+	f->pprev = (struct relay_flow **)&f->sb->flows;
+	if (f->next)
+		f->next->pprev = &f->next;
+	f->sb->flows = f;
+	f->sb->n_flows++;
+}
+
+void relay_flow_tell(struct relay_flow *f)
+{
+	struct relay_event ev = {
+		.end = f->end,
+		.proto = f->target.proto,
+		.dst = f->target.dst,
+		.port = f->target.port,
+		.seen = f->seen,
+		.sni = f->sni,
+		.name = f->decision.allow ? f->name : NULL,
+		.decision = f->decision,
+		.detail = f->detail,
+		.bytes_out = f->bytes_out,
+		.bytes_in = f->bytes_in,
+		.duration_ms = ak_now_ms() - f->started_ms,
+		.generation = f->sb->generation,
+	};
+
+	f->relay->hooks.event(f->relay->hooks.ctx, f->sb, &ev);
+}
+
+void relay_flow_done(struct relay_flow *f)
+{
+	if (f->pprev) {
+		*f->pprev = f->next;
+		if (f->next)
+			f->next->pprev = f->pprev;
+		f->sb->n_flows--;
+		f->pprev = NULL;
+	}
+	if (event_initialized(&f->timer))
+		event_del(&f->timer);
+	learned_name_unref(f->name);
+	f->name = NULL;
+	free(f->sni);
+	f->sni = NULL;
+	relay_resume(f->relay);
+}
+
+int relay_flow_fail(struct relay_flow *f, enum relay_end end, const char *detail)
+{
+	f->end = end;
+	f->detail = detail;
+	return -1;
+}
+
+void relay_flow_judged(struct relay_flow *f, const struct relay_verdict *v)
+{
+	f->decision = v->decision;
+	f->detail = v->detail;
+	if (v->name == f->name)
+		return;
+	learned_name_unref(f->name);
+	f->name = learned_name_ref(v->name);
+}
+
+/* Past a limit the decision is the policy's own, with the limit as its rule. */
+static bool over_limit(struct relay_flow *f, const char *rule, const char *detail)
+{
+	f->decision = (struct policy_decision){ .reason = POLICY_REASON_RULE, .policy = policy_name(f->sb->policy), .rule = rule };
+	relay_flow_fail(f, RELAY_END_LIMIT, detail);
+	return false;
+}
+
+bool relay_flow_admit(struct relay_flow *f)
+{
+	uint32_t cap = policy_limits(f->sb->policy)->connections;
+	struct relay_verdict v;
+	bool wait_for_name;
+
+	if (f->sb->n_flows >= (cap ? cap : CONNECTIONS_DEFAULT))
+		return over_limit(f, "limits.connections", "too many connections at once");
+	if (!relay_egress_left(f->sb))
+		return over_limit(f, "limits.egress_bytes", "egress limit reached");
+	f->route = relay_judge_route(f->sb, &f->target, f->started_ms, &v);
+	relay_flow_judged(f, &v);
+	f->end = RELAY_END_DENIED;
+	/* Such a flow cannot pass without a name anyway; hearing it out tells the log what was wanted. */
+	wait_for_name = f->route == RELAY_ROUTE_NAMED && relay_port_needs_name(&f->target);
+	if (!v.allow && !wait_for_name)
+		return false;
+	if (f->route != RELAY_ROUTE_HOST && relay_addr_is_host(f->relay, &f->target.dst)) {
+		f->decision = (struct policy_decision){ .reason = POLICY_REASON_LOOPBACK, .policy = "builtin", .rule = "host" };
+		f->detail = "an address of the host itself";
+		return false;
+	}
+	return true;
+}
+
+bool relay_flow_rejudge(struct relay_flow *f, bool named)
+{
+	uint64_t now_ms = ak_now_ms();
+	char name[POLICY_NAME_MAX];
+	struct relay_verdict v;
+	bool has_name = f->sni && relay_name_canon(f->sni, name);
+
+	f->route = relay_judge_route(f->sb, &f->target, now_ms, &v);
+	if (f->route == RELAY_ROUTE_NAMED || f->route == RELAY_ROUTE_ANY || f->route == RELAY_ROUTE_OPEN) {
+		if (has_name) {
+			relay_judge_named(f->sb, f->route, &f->target, name, f->name, now_ms, &v);
+		} else if (f->route == RELAY_ROUTE_NAMED && relay_port_needs_name(&f->target)) {
+			v.allow = !named; /* one that still peeks gets its chance under the new policy */
+		} else if (f->name && f->route != RELAY_ROUTE_OPEN) {
+			struct policy_decision d = policy_judge_name(f->sb->policy, f->name->name, f->target.proto, f->target.port);
+
+			/* The binding may have run out in the table; the flow that holds it lives on. */
+			if (d.allow)
+				v = (struct relay_verdict){ .allow = true, .decision = d, .name = f->name };
+		}
+	}
+	relay_flow_judged(f, &v);
+	if (!v.allow)
+		f->decision.allow = false;
+	return v.allow;
+}
+
+uint64_t relay_egress_left(const struct relay_sandbox *sb)
+{
+	uint64_t limit = policy_limits(sb->policy)->egress_bytes;
+
+	if (!limit)
+		return UINT64_MAX;
+	return sb->bytes_out < limit ? limit - sb->bytes_out : 0;
+}
+
+void relay_flow_count(struct relay_flow *f, bool out, uint64_t n)
+{
+	f->active_ms = ak_now_ms();
+	if (out) {
+		f->bytes_out += n;
+		f->sb->bytes_out += n;
+	} else {
+		f->bytes_in += n;
+		f->sb->bytes_in += n;
+	}
+}
+
+void relay_timer_arm(struct relay_flow *f, unsigned ms)
+{
+	struct timeval tv = { .tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000 };
+
+	event_add(&f->timer, &tv);
+}
+
+static void flow_end(struct relay_flow *f, enum relay_end end)
+{
+	if (f->target.proto == POLICY_TCP)
+		relay_tcp_end((struct relay_tcp *)f, end, f->detail);
+	else
+		relay_udp_end((struct relay_udp *)f, end, f->detail);
+}
+
+/* ---- is it the host's own address? ---- */
+
+static int probe_socket(const struct ak_addr *addr)
+{
+	/* UDP: nothing is sent by bind or connect, and rules about TCP ports do not apply. */
+	return socket(addr->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* 1 when the kernel lets us bind it, 0 when it says that it is not ours, else -errno. */
+static int probe_bind(const struct ak_addr *addr)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = ak_addr_to_sockaddr(addr, 0, &ss);
+	_cleanup_close_ int fd = probe_socket(addr);
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&ss, len) == 0)
+		return 1;
+	return errno == EADDRNOTAVAIL ? 0 : -errno;
+}
+
+/* Towards its own address the kernel picks that very address as the source. */
+static bool probe_route(const struct ak_addr *addr)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = ak_addr_to_sockaddr(addr, 9, &ss);
+	_cleanup_close_ int fd = probe_socket(addr);
+	struct ak_addr self;
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&ss, len) < 0)
+		return false; /* not reachable: dialling will say so */
+	len = sizeof(ss);
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
+		return true;
+	self = ak_addr_from_sockaddr(&ss, NULL);
+	return ak_addr_eq(&self, addr);
+}
+
+bool relay_addr_is_host(const struct relay *r, const struct ak_addr *addr)
+{
+	int rc = r->nonlocal_bind ? -EPERM : probe_bind(addr);
+
+	return rc >= 0 ? rc == 1 : probe_route(addr);
+}
+
+/* ---- accepting ---- */
+
+static const struct timeval resume_after = { .tv_usec = RESUME_MS * 1000 };
+
+void relay_pause(struct relay *r)
+{
+	if (!r->paused) {
+		for (int i = 0; i < 2; i++)
+			if (r->listeners[i])
+				event_del(r->listeners[i]);
+		r->paused = true;
+	}
+	/* The descriptors may be freed by others than us, so time alone resumes too. */
+	event_add(r->resume, &resume_after);
+}
+
+void relay_resume(struct relay *r)
+{
+	if (!r->paused)
+		return;
+	for (int i = 0; i < 2; i++)
+		if (r->listeners[i])
+			event_add(r->listeners[i], NULL);
+	r->paused = false;
+	event_del(r->resume);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+	relay_resume(arg);
+}
+
+static void on_accept(evutil_socket_t listener, short what, void *arg)
+{
+	struct relay *r = arg;
+
+	for (int i = 0; i < ACCEPT_BUDGET; i++) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd >= 0) {
+			relay_tcp_accept(r, fd);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			relay_pause(r);
+		if (errno != ECONNABORTED && errno != EINTR)
+			return;
+	}
+}
+
+static void on_datagram(evutil_socket_t fd, short what, void *arg)
+{
+	struct relay *r = arg;
+
+	relay_udp_receive(r, fd, fd == r->socks.udp4 ? AF_INET : AF_INET6);
+}
+
+/* ---- taking turns ---- */
+
+void relay_run_later(struct relay_tcp *t)
+{
+	static const struct timeval now = { 0 };
+	struct relay *r = t->flow.relay;
+
+	if (t->run_pprev)
+		return;
+	t->run_next = r->run_queue;
+	t->run_pprev = &r->run_queue;
+	if (t->run_next)
+		t->run_next->run_pprev = &t->run_next;
+	r->run_queue = t;
+	/* A timer of zero comes after the sockets have been asked; event_active would come before and starve them. */
+	event_add(r->kick, &now);
+}
+
+void relay_run_cancel(struct relay_tcp *t)
+{
+	if (!t->run_pprev)
+		return;
+	*t->run_pprev = t->run_next;
+	if (t->run_next)
+		t->run_next->run_pprev = t->run_pprev;
+	t->run_pprev = NULL;
+}
+
+static void on_kick(evutil_socket_t fd, short what, void *arg)
+{
+	struct relay *r = arg;
+	struct relay_tcp *queue = r->run_queue;
+
+	/* Move the queue aside: whoever queues again waits for the next turn. Flows end only by their own hand here. */
+	if (queue)
+		queue->run_pprev = &queue;
+	r->run_queue = NULL;
+	while (queue) {
+		struct relay_tcp *t = queue;
+
+		relay_run_cancel(t);
+		relay_tcp_run(t);
+	}
+}
+
+/* ---- the relay ---- */
+
+static void conf_defaults(struct relay_conf *c)
+{
+	c->peek_timeout_ms = c->peek_timeout_ms ? c->peek_timeout_ms : 5000;
+	c->connect_timeout_ms = c->connect_timeout_ms ? c->connect_timeout_ms : 10000;
+	c->tcp_idle_ms = c->tcp_idle_ms ? c->tcp_idle_ms : 3600000;
+	c->udp_idle_ms = c->udp_idle_ms ? c->udp_idle_ms : 60000;
+}
+
+static void ignore_sigpipe(void)
+{
+	struct sigaction sa;
+
+	if (sigaction(SIGPIPE, NULL, &sa) == 0 && sa.sa_handler == SIG_DFL)
+		signal(SIGPIPE, SIG_IGN);
+}
+
+static int add_listener(struct relay *r, int at, int fd, event_callback_fn fn)
+{
+	if (fd < 0)
+		return 0;
+	r->listeners[at] = event_new(r->base, fd, EV_READ | EV_PERSIST, fn, r);
+	return r->listeners[at] && event_add(r->listeners[at], NULL) == 0 ? 0 : -ENOMEM;
+}
+
+static int relay_listen(struct relay *r)
+{
+	int rc = add_listener(r, 0, r->socks.tcp4, on_accept);
+
+	rc = rc < 0 ? rc : add_listener(r, 1, r->socks.tcp6, on_accept);
+	rc = rc < 0 ? rc : add_listener(r, 2, r->socks.udp4, on_datagram);
+	rc = rc < 0 ? rc : add_listener(r, 3, r->socks.udp6, on_datagram);
+	r->resume = evtimer_new(r->base, on_resume, r);
+	r->kick = evtimer_new(r->base, on_kick, r);
+	return r->resume && r->kick ? rc : -ENOMEM;
+}
+
+int relay_new(struct event_base *base, const struct relay_sockets *socks, const struct relay_hooks *hooks,
+	const struct relay_conf *conf, struct relay **ret, struct ak_err *err)
+{
+	const struct ak_addr nobody = ak_addr_v4(0xc0000201); /* 192.0.2.1, no host's (RFC 5737) */
+	struct relay *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return ak_fail(err, ENOMEM, "relay: out of memory");
+	r->base = base;
+	r->hooks = *hooks;
+	r->conf = conf ? *conf : (struct relay_conf){ 0 };
+	r->socks = (struct relay_sockets){ -1, -1, -1, -1, -1, -1 }; /* the caller's until we succeed */
+	conf_defaults(&r->conf);
+	if (!(event_base_get_features(base) & EV_FEATURE_ET)) {
+		relay_free(r);
+		return ak_fail(err, ENOTSUP, "relay: the event loop has no edge-triggered events");
+	}
+	ignore_sigpipe();
+	r->nonlocal_bind = probe_bind(&nobody) == 1;
+	r->packet_id = (uint16_t)ak_wall_us();
+	r->socks = *socks;
+	if (relay_listen(r) < 0) {
+		r->socks = (struct relay_sockets){ -1, -1, -1, -1, -1, -1 };
+		relay_free(r);
+		return ak_fail(err, ENOMEM, "relay: out of memory");
+	}
+	*ret = r;
+	return 0;
+}
+
+void relay_free(struct relay *r)
+{
+	if (!r)
+		return;
+	while (r->sandboxes)
+		relay_sandbox_close(r, r->sandboxes);
+	for (size_t i = 0; i < ARRAY_SIZE(r->listeners); i++)
+		if (r->listeners[i])
+			event_free(r->listeners[i]);
+	if (r->resume)
+		event_free(r->resume);
+	if (r->kick)
+		event_free(r->kick);
+	relay_pipe_pool_done(&r->pipes);
+	ak_close(r->socks.tcp4);
+	ak_close(r->socks.tcp6);
+	ak_close(r->socks.udp4);
+	ak_close(r->socks.udp6);
+	ak_close(r->socks.raw4);
+	ak_close(r->socks.raw6);
+	free(r);
+}
+
+/* ---- sandboxes ---- */
+
+struct relay_sandbox *relay_sandbox_of(struct relay *r, const struct ak_addr *src)
+{
+	struct relay_sandbox *sb = r->hooks.sandbox_of(r->hooks.ctx, src);
+
+	return sb && sb->pprev ? sb : NULL;
+}
+
+void relay_sandbox_open(struct relay *r, struct relay_sandbox *sb)
+{
+	sb->next = r->sandboxes;
+	sb->pprev = &r->sandboxes;
+	if (sb->next)
+		sb->next->pprev = &sb->next;
+	r->sandboxes = sb;
+}
+
+void relay_sandbox_close(struct relay *r, struct relay_sandbox *sb)
+{
+	if (!sb->pprev)
+		return;
+	*sb->pprev = sb->next;
+	if (sb->next)
+		sb->next->pprev = sb->pprev;
+	sb->pprev = NULL;
+	while (sb->flows)
+		flow_end(sb->flows, RELAY_END_STOPPED);
+}
+
+void relay_sandbox_set_policy(struct relay *r, struct relay_sandbox *sb, struct policy *p, uint64_t generation)
+{
+	sb->policy = p;
+	sb->generation = generation;
+	for (struct relay_flow *f = sb->flows, *next; f; f = next) {
+		bool stays = f->target.proto == POLICY_TCP ? relay_tcp_rejudge((struct relay_tcp *)f) :
+							     relay_udp_rejudge((struct relay_udp *)f);
+
+		next = f->next;
+		if (!stays)
+			flow_end(f, RELAY_END_REVOKED);
+	}
+}

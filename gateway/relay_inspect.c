@@ -1,0 +1,170 @@
+/*
+ * What a flow says of itself: its ClientHello or its HTTP requests, read from the bytes that wait to go out.
+ *
+ * Where an allowlist is in force (route NAMED) doubt cuts the flow; elsewhere a name is only looked for so that an
+ * explicit denial can be honoured, and bytes that make no sense to us pass.
+ */
+#include "gateway/relay_flow.h"
+
+#include "gateway/base/io.h"
+#include "gateway/tls_hello.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_strict(const struct relay_tcp *t)
+{
+	return t->flow.route == RELAY_ROUTE_NAMED;
+}
+
+static enum relay_look cut(struct relay_tcp *t, const char *why)
+{
+	t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
+	relay_flow_fail(&t->flow, RELAY_END_DENIED, why);
+	return RELAY_LOOK_CUT;
+}
+
+/* Nothing more to see: everything that waits, and all that follows, passes. */
+static enum relay_look pass_all(struct relay_tcp *t)
+{
+	t->inspect = RELAY_INSPECT_OFF;
+	t->out.ready = t->out.len;
+	return RELAY_LOOK_PASS;
+}
+
+/* The flow has named RAW. */
+static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
+{
+	struct relay_flow *f = &t->flow;
+	char name[POLICY_NAME_MAX];
+	struct relay_verdict v;
+	struct ak_addr literal;
+
+	free(f->sni);
+	f->sni = strdup(raw);
+	if (!f->sni)
+		return cut(t, "out of memory");
+	if (!relay_name_canon(raw, name)) {
+		if (!is_strict(t))
+			return RELAY_LOOK_PASS;
+		return cut(t, ak_addr_parse(raw, &literal) == 0 || raw[0] == '[' ? "an address in place of a name" : "malformed name");
+	}
+	relay_judge_named(f->sb, f->route, &f->target, name, f->name, ak_now_ms(), &v);
+	relay_flow_judged(f, &v);
+	f->end = RELAY_END_DENIED; /* overwritten by whatever ends a flow that passes */
+	return v.allow ? RELAY_LOOK_PASS : RELAY_LOOK_CUT;
+}
+
+/* ---- TLS ---- */
+
+static enum relay_look look_tls(struct relay_tcp *t)
+{
+	struct tls_hello hello;
+
+	switch (tls_hello_parse(t->out.buf, t->out.len, &hello)) {
+	case TLS_HELLO_MORE:
+		return RELAY_LOOK_MORE;
+	case TLS_HELLO_NOT_TLS:
+		return t->needs_name ? cut(t, hello.why) : pass_all(t);
+	case TLS_HELLO_BAD:
+		t->flow.seen = "tls";
+		return is_strict(t) ? cut(t, hello.why) : pass_all(t);
+	case TLS_HELLO_OK:
+	case TLS_HELLO_STATUS_NUM:
+		break;
+	}
+	t->flow.seen = "tls";
+	if (!hello.has_sni)
+		return t->needs_name ? cut(t, "no SNI") : pass_all(t);
+	return judge_name(t, hello.sni) == RELAY_LOOK_PASS ? pass_all(t) : RELAY_LOOK_CUT;
+}
+
+/* ---- HTTP ---- */
+
+static enum relay_look http_doubt(struct relay_tcp *t, const char *why)
+{
+	return is_strict(t) ? cut(t, why) : pass_all(t);
+}
+
+/* One whole request head: judge it, let it go on, and know how its body ends. */
+static enum relay_look http_request(struct relay_tcp *t, const struct http_head *head)
+{
+	t->flow.seen = "http";
+	if (head->host[0]) {
+		if (judge_name(t, head->host) != RELAY_LOOK_PASS)
+			return RELAY_LOOK_CUT;
+	} else if (is_strict(t)) {
+		return cut(t, "no Host");
+	}
+	t->out.ready += head->len;
+	http_body_init(&t->body, head);
+	t->in_body = t->body.state != HTTP_BODY_DONE;
+	/* Only the answer to a connection's first request can be told from the answers to others. */
+	if (++t->requests == 1 && head->websocket)
+		t->upgrade = RELAY_UPGRADE_ASKED;
+	return RELAY_LOOK_PASS;
+}
+
+static enum relay_look look_http(struct relay_tcp *t)
+{
+	struct relay_dir *d = &t->out;
+	struct http_head head;
+	ssize_t n;
+
+	while (d->ready < d->len && t->upgrade != RELAY_UPGRADE_ASKED) {
+		const char *at = (const char *)d->buf + d->ready;
+
+		if (t->in_body) {
+			n = http_body_take(&t->body, at, d->len - d->ready);
+			if (n < 0)
+				return http_doubt(t, "malformed request body");
+			d->ready += (size_t)n;
+			t->in_body = t->body.state != HTTP_BODY_DONE;
+			continue;
+		}
+		switch (http_head_parse(at, d->len - d->ready, &head)) {
+		case HTTP_MORE:
+			return d->ready ? RELAY_LOOK_PASS : RELAY_LOOK_MORE;
+		case HTTP_OK:
+			if (http_request(t, &head) != RELAY_LOOK_PASS)
+				return RELAY_LOOK_CUT;
+			break;
+		case HTTP_BAD:
+		case HTTP_STATUS_NUM:
+			return http_doubt(t, head.why);
+		}
+	}
+	return d->ready ? RELAY_LOOK_PASS : RELAY_LOOK_MORE;
+}
+
+/* ---- both ---- */
+
+/* Which of the two to expect: the port says it where a name is needed, else the first byte does. */
+static enum relay_inspect sniff(const struct relay_tcp *t)
+{
+	if (t->needs_name)
+		return t->flow.target.port == 80 ? RELAY_INSPECT_HTTP : RELAY_INSPECT_TLS;
+	if (t->out.buf[0] == 0x16)
+		return RELAY_INSPECT_TLS;
+	return t->flow.target.port == 80 ? RELAY_INSPECT_HTTP : RELAY_INSPECT_OFF;
+}
+
+enum relay_look relay_tcp_look(struct relay_tcp *t)
+{
+	if (t->inspect == RELAY_INSPECT_SNIFF) {
+		if (!t->out.len)
+			return RELAY_LOOK_MORE;
+		t->inspect = sniff(t);
+	}
+	switch (t->inspect) {
+	case RELAY_INSPECT_TLS:
+		return look_tls(t);
+	case RELAY_INSPECT_HTTP:
+		return look_http(t);
+	case RELAY_INSPECT_OFF:
+	case RELAY_INSPECT_SNIFF:
+	case RELAY_INSPECT_NUM:
+		break;
+	}
+	return pass_all(t);
+}
