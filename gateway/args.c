@@ -1,6 +1,7 @@
 /* Words of a command line: options, sizes, durations, counts, and our own lines on stderr. See cmd.h. */
 #include "gateway/cmd.h"
 
+#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
@@ -298,5 +299,18 @@ int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_er
 		last = unit;
 	} while (*p);
 	*ret_ms = total;
+	return 0;
+}
+
+int ak_parse_since(const char *text, uint64_t now_us, uint64_t *ret_us, struct ak_err *err)
+{
+	unsigned long long ms;
+	struct ak_err ignored;
+
+	if (audit_time_parse(text, ret_us) == 0)
+		return 0;
+	if (ak_parse_duration(text, &ms, &ignored) < 0)
+		return ak_fail(err, EINVAL, "'%.100s' is neither a duration (10m) nor a time (2026-01-02T03:04:05Z)", text);
+	*ret_us = ms < now_us / 1000 ? now_us - ms * 1000 : 0;
 	return 0;
 }

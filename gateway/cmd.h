@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 enum {
@@ -88,6 +89,9 @@ void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int ak_parse_size(const char *text, unsigned long long *ret_bytes, struct ak_err *err);
 int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_err *err);
 int ak_parse_count(const char *text, unsigned long long min, unsigned long long max, unsigned long long *ret, struct ak_err *err);
+
+/* A point in time: a duration before NOW_US ("10m") or an RFC 3339 time; microseconds since 1970. */
+int ak_parse_since(const char *text, uint64_t now_us, uint64_t *ret_us, struct ak_err *err);
 
 /* cmd_*.c */
 int cmd_run(int argc, char **argv);

@@ -23,7 +23,7 @@ static const struct cmd_opt run_opts[] = {
 	{ .name = "image", .arg = "IMAGE", .help = "root file system from an image", .missing = "*" },
 	{ .name = "keep", .help = "keep the sandbox's files and print its name" },
 	{ .name = "config", .arg = "FILE", .help = "settings of the project", .missing = "*" },
-	{ .name = "backend", .arg = "ns|vm|podman|docker", .help = "what the sandbox is made of (ns)", .missing = "vm|podman|docker" },
+	{ .name = "backend", .arg = "ns|vm|podman|docker", .help = "what the sandbox is made of; only ns in this version", .missing = "vm|podman|docker" },
 	{ .name = "dir", .arg = "DIR", .help = "the project (the current folder)" },
 	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
 	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the command in this folder" },
@@ -180,6 +180,7 @@ static void consider(const char *typed, const char *candidate, const char *resul
 	size_t len = strlen(candidate);
 	unsigned d = distance(typed, candidate);
 
+	/* A short word is soon near to anything. */
 	if (d < *best_distance && d <= (len < 5 ? 1u : len < 9 ? 2u : 3u)) {
 		*best_distance = d;
 		*best = result;
@@ -195,7 +196,7 @@ const char *cmd_suggest(const char *typed)
 		const char *space = strrchr(c->name, ' ');
 
 		consider(typed, c->name, c->name, &best, &nearest);
-		if (space) /* "log" for "network log", at the cost of one letter */
+		if (space) /* "log" for "network log" */
 			consider(typed, space + 1, c->name, &best, &nearest);
 	}
 	return best;

@@ -1,0 +1,103 @@
+/* agentkernel: find the command's row, run it, turn what it returns into an exit code. */
+#include "gateway/cmd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A file opened later must never become someone's stdout: fill 0, 1 and 2 when the caller closed them. */
+static int fill_stdio(void)
+{
+	for (int fd = 0; fd <= 2; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd)
+			return -1;
+	}
+	return 0;
+}
+
+static int unknown_command(int argc, char **argv)
+{
+	char typed[160];
+	const char *near;
+
+	if (argv[0][0] == '-') {
+		ak_say("unknown option '%s' before the command; see 'agentkernel --help'", argv[0]);
+		return AK_EXIT_USAGE;
+	}
+	snprintf(typed, sizeof(typed), "%s%s%s", argv[0], argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
+	near = cmd_suggest(typed);
+	if (!cmd_is_group(argv[0])) {
+		/* The words that follow may have nothing to do with the command's name. */
+		snprintf(typed, sizeof(typed), "%s", argv[0]);
+		near = near ? near : cmd_suggest(typed);
+	}
+	if (near)
+		ak_say("unknown command '%s'; did you mean '%s'?", typed, near);
+	else
+		ak_say("unknown command '%s'; see 'agentkernel help'", typed);
+	return AK_EXIT_USAGE;
+}
+
+static bool is_help(const char *word)
+{
+	return !strcmp(word, "--help") || !strcmp(word, "-h");
+}
+
+/* "network" alone, or "network --help". */
+static int group(int argc, char **argv)
+{
+	bool asked = argc > 1 && is_help(argv[1]);
+
+	cmd_print_overview(argv[0], asked ? stdout : stderr);
+	return asked ? 0 : AK_EXIT_USAGE;
+}
+
+static int dispatch(int argc, char **argv)
+{
+	static char version[] = "version";
+	const struct cmd *cmd;
+	int words = 0;
+
+	if (argc == 0) {
+		cmd_print_overview(NULL, stderr);
+		return AK_EXIT_USAGE;
+	}
+	if (is_help(argv[0])) {
+		cmd_print_overview(NULL, stdout);
+		return 0;
+	}
+	if (!strcmp(argv[0], "--version"))
+		argv[0] = version;
+	cmd = cmd_match(argc, argv, &words);
+	if (cmd) {
+		/* What runs a command leaves the disposition it was started with to that command. */
+		if (!cmd->command_follows)
+			signal(SIGPIPE, SIG_DFL);
+		return cmd->run(argc - words + 1, argv + words - 1);
+	}
+	if (cmd_is_group(argv[0]) && (argc == 1 || is_help(argv[1])))
+		return group(argc, argv);
+	return unknown_command(argc, argv);
+}
+
+/* Output that could not be written is a failure, except when its reader just left. */
+static int finish(int code)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return code;
+	if (errno == EPIPE)
+		return code;
+	ak_say("cannot write the output: %s", strerror(errno));
+	return code ? code : AK_EXIT_ERROR;
+}
+
+int main(int argc, char **argv)
+{
+	if (fill_stdio() < 0)
+		return AK_EXIT_FAILED;
+	return finish(dispatch(argc > 0 ? argc - 1 : 0, argv + (argc > 0)));
+}
