@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -66,12 +67,29 @@ int mnt_make_private(void)
 	return syscall(SYS_mount, NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ? -errno : 0;
 }
 
-/* With "." for both, the old root is stacked on the new one and can be taken off without needing a folder for it. */
+/*
+ * Is anything mounted over the root? "/.." stays in the root and then follows what is stacked on it, where "/" does not.
+ */
+static bool root_is_bare(int root_fd)
+{
+	struct stat root, top;
+
+	return fstat(root_fd, &root) == 0 && stat("/..", &top) == 0 && root.st_dev == top.st_dev && root.st_ino == top.st_ino;
+}
+
+/*
+ * With "." for both, the old root is stacked on the new one and can be taken off without needing a folder for it. There may be
+ * more than one layer: the store that the root was a folder of lies on the old root.
+ */
 int mnt_pivot(int root_fd)
 {
 	if (fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0)
 		return -errno;
-	if (syscall(SYS_umount2, ".", UMOUNT_DETACH) < 0)
-		return -errno;
+	for (int layers = 0; layers < 4 && !root_is_bare(root_fd); layers++) {
+		if (syscall(SYS_umount2, "/..", UMOUNT_DETACH) < 0)
+			return -errno;
+	}
+	if (!root_is_bare(root_fd)) /* never run a command that could see the host's root */
+		return -EBUSY;
 	return chdir("/") < 0 ? -errno : 0;
 }
