@@ -135,7 +135,7 @@ struct policy {
 	struct host_slot *slots; /* owned; a power of two */
 	uint32_t slot_mask;
 	unsigned max_labels; /* of any entry: longer suffixes need no look */
-	uint32_t first_root, n_root; /* the rules of "*" */
+	uint32_t n_root; /* the rules of "*": they sort first */
 
 	struct seg_table v4, v6;
 };

@@ -27,8 +27,6 @@ struct levels {
 
 static void push_level(struct levels *l, const struct host_rule *rules, uint32_t n)
 {
-	if (n == 0)
-		return;
 	l->at[l->n].rules = rules;
 	l->at[l->n++].n = n;
 }
@@ -41,11 +39,11 @@ static void visit(const struct policy *p, struct levels *l, uint32_t h, const ch
 		return;
 	if (e->builtin)
 		l->builtin = e->builtin;
-	if (whole) {
+	if (whole && e->n_exact) {
 		l->exact = p->rules + e->first;
 		l->n_exact = e->n_exact;
 		push_level(l, l->exact, l->n_exact);
-	} else {
+	} else if (!whole && e->n_wild) {
 		push_level(l, p->rules + e->first + e->n_exact, e->n_wild);
 	}
 }
@@ -60,7 +58,8 @@ static void find_levels(const struct policy *p, const char *name, struct levels 
 	l->builtin = NULL;
 	l->exact = NULL;
 	l->n_exact = 0;
-	push_level(l, p->rules, p->n_root);
+	if (p->n_root)
+		push_level(l, p->rules, p->n_root);
 	for (size_t i = len; i > 0 && labels <= p->max_labels; i--) {
 		if (name[i - 1] == '.') {
 			visit(p, l, h, name + i, len - i, false);

@@ -46,17 +46,34 @@ static int refuse_nul_escape(const char *text, size_t len, struct ak_err *err)
 	return 0;
 }
 
+/* The length of the UTF-8 sequence at S, 0 when it is none or a control character. */
+static unsigned utf8_len(const unsigned char *s)
+{
+	static const uint32_t least[] = { 0x20, 0xa0, 0x800, 0x10000 }; /* shortest form, and neither C0 nor C1 */
+	unsigned more = *s < 0x80 ? 0 : *s < 0xc2 ? 9 : *s < 0xe0 ? 1 : *s < 0xf0 ? 2 : *s < 0xf5 ? 3 : 9;
+	uint32_t c;
+
+	if (more > 3)
+		return 0;
+	c = more ? *s & (0x3fu >> more) : *s;
+	for (unsigned i = 1; i <= more; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (s[i] & 0x3fu);
+	}
+	if (c < least[more] || c == 0x7f || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
+		return 0;
+	return more + 1;
+}
+
 static bool utf8_ok(const char *text)
 {
 	for (const unsigned char *s = (const unsigned char *)text; *s;) {
-		unsigned more = *s < 0x80 ? 0 : *s >= 0xf0 ? 3 : *s >= 0xe0 ? 2 : 1;
+		unsigned n = utf8_len(s);
 
-		if (*s < 0x20 || *s == 0x7f || (*s >= 0x80 && *s < 0xc2) || *s > 0xf4)
+		if (!n)
 			return false;
-		for (s++; more; more--, s++) {
-			if ((*s & 0xc0) != 0x80)
-				return false;
-		}
+		s += n;
 	}
 	return true;
 }

@@ -159,6 +159,9 @@ const char *policy_rule_label(const struct policy_decision *d, char *buf, size_t
  * back as the same policy. */
 void policy_print(const struct policy *p, struct strbuf *out);
 
+/* A description as a JSON string: it was checked to be one line of UTF-8 when it was read, and stays that. */
+void policy_print_text(const char *text, struct strbuf *out);
+
 /* ---- words ---- */
 
 /* Is TEXT a host name in the form this module wants (lower case, label rules, length, no IP literal)? */

@@ -38,8 +38,7 @@ const char *policy_rule_label(const struct policy_decision *d, char *buf, size_t
 	return buf;
 }
 
-/* Text that was checked to be one line of UTF-8 when it was read. */
-static void put_text(struct strbuf *out, const char *text)
+void policy_print_text(const char *text, struct strbuf *out)
 {
 	strbuf_putc(out, '"');
 	for (; *text; text++) {
@@ -89,7 +88,7 @@ void policy_print(const struct policy *p, struct strbuf *out)
 	strbuf_puts(out, "{\n  \"version\": 1,\n  \"compiled\": true,\n  \"name\": ");
 	strbuf_json(out, p->name);
 	strbuf_puts(out, ",\n  \"description\": ");
-	put_text(out, p->description);
+	policy_print_text(p->description, out);
 	strbuf_printf(out, ",\n  \"default\": \"%s\",\n", p->default_allow ? "allow" : "deny");
 	put_hosts(p, out, "allow", true);
 	put_hosts(p, out, "deny", false);
