@@ -1,0 +1,28 @@
+"""a4: only whole labels match."""
+from expect import allow, ask, denied, refused, reply
+
+NAMES = ["evilok.test", "ok.test.evil", "-ok.test", "xok.test", "ok.testx", "ok.tes", "k.test", "test", "ok", "sub.ok.test", "ok-test", "wild.test",
+         "evilwild.test", "a.wild.test.evil", "a.evilwild.test", "wild.test.test", "api.openai.com.evil.test", "evil-api.openai.com.test"]
+
+
+def test_a4_only_whole_labels_match(lab):
+    for name in NAMES:
+        lab.dns.set(name, A="11.66.7.7")
+    steps = [["resolve", name, 4] for name in NAMES] + [["tcp", "11.66.7.7", 443]] + [["tls", "11.66.7.7", 443, "ok.test"]]
+    got = lab.probe(allow("ok.test", "*.wild.test"), steps)
+    for row in got:
+        refused(row)
+    assert lab.arrived("11.66.7.7") == 0 and lab.dns.log() == []
+    log = lab.netlog()
+    for name in NAMES:
+        denied(log, name=name, event="dns")
+
+
+def test_a4_empty_labels_are_malformed(lab):
+    """ok..test cannot be said on the wire: what follows the empty label is not part of the name."""
+    wires = [b"\x02ok\x00\x04test\x00", b"\x00\x02ok\x04test\x00", b"\x00"]
+    got = lab.probe(allow("ok.test"), [ask(w) for w in wires] + [ask("ok.test")])
+    for row in got[:-1]:
+        if "ok" in row:
+            assert not reply(row)["answers"] and reply(row)["rcode"] != 0, reply(row)
+    assert reply(got[-1])["answers"] and lab.dns.names() == ["ok.test"]

@@ -1,0 +1,115 @@
+"""c1–c5: addresses are usable the moment they are told, for as long as they are told, never for ever; flows outlive them."""
+import re
+
+import pytest
+from expect import CODEX, addresses, allow, ask, holding, in_gateway, policy_env, refused, reply, worked
+
+
+def test_c1_connect_right_after_the_answer_a_thousand_times(lab):
+    names = ["n%d.many.test" % i for i in range(1000)]
+    for i, name in enumerate(names):
+        lab.dns.set(name, A="11.70.%d.%d" % (i // 250, i % 250 + 1), ttl=30)
+    env = policy_env(lab, codex={"allow": [n + ":7" for n in names], "limits": {"dns_qps": 100000, "connections": 4096}})
+    code = """
+out = {'refused': 0, 'wrong': 0}
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.settimeout(5); u.connect((gateway(), 53))
+for i in range(1000):
+    name = b'n%d.many.test' % i
+    u.send(struct.pack('!HHHHHH', i, 256, 1, 0, 0, 0) + b''.join(bytes([len(l)]) + l for l in name.split(b'.')) + b'\\0' + struct.pack('!HH', 1, 1))
+    m = u.recv(4096)
+    addr = socket.inet_ntoa(m[-4:]) if m[-15:-10] else ''
+    addr = '11.70.%d.%d' % (i // 250, i % 250 + 1)
+    if m[3] & 15: out['wrong'] += 1; continue
+    s = socket.socket(); s.settimeout(5)
+    try: s.connect((addr, 7)); s.send(b'x'); out['wrong'] += s.recv(1) != b'x'
+    except OSError as e: out['refused'] += 1
+    s.close()
+"""
+    got = lab.probe(CODEX, [["eval", code]], env=env, timeout=120)
+    assert worked(got[0]) == {"refused": 0, "wrong": 0}
+    assert len(lab.conns(kind="echo")) == 1000
+
+
+def test_c2_c5_short_lives_are_refreshed_and_flows_outlive_them(lab):
+    lab.dns.set("ok.test", A="11.1.0.5", ttl=1)
+    lab.dns.set("other.test", A="11.1.0.6", ttl=2)
+    code = """
+import time
+out = []
+long = socket.create_connection(('ok.test', 7), 5)
+end = time.monotonic() + 9
+while time.monotonic() < end:
+    for name in ('ok.test', 'other.test'):
+        try:
+            s = socket.create_connection((name, 7), 3); s.send(b'x'); s.recv(1); s.close()
+        except OSError as e: out.append((name, str(e), time.monotonic()))
+    time.sleep(0.4)
+long.send(b'still'); out.append(long.recv(10).decode())
+"""
+    got = lab.probe(allow("ok.test:7", "other.test:7"), [["eval", code]])
+    assert worked(got[0]) == ["still"], got
+    assert len(lab.dns.log("ok.test")) >= 2, "the cache outlived the answer"
+
+
+def test_c2_a_cached_answer_is_learned_again_when_its_element_is_gone(lab):
+    lab.dns.set("ok.test", A="11.1.0.5", ttl=60)
+    with holding(lab, allow("ok.test:7")) as (proc, do):
+        worked(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
+        for line in in_gateway(lab, proc, "nft", "list", "sets").out.splitlines():
+            if line.strip().startswith("set sb"):
+                in_gateway(lab, proc, "nft", "flush", "set", "inet", "agentkernel", line.split()[1])
+        worked(do([ask("ok.test"), ["tcp", "11.1.0.5", 7, b"x".hex()]])[1])
+
+
+TTLS = [0, 1, 5, 60, 86400, 2 ** 31 - 1, 2 ** 31, 2 ** 32 - 1]
+
+
+def elements(text):
+    """(address, seconds to live) of every learned element."""
+    out = {}
+    for addr, rest in re.findall(r"([0-9a-f.:]+) \. \d+( timeout [0-9dhms]+)?", text):
+        out.setdefault(addr, []).append(rest)
+    return out
+
+
+def seconds(text):
+    units = {"d": 86400, "h": 3600, "m": 60, "s": 1, "ms": 0.001}
+    return sum(int(n) * units[u] for n, u in re.findall(r"(\d+)(ms|d|h|m|s)", text))
+
+
+def test_c3_c4_lives_are_bounded_and_never_shorter_than_told(lab):
+    for i, ttl in enumerate(TTLS):
+        lab.dns.set("t%d.wild.test" % i, A="11.71.0.%d" % (i + 1), ttl=ttl)
+    with holding(lab, allow("*.wild.test:7")) as (proc, do):
+        got = do([ask("t%d.wild.test" % i) for i in range(len(TTLS))])
+        told = [reply(row)["answers"][0]["ttl"] for row in got]
+        text = in_gateway(lab, proc, "nft", "list", "sets").out
+        for i, ttl in enumerate(TTLS):
+            addr = "11.71.0.%d" % (i + 1)
+            found = re.search(re.escape(addr) + r" \. 7 timeout (\S+) expires (\S+)", text)
+            assert found, "no timed element for %s in %s" % (addr, text)
+            assert 0 < seconds(found.group(1)) <= 86400, (ttl, found.group(0))
+            # c4: what the client was told ends no later than the element does.
+            assert told[i] <= seconds(found.group(2)) + 1, (ttl, told[i], found.group(0))
+            assert 0 <= told[i] <= 86400
+        assert not re.search(r"11\.71\.0\.\d+ \. 7(,| })", text), "an element without end: " + text
+        again = do([ask("t3.wild.test")])
+        left = seconds(re.search(r"11\.71\.0\.4 \. 7 timeout \S+ expires (\S+)", in_gateway(lab, proc, "nft", "list", "sets").out).group(1))
+        assert reply(again[0])["answers"][0]["ttl"] <= left + 1
+        for row in do([["tcp", "11.71.0.%d" % (i + 1), 7, b"x".hex()] for i in range(len(TTLS))]):
+            worked(row)
+
+
+def test_c3_an_address_stops_working_after_its_life(lab):
+    lab.dns.set("ok.test", A="11.1.0.5", ttl=1)
+    code = """
+import time
+worked = socket.create_connection(('ok.test', 7), 3).close() is None
+start, out = time.monotonic(), None
+while time.monotonic() < start + 25:
+    try: socket.create_connection(('11.1.0.5', 7), 3).close()
+    except OSError: out = time.monotonic() - start; break
+    time.sleep(0.25)
+"""
+    got = lab.probe(allow("ok.test:7"), [["eval", code]])
+    assert worked(got[0]) is not None and got[0]["ok"] < 20, got

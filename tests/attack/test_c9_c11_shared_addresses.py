@@ -1,0 +1,42 @@
+"""c9: two names, one address; c10: a learned address on another port or protocol; c11: what A resolved, B may not reach."""
+from expect import allow, allowed, denied, holding, refused, worked
+
+
+def test_c9_the_name_decides_on_a_shared_address(lab):
+    got = lab.probe(allow("ok.test"), [["tls", "ok.test", 443, "ok.test"], ["tls", "ok.test", 443, "two.test"], ["tls", "ok.test", 443, None],
+                                       ["tls", "11.1.0.5", 443, "two.test"], ["tls", "2a00:1::5", 443, "two.test"], ["http", "11.1.0.5", 80, "two.test"],
+                                       ["tls", "ok.test", 443, "ok.test"]])
+    worked(got[0]), worked(got[6])
+    for row in got[1:6]:
+        refused(row)
+    assert {c["sni"] for c in lab.conns(kind="tls")} == {"ok.test"}
+    assert lab.syns("11.1.0.5", 443) + lab.syns("2a00:1::5", 443) == 2 and lab.syns("11.1.0.5", 80) == 0
+    log = lab.netlog()
+    denied(log, sni="two.test", port=443, reason="SNI")
+    denied(log, port=443, reason="no SNI")
+    allowed(log, sni="ok.test", port=443)
+
+
+def test_c10_other_ports_and_protocols_of_a_learned_address(lab):
+    ports = [22, 7, 8080, 8443, 9000, 25, 3306, 1, 65535]
+    got = lab.probe(allow("ok.test"), [["resolve", "ok.test"]] + [["tcp", a, p] for p in ports for a in ("11.1.0.5", "2a00:1::5")] +
+                    [["udp", a, p] for p in (443, 80, 7, 5000) for a in ("11.1.0.5", "2a00:1::5")])
+    worked(got[0])
+    for row in got[1:]:
+        refused(row)
+    assert lab.strangers() == []
+    log = lab.netlog()
+    denied(log, dst="11.1.0.5", port=22, proto="tcp")
+    denied(log, dst="11.1.0.5", port=443, proto="udp")
+    denied(log, dst="2a00:1::5", port=8443, proto="tcp")
+
+
+def test_c11_what_one_resolved_another_may_not_reach(lab):
+    with holding(lab, allow("ok.test")) as (proc, do):
+        worked(do([["tls", "ok.test", 443, "ok.test"]])[0])
+        lab.clear()
+        for args in (allow("ok.test"), allow("other.test")):
+            for row in lab.probe(args, [["tcp", "11.1.0.5", 443], ["tls", "11.1.0.5", 443, "ok.test"], ["tcp", "2a00:1::5", 443]]):
+                refused(row)
+        assert lab.arrived("11.1.0.5") == 0 and lab.arrived("2a00:1::5") == 0
+        worked(do([["tls", "11.1.0.5", 443, "ok.test"]])[0])

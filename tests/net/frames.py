@@ -1,0 +1,58 @@
+"""Raw packets from a sandbox's own link, sent by the lab's root who stepped into its network namespace (inside.py).
+
+FRAMES is source text: tests append what to send and run it with `python3 -c` in there.
+"""
+FRAMES = r'''
+import ipaddress, json, socket, struct, subprocess
+
+def checksum(data):
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+def ip4(src, dst, proto, payload, options=b"", flags=0, ttl=64):
+    head = struct.pack("!BBHHHBBH4s4s", 0x40 | (5 + len(options) // 4), 0, 20 + len(options) + len(payload), 1, flags, ttl, proto, 0,
+        socket.inet_aton(src), socket.inet_aton(dst)) + options
+    return b"\x08\x00", head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
+
+def ip6(src, dst, proto, payload):
+    return b"\x86\xdd", struct.pack("!IHBB", 6 << 28, len(payload), proto, 64) + socket.inet_pton(socket.AF_INET6, src) + socket.inet_pton(
+        socket.AF_INET6, dst) + payload
+
+def pseudo(src, dst, proto, payload):
+    fam = socket.AF_INET6 if ":" in src else socket.AF_INET
+    return socket.inet_pton(fam, src) + socket.inet_pton(fam, dst) + struct.pack("!II", len(payload), proto)
+
+def l4(src, dst, proto, payload, at):
+    payload = bytearray(payload)
+    struct.pack_into("!H", payload, at, checksum(pseudo(src, dst, proto, bytes(payload)) + bytes(payload)))
+    payload = bytes(payload)
+    return ip6(src, dst, proto, payload) if ":" in src else ip4(src, dst, proto, payload)
+
+def udp4(src, dst, sport, dport, data):
+    return l4(src, dst, 17, struct.pack("!HHHH", sport, dport, 8 + len(data), 0) + data, 6)
+
+def syn(src, dst, sport, dport):
+    return l4(src, dst, 6, struct.pack("!HHIIBBHHH", sport, dport, 1, 0, 0x50, 2, 64240, 0, 0), 16)
+
+class Link:
+    """The sandbox's eth0."""
+    def __init__(self, name="eth0"):
+        run = lambda *a: json.loads(subprocess.run(["ip", "-j", *a], capture_output=True, check=True).stdout or "[]")
+        self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self.sock.bind((name, 0))
+        self.mac = bytes.fromhex(run("link", "show", name)[0]["address"].replace(":", ""))
+        infos = run("addr", "show", name)[0]["addr_info"]
+        self.addr4 = next(i["local"] for i in infos if i["family"] == "inet")
+        self.addr6 = next((i["local"] for i in infos if i["family"] == "inet6" and i["scope"] == "global"), None)
+        self.gw4 = next(r["gateway"] for r in run("route") if r["dst"] == "default")
+        near = run("neigh", "show", "dev", name)
+        self.gw_mac = bytes.fromhex(next((n["lladdr"] for n in near if "lladdr" in n), "ff:ff:ff:ff:ff:ff").replace(":", ""))
+
+    def send(self, packet, src_mac=None):
+        kind, data = packet
+        self.sock.send(self.gw_mac + (src_mac or self.mac) + kind + data)
+'''

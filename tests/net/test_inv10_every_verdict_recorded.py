@@ -1,0 +1,61 @@
+"""Invariant 10: every verdict has a record with its rule; a record that could not be written is counted."""
+from expect import CODEX, allow, allowed, denied, find, refused
+from lab import PYTHON
+
+
+def test_each_kind_of_verdict_has_its_record(lab):
+    steps = [["tls", "ok.test", 443, "ok.test"], ["http", "ok.test", 80, "ok.test"], ["resolve", "evil.test"], ["tcp", "11.66.0.1", 443],
+             ["udp", "11.66.0.1", 5000], ["tcp", "10.0.0.1", 22], ["tcp", "169.254.169.254", 80], ["tcp", "2a00:66::1", 443],
+             ["tls", "11.1.0.5", 443, "evil.test"], ["tcp", "11.1.0.5", 853], ["http", "11.1.0.5", 80, "evil.test"]]
+    got = lab.probe(allow("ok.test"), steps)
+    for row in got[2:]:
+        refused(row)
+    log = lab.netlog()
+    allowed(log, event="flow", port=443, name="ok.test")
+    allowed(log, event="flow", port=80, name="ok.test")
+    denied(log, proto="dns", name="evil.test")
+    denied(log, dst="11.66.0.1", port=443, proto="tcp")
+    denied(log, dst="11.66.0.1", port=5000, proto="udp")
+    denied(log, dst="10.0.0.1", port=22, reason="private")
+    denied(log, dst="169.254.169.254", port=80, reason="metadata")
+    denied(log, dst="2a00:66::1", port=443)
+    denied(log, sni="evil.test", port=443)
+    denied(log, port=853)
+    denied(log, port=80, dst="11.1.0.5")
+
+
+def test_many_equal_denials_are_counted_not_lost(lab):
+    code = "import socket\nfor i in range(3000):\n s=socket.socket(); s.settimeout(2); s.connect_ex(('11.66.0.1',443)); s.close()"
+    r = lab.run([*CODEX, PYTHON, "-c", code])
+    assert r.code == 0, r
+    log = lab.netlog()
+    rows = denied(log, dst="11.66.0.1", port=443)
+    total = sum(row.get("count", 1) + row.get("suppressed", 0) for row in rows) + sum(r.get("suppressed", 0) + r.get("count", 0) for r in find(log, event="loss"))
+    assert total >= 3000, (total, rows[-3:])
+    assert len(rows) < 3000
+    assert lab.arrived("11.66.0.1") == 0
+
+
+def test_a_full_disk_loses_records_and_not_the_fence(lab):
+    """The state folder is a file system of 64 KiB that fills up while the sandbox runs."""
+    assert lab.host(["mount", "-t", "tmpfs", "-o", "size=64k,mode=777", "tmpfs", lab.path("state")]).code == 0
+    try:
+        code = ("import socket\nfor i in range(1500):\n try: socket.getaddrinfo('name-%d.evil.test' % i, 443)\n except OSError: pass\n"
+                "s=socket.socket(); s.settimeout(2); print('refused' if s.connect_ex(('11.66.0.1',443)) else 'reached')")
+        r = lab.run([*CODEX, PYTHON, "-c", code], timeout=60)
+        assert r.code == 0 and r.out == "refused\n", r
+        assert "lost" in r.err or "not written" in r.err or "full" in r.err, r
+    finally:
+        lab.host(["umount", lab.path("state")])
+    assert lab.arrived("11.66.0.1") == 0
+    assert not [n for n in lab.dns.names() if n.endswith("evil.test")]
+
+
+def test_a_full_state_folder_at_the_start_is_told(lab):
+    assert lab.host(["mount", "-t", "tmpfs", "-o", "size=16k,mode=777", "tmpfs", lab.path("state")]).code == 0
+    try:
+        lab.host(["sh", "-c", "cat /dev/zero > %s/filler" % lab.path("state")])
+        r = lab.run([*CODEX, "true"])
+        assert r.code in (0, 125) and ("No space" in r.err or "lost" in r.err or "full" in r.err or "not written" in r.err), r
+    finally:
+        lab.host(["umount", lab.path("state")])
