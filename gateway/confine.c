@@ -121,8 +121,6 @@ static int drop_capabilities(struct ak_err *err)
 	struct __user_cap_data_struct none[2] = { 0 };
 
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	for (int cap = 0; cap < 64; cap++)
-		prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	return syscall(SYS_capset, &h, none) < 0 ? ak_fail_errno(err, errno, "dropping capabilities") : 0;
 }
 

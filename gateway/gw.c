@@ -2,7 +2,7 @@
  * The gateway process: see gw.h.
  *
  * Order of a start (invariant 1): sockets arrive → rules acknowledged → DNS and relay listen → confined → link up → READY.
- * Order of an end: link away → flows ended → what the kernel still has to say → last record → STATS → exit.
+ * Order of an end: processes dead → flows ended → what the kernel still has to say → last record → STATS → exit.
  * Any failure on the way says FAILED with its reason and exits: the namespace goes, and the link with it.
  */
 #include "gateway/gw_internal.h"
@@ -200,9 +200,8 @@ static void stop(struct gw *gw)
 {
 	struct gw_sandbox *sb = gw->sandbox;
 	struct gw_msg msg = { .type = GW_MSG_STATS };
-	struct ak_err err;
 
-	(void)gwns_link_delete(gw->rtnl, &sb->link, &err);
+	/* The sandbox's processes are dead; its link goes with the namespaces. Deleting it by hand would wait 20 ms for the kernel. */
 	relay_sandbox_close(gw->relay, &sb->relay);
 	while (fw_log_read(gw->fw_log, LOG_BUDGET) == LOG_BUDGET)
 		continue;

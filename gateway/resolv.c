@@ -9,8 +9,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #define SERVERS_MAX 4
 #define FILE_MAX 65536
@@ -85,35 +85,21 @@ int resolv_servers(char *ret_csv, size_t size, struct ak_err *err)
 	return 0;
 }
 
-int resolv_watch(void)
+void resolv_look(struct resolv_stamp *ret)
 {
-	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	struct stat st;
 
-	if (fd < 0)
-		return -errno;
-	/* The folder, because the file is usually replaced; the file too, because it may be a link into /run. */
-	inotify_add_watch(fd, "/etc", IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE);
-	inotify_add_watch(fd, RESOLV_PATH, IN_CLOSE_WRITE | IN_MOVE_SELF | IN_DELETE_SELF | IN_ATTRIB);
-	return fd;
+	memset(ret, 0, sizeof(*ret));
+	if (stat(RESOLV_PATH, &st) < 0)
+		return;
+	ret->ino = st.st_ino;
+	ret->mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+	ret->size = (uint64_t)st.st_size;
 }
 
-bool resolv_changed(int fd)
+bool resolv_same(const struct resolv_stamp *a, const struct resolv_stamp *b)
 {
-	_Alignas(struct inotify_event) char buf[4096];
-	bool changed = false;
-	ssize_t n;
-
-	while ((n = read(fd, buf, sizeof(buf))) > 0) {
-		for (ssize_t at = 0; at < n;) {
-			const struct inotify_event *e = (const void *)(buf + at);
-
-			changed |= e->len == 0 || !strcmp(e->name, "resolv.conf");
-			at += (ssize_t)sizeof(*e) + e->len;
-		}
-	}
-	if (changed) /* the file may be another inode now */
-		inotify_add_watch(fd, RESOLV_PATH, IN_CLOSE_WRITE | IN_MOVE_SELF | IN_DELETE_SELF | IN_ATTRIB);
-	return changed;
+	return a->ino == b->ino && a->mtime_ns == b->mtime_ns && a->size == b->size;
 }
 
 bool resolv_host_has_ipv6(void)

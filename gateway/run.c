@@ -32,6 +32,7 @@
 #define LINK_ID 1
 #define START_TIMEOUT_MS 30000 /* a sandbox that is not ready by then never will be */
 #define STOP_TIMEOUT_MS 3000
+#define RESOLV_EVERY_MS 2000
 #define TERM_GRACE_MS 5000 /* from SIGTERM to SIGKILL */
 
 enum { PIPE_OUT, PIPE_ERR, PIPE_NUM };
@@ -54,7 +55,8 @@ struct run {
 	pid_t gw_pid; /* 0 when there is none (any more) */
 	int control; /* owned */
 	int signal_fd; /* owned */
-	int resolv_fd; /* owned */
+	struct resolv_stamp resolv;
+	uint64_t look_at_ms; /* when to look at the resolver file again; 0 without a network */
 	struct tty tty;
 	bool tty_on, gw_ready, running;
 	struct capture capture[PIPE_NUM];
@@ -123,7 +125,7 @@ static int open_capture(struct run *r, struct ak_err *err)
 static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
 {
 	char servers[GW_TEXT_MAX];
-	int pair[2], rc = resolv_servers(servers, sizeof(servers), err);
+	int pair[2], rc;
 	struct gw_conf conf = {
 		.sandbox = r->plan.name,
 		.link = r->link,
@@ -134,6 +136,8 @@ static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
 		.log_fd = r->dir.log_fd,
 	};
 
+	resolv_look(&r->resolv);
+	rc = resolv_servers(servers, sizeof(servers), err);
 	if (rc < 0)
 		return rc;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -143,7 +147,7 @@ static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
 	ak_close(pair[1]);
 	r->control = pair[0];
 	ak_set_nonblock(r->control, true);
-	r->resolv_fd = resolv_watch();
+	r->look_at_ms = ak_now_ms() + RESOLV_EVERY_MS;
 	return rc;
 }
 
@@ -284,13 +288,18 @@ static void on_gateway(struct run *r)
 		gateway_gone(r);
 }
 
-static void on_resolv_change(struct run *r)
+/* Tell the gateway when the host's resolvers have changed: it cannot read the file itself. */
+static void follow_resolvers(struct run *r)
 {
 	struct gw_msg msg = { .type = GW_MSG_UPSTREAM, .ipv6 = resolv_host_has_ipv6() };
+	struct resolv_stamp now;
 	struct ak_err err;
 
-	if (resolv_changed(r->resolv_fd) && r->control >= 0 && resolv_servers(msg.text, sizeof(msg.text), &err) == 0)
-		(void)ak_send_fds(r->control, &msg, sizeof(msg), NULL, 0);
+	resolv_look(&now);
+	if (resolv_same(&now, &r->resolv) || r->control < 0 || resolv_servers(msg.text, sizeof(msg.text), &err) < 0)
+		return;
+	r->resolv = now;
+	(void)ak_send_fds(r->control, &msg, sizeof(msg), NULL, 0);
 }
 
 /* ---- signals, output, time ---- */
@@ -362,31 +371,40 @@ static void check_time(struct run *r)
 	}
 	if (r->kill_at_ms && now >= r->kill_at_ms)
 		sandbox_signal(r->sandbox, SIGKILL);
+	if (r->look_at_ms && now >= r->look_at_ms) {
+		follow_resolvers(r);
+		r->look_at_ms = now + RESOLV_EVERY_MS;
+	}
 }
 
 static int wait_ms(const struct run *r)
 {
-	uint64_t now = ak_now_ms(), until = r->running ? 0 : r->began_us / 1000 + START_TIMEOUT_MS + 1;
+	const uint64_t times[] = {
+		r->running ? 0 : r->began_us / 1000 + START_TIMEOUT_MS + 1,
+		r->outcome.timed_out ? 0 : r->deadline_ms,
+		r->kill_at_ms,
+		r->look_at_ms,
+	};
+	uint64_t now = ak_now_ms(), until = UINT64_MAX;
 
-	if (r->deadline_ms && !r->outcome.timed_out && (!until || r->deadline_ms < until))
-		until = r->deadline_ms;
-	if (r->kill_at_ms && (!until || r->kill_at_ms < until))
-		until = r->kill_at_ms;
-	if (!until)
+	for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
+		if (times[i] && times[i] < until)
+			until = times[i];
+	}
+	if (until == UINT64_MAX)
 		return -1;
 	return until > now ? (int)(until - now) : 0;
 }
 
 /* ---- the loop ---- */
 
-enum { P_SANDBOX, P_CONTROL, P_SIGNAL, P_RESOLV, P_OUT, P_ERR, P_TTY, P_NUM = P_TTY + 4 };
+enum { P_SANDBOX, P_CONTROL, P_SIGNAL, P_OUT, P_ERR, P_TTY, P_NUM = P_TTY + 4 };
 
 static void fill_poll(const struct run *r, struct pollfd p[P_NUM])
 {
 	p[P_SANDBOX] = (struct pollfd){ .fd = sandbox_fd(r->sandbox), .events = POLLIN };
 	p[P_CONTROL] = (struct pollfd){ .fd = r->control, .events = POLLIN };
 	p[P_SIGNAL] = (struct pollfd){ .fd = r->signal_fd, .events = POLLIN };
-	p[P_RESOLV] = (struct pollfd){ .fd = r->resolv_fd, .events = POLLIN };
 	p[P_OUT] = (struct pollfd){ .fd = r->capture[PIPE_OUT].fd, .events = POLLIN };
 	p[P_ERR] = (struct pollfd){ .fd = r->capture[PIPE_ERR].fd, .events = POLLIN };
 	if (r->tty_on) {
@@ -415,8 +433,6 @@ static void serve(struct run *r, const struct pollfd p[P_NUM])
 		read_signals(r);
 	if (p[P_CONTROL].revents)
 		on_gateway(r);
-	if (p[P_RESOLV].revents)
-		on_resolv_change(r);
 	for (int i = 0; i < PIPE_NUM; i++) {
 		if (p[P_OUT + i].revents)
 			read_capture(&r->capture[i]);
@@ -515,7 +531,7 @@ static void init(struct run *r, const struct run_opts *opts, const struct ak_pat
 	r->opts = opts;
 	r->paths = paths;
 	r->began_us = now_us();
-	r->control = r->signal_fd = r->resolv_fd = -1;
+	r->control = r->signal_fd = -1;
 	r->dir.dir_fd = r->dir.log_fd = -1;
 	for (int i = 0; i < PIPE_NUM; i++)
 		r->capture[i].fd = -1;
@@ -605,7 +621,6 @@ int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struc
 		strbuf_done(&r.capture[i].text);
 	}
 	ak_close(r.control);
-	ak_close(r.resolv_fd);
 	ak_close(r.signal_fd);
 	policy_unref(r.policy);
 	run_plan_done(&r.plan);
