@@ -127,7 +127,8 @@ static void default_signals(void)
 	struct sigaction sa = { .sa_handler = SIG_DFL };
 	sigset_t none;
 
-	for (int sig = 1; sig < NSIG; sig++)
+	/* exec resets handlers by itself, but what the caller ignores would stay ignored. */
+	for (int sig = 1; sig < 32; sig++)
 		sigaction(sig, &sa, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);

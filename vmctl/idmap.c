@@ -95,22 +95,26 @@ static int write_map(pid_t pid, const char *file, const char *text)
 }
 
 /* One id each: what a process may map of itself, without any privilege. */
-static int map_single(uid_t inner_uid, uid_t uid, gid_t inner_gid, gid_t gid, struct ak_err *err)
+static int map_one_uid(uid_t inner, uid_t outer, struct ak_err *err)
 {
 	char text[64];
 	int rc;
 
-	snprintf(text, sizeof(text), "%u %u 1\n", (unsigned)inner_uid, (unsigned)uid);
+	snprintf(text, sizeof(text), "%u %u 1\n", (unsigned)inner, (unsigned)outer);
 	rc = write_map(0, "uid_map", text);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "uid map '%u %u 1'", (unsigned)inner_uid, (unsigned)uid);
+	return rc < 0 ? ak_fail_errno(err, -rc, "uid map '%u %u 1'", (unsigned)inner, (unsigned)outer) : 0;
+}
+
+static int map_one_gid(gid_t inner, gid_t outer, struct ak_err *err)
+{
+	char text[64];
+	int rc;
+
 	/* The kernel wants this before an unprivileged gid map. Already so in a nested namespace. */
 	write_map(0, "setgroups", "deny");
-	snprintf(text, sizeof(text), "%u %u 1\n", (unsigned)inner_gid, (unsigned)gid);
+	snprintf(text, sizeof(text), "%u %u 1\n", (unsigned)inner, (unsigned)outer);
 	rc = write_map(0, "gid_map", text);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "gid map '%u %u 1'", (unsigned)inner_gid, (unsigned)gid);
-	return 0;
+	return rc < 0 ? ak_fail_errno(err, -rc, "gid map '%u %u 1'", (unsigned)inner, (unsigned)outer) : 0;
 }
 
 /* ---- ranges: a helper that stays outside writes the maps ---- */
@@ -138,18 +142,16 @@ static int run_map_tool(const char *tool, pid_t target, unsigned own, unsigned f
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
 }
 
-static int map_ranges_as_root(const struct sb_ids *ids, pid_t target)
+static int map_range_as_root(pid_t target, const char *file, unsigned own, unsigned first, unsigned count)
 {
 	char text[96];
-	int rc;
 
-	snprintf(text, sizeof(text), "0 %u 1\n1 %u %u\n", (unsigned)ids->uid, ids->sub_uid, ids->n_sub);
-	rc = write_map(target, "uid_map", text);
-	if (rc < 0)
-		return rc;
-	snprintf(text, sizeof(text), "0 %u 1\n1 %u %u\n", (unsigned)ids->gid, ids->sub_gid, ids->n_sub);
-	return write_map(target, "gid_map", text);
+	snprintf(text, sizeof(text), "0 %u 1\n1 %u %u\n", own, first, count);
+	return write_map(target, file, text);
 }
+
+/* How far the helper came. */
+enum { MAPPED_BOTH, MAPPED_UIDS, MAPPED_NONE };
 
 /* In the helper: TARGET is in its new namespace once a byte arrives on FD. */
 static _Noreturn void range_helper(const struct sb_ids *ids, pid_t target, int fd)
@@ -159,15 +161,18 @@ static _Noreturn void range_helper(const struct sb_ids *ids, pid_t target, int f
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (read(fd, &byte, 1) != 1)
-		_exit(1);
-	if (ids->uid == 0) {
-		rc = map_ranges_as_root(ids, target);
-	} else {
+		_exit(MAPPED_NONE);
+	if (ids->uid == 0)
+		rc = map_range_as_root(target, "uid_map", ids->uid, ids->sub_uid, ids->n_sub);
+	else
 		rc = run_map_tool(NEWUIDMAP, target, ids->uid, ids->sub_uid, ids->n_sub);
-		if (rc == 0)
-			rc = run_map_tool(NEWGIDMAP, target, ids->gid, ids->sub_gid, ids->n_sub);
-	}
-	_exit(rc == 0 ? 0 : 1);
+	if (rc < 0)
+		_exit(MAPPED_NONE);
+	if (ids->uid == 0)
+		rc = map_range_as_root(target, "gid_map", ids->gid, ids->sub_gid, ids->n_sub);
+	else
+		rc = run_map_tool(NEWGIDMAP, target, ids->gid, ids->sub_gid, ids->n_sub);
+	_exit(rc < 0 ? MAPPED_UIDS : MAPPED_BOTH);
 }
 
 /* As sb_explain_userns, for the call that makes a user namespace: its errno says more. */
@@ -197,7 +202,20 @@ static int unshare_outer(struct ak_err *err)
 	return explain_unshare(err, rc);
 }
 
-static int enter_with_ranges(const struct sb_ctx *ctx, struct ak_err *err)
+/* The helper may be refused (a range that is not granted after all): then one id is mapped, like for everybody else. */
+static int settle_ranges(struct sb_ctx *ctx, int mapped, struct ak_err *err)
+{
+	int rc;
+
+	if (mapped == MAPPED_BOTH)
+		return 0;
+	ctx->ids.n_sub = 0;
+	sb_send(ctx->ctl, SB_MSG_NOTE, 0, "the ranges of /etc/subuid and /etc/subgid were refused: only one user inside", -1);
+	rc = mapped == MAPPED_UIDS ? 0 : map_one_uid(0, ctx->ids.uid, err);
+	return rc < 0 ? rc : map_one_gid(0, ctx->ids.gid, err);
+}
+
+static int enter_with_ranges(struct sb_ctx *ctx, struct ak_err *err)
 {
 	pid_t self = getpid(), pid;
 	int pipe_fds[2], status, rc;
@@ -212,18 +230,18 @@ static int enter_with_ranges(const struct sb_ctx *ctx, struct ak_err *err)
 	ak_close(pipe_fds[0]);
 	rc = pid < 0 ? ak_fail_errno(err, errno, "fork") : unshare_outer(err);
 	if (rc == 0)
-		rc = ak_write_all(pipe_fds[1], "m", 1);
+		(void)ak_write_all(pipe_fds[1], "m", 1);
 	ak_close(pipe_fds[1]);
 	if (pid < 0)
 		return rc;
-	if (waitpid(pid, &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-		if (rc == 0)
-			rc = ak_fail(err, EPERM, "%s refused the ranges of /etc/subuid and /etc/subgid", NEWUIDMAP);
-	}
-	return rc;
+	if (waitpid(pid, &status, 0) < 0)
+		return ak_fail_errno(err, errno, "waiting for the id maps");
+	if (rc < 0)
+		return rc;
+	return settle_ranges(ctx, WIFEXITED(status) ? WEXITSTATUS(status) : MAPPED_NONE, err);
 }
 
-int sb_enter_outer(const struct sb_ctx *ctx, struct ak_err *err)
+int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err)
 {
 	int rc;
 
@@ -233,9 +251,9 @@ int sb_enter_outer(const struct sb_ctx *ctx, struct ak_err *err)
 	if (ctx->ids.n_sub)
 		return enter_with_ranges(ctx, err);
 	rc = unshare_outer(err);
-	if (rc < 0)
-		return rc;
-	return map_single(0, ctx->ids.uid, 0, ctx->ids.gid, err);
+	if (rc == 0)
+		rc = map_one_uid(0, ctx->ids.uid, err);
+	return rc < 0 ? rc : map_one_gid(0, ctx->ids.gid, err);
 }
 
 int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
@@ -243,9 +261,12 @@ int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
 	char text[64];
 	int rc;
 
-	if (!ids->n_sub)
-		return map_single(ids->inner_uid, 0, ids->inner_gid, 0, err);
-	snprintf(text, sizeof(text), "0 0 %u\n", ids->n_sub + 1);
+	if (!ids->n_sub) {
+		rc = map_one_uid(ids->inner_uid, 0, err);
+		return rc < 0 ? rc : map_one_gid(ids->inner_gid, 0, err);
+	}
+	/* Line by line as in the outer map: one line may not span two of the parent's. */
+	snprintf(text, sizeof(text), "0 0 1\n1 1 %u\n", ids->n_sub);
 	rc = write_map(pid, "uid_map", text);
 	if (rc == 0)
 		rc = write_map(pid, "gid_map", text);

@@ -64,8 +64,8 @@ _Noreturn void sb_setup_main(struct sb_ctx *ctx);
 
 /* idmap.c */
 void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret);
-/* New user and network namespace for the calling process, with its id map written. */
-int sb_enter_outer(const struct sb_ctx *ctx, struct ak_err *err);
+/* New user and network namespace for the calling process, with its id map written; n_sub is 0 after it when ranges were refused. */
+int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err);
 /* Write the inner namespace's map: as init itself for one id, as its parent (PID) for ranges. */
 int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err);
 /* Turn a failure that a host setting explains into one that names the setting; returns RC. */

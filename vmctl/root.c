@@ -33,6 +33,9 @@ static const struct {
 } folders[] = {
 	{ "usr", 0755 },
 	{ "etc", 0755 },
+	{ "etc/ssl", 0755 },
+	{ "etc/pki", 0755 },
+	{ "etc/pki/tls", 0755 },
 	{ "dev", 0755 },
 	{ "dev/pts", 0755 },
 	{ "dev/shm", 01777 },
@@ -411,6 +414,9 @@ static int assemble(struct sb_root *r, struct ak_err *err)
 		return rc;
 	if (read_only(spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
 		return failed(err, rc, "making it read-only");
+	rc = mnt_attr(r->fd, true, MOUNT_ATTR_NOSUID, 0); /* whatever it was before */
+	if (rc < 0)
+		return failed(err, rc, "nosuid");
 	rc = mnt_pivot(r->fd);
 	return rc < 0 ? failed(err, rc, "pivot_root") : 0;
 }

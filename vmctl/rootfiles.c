@@ -20,37 +20,48 @@
 
 /* ---- /etc ---- */
 
-/* Shown read-only where the host has them. A folder among them is public as a whole. */
+/*
+ * Shown read-only where the host has them; a slash at the end says that it is a folder, which is public as a whole. Their parents
+ * are in the skeleton. One call to the kernel less per entry counts here: this is a good part of a sandbox's start.
+ */
 static const char *const host_etc[] = {
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives", "protocols",
-	"services", "mime.types", "terminfo", "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "ca-certificates",
-	"ca-certificates.conf", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "crypto-policies",
-	"debian_version", "fonts", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk",
-	"maven", "gradle", "perl", "python3", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "inputrc", "magic",
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d/", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives/", "protocols",
+	"services", "mime.types", "terminfo/", "ssl/certs/", "ssl/openssl.cnf", "ssl/cert.pem", "ca-certificates/", "ca-certificates.conf",
+	"pki/ca-trust/", "pki/tls/certs/", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "crypto-policies/", "fonts/", "java-8-openjdk/",
+	"java-11-openjdk/", "java-17-openjdk/", "java-21-openjdk/", "java-25-openjdk/", "maven/", "gradle/", "perl/", "python3/",
+	"python3.9/", "python3.10/", "python3.11/", "python3.12/", "python3.13/",
 };
 
 /* Links that lead into /usr are made again instead of mounted: a mount would go through them. */
 static const char *const host_etc_links[] = { "localtime", "os-release" };
 
-static int bind_etc(const struct sb_root *r, const char *name)
+/* The file or folder (name with a slash at its end) to mount on. */
+static int make_target(int root, const char *path)
 {
-	char source[PATH_MAX], target[PATH_MAX];
-	_cleanup_close_ int tree = -1, at = -1;
-	struct stat st;
+	size_t len = strlen(path);
+	int rc = path[len - 1] == '/' ? mkdirat(root, path, 0755) : mknodat(root, path, S_IFREG | 0644, 0);
+
+	return rc < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* The host's /NAME on the same place. Not there, of another kind, or not for this user: then not inside either. */
+static int bind_same(const struct sb_root *r, const char *path)
+{
+	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, path, path[strlen(path) - 1] == '/');
 	int rc;
 
-	snprintf(source, sizeof(source), "/etc/%s", name);
-	snprintf(target, sizeof(target), "etc/%s", name);
-	tree = mnt_clone(AT_FDCWD, source, true);
-	if (tree < 0) /* not there, or not for this user: then not inside either */
+	if (tree < 0)
 		return tree == -ENOENT || tree == -ENOTDIR || tree == -EACCES ? 0 : tree;
-	if (fstat(tree, &st) < 0)
-		return -errno;
-	if (S_ISDIR(st.st_mode))
-		rc = path_make_dir(r->fd, target, 0755, &at);
-	else
-		rc = path_make_file(r->fd, target, &at);
-	return rc < 0 ? rc : mnt_attach(tree, at, "");
+	rc = make_target(r->fd, path + 1);
+	return rc < 0 ? rc : mnt_attach(tree, r->fd, path + 1);
+}
+
+static int bind_etc(const struct sb_root *r, const char *name)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/etc/%s", name);
+	return bind_same(r, path);
 }
 
 static int copy_etc_link(const struct sb_root *r, const char *name)
@@ -143,34 +154,17 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 
 /* ---- /dev ---- */
 
-static int bind_device(const struct sb_root *r, const char *name)
-{
-	char source[32], target[32];
-	_cleanup_close_ int tree = -1, at = -1;
-	int rc;
-
-	snprintf(source, sizeof(source), "/dev/%s", name);
-	snprintf(target, sizeof(target), "dev/%s", name);
-	tree = mnt_clone(AT_FDCWD, source, false);
-	if (tree < 0)
-		return tree;
-	rc = mnt_attr(tree, false, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0);
-	if (rc == 0)
-		rc = path_make_file(r->fd, target, &at);
-	return rc < 0 ? rc : mnt_attach(tree, at, "");
-}
-
 int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 {
-	static const char *const devices[] = { "null", "zero", "full", "random", "urandom", "tty" };
+	static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty" };
 	static const char *const pts_opts[][2] = { { "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" }, { NULL, NULL } };
 	_cleanup_close_ int pts = -1;
 	int rc;
 
 	for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
-		rc = bind_device(r, devices[i]);
+		rc = bind_same(r, devices[i]);
 		if (rc < 0)
-			return ak_fail_errno(err, -rc, "/dev/%s", devices[i]);
+			return ak_fail_errno(err, -rc, "%s", devices[i]);
 	}
 	pts = mnt_new("devpts", pts_opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 	rc = pts < 0 ? pts : mnt_attach(pts, r->fd, "dev/pts");
@@ -179,44 +173,57 @@ int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 
 /* ---- /proc ---- */
 
-/* Covered: by an empty read-only folder, or by the null device. */
-static const char *const masked_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi" };
-static const char *const masked_files[] = {
-	"kcore", "keys", "key-users", "timer_list", "sched_debug", "sysrq-trigger", "latency_stats",
-	/* readable or writable by the host's root only, which the sandbox's user may be */
-	"kmsg", "kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "mtrr", "vmcore", "kallsyms",
-};
+/* Covered by an empty read-only folder, or by the null device. A NULL ends each list. */
+static const char *const masked_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", NULL };
+static const char *const masked_files[] = { "kcore", "keys", "key-users", "timer_list", "sched_debug", "sysrq-trigger", "latency_stats",
+	"kallsyms", NULL };
+/* Closed to everybody but the host's root, so only worth a mount when the sandbox's user is that. */
+static const char *const masked_for_root[] = { "kmsg", "kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo",
+	"pagetypeinfo", "mtrr", "vmcore", "bootconfig", "allocinfo", NULL };
 
-/* A copy of SOURCE below FD, read-only, on PATH below PROC. Absent on this kernel is fine. */
-static int cover(int fd, const char *source, int proc, const char *path)
+/* Copies of what is mounted at SOURCE in the root, one on each of NAMES that this kernel has in /proc. */
+static int cover(const struct sb_root *r, const char *source, int proc, const char *const *names, struct ak_err *err)
 {
 	_cleanup_close_ int tree = -1;
-	int rc;
 
-	if (faccessat(proc, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno;
-	tree = mnt_clone(fd, source, false);
-	rc = tree < 0 ? tree : mnt_attr(tree, false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0);
-	return rc < 0 ? rc : mnt_attach(tree, proc, path);
+	for (; *names; names++) {
+		int rc;
+
+		if (tree < 0)
+			tree = mnt_clone(r->fd, source, false);
+		rc = tree < 0 ? tree : mnt_attach(tree, proc, *names);
+		if (rc == -ENOENT) /* the copy serves for the next one */
+			continue;
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "covering /proc/%s", *names);
+		tree = ak_close(tree);
+	}
+	return 0;
+}
+
+/* A mount of PATH on itself that is read-only, and that copies of it inherit this from. */
+static int make_read_only(int dirfd, const char *path)
+{
+	_cleanup_close_ int tree = mnt_clone(dirfd, path, false);
+	int rc = tree < 0 ? tree : mnt_attr(tree, false, MNT_SAFE | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0);
+
+	return rc < 0 ? rc : mnt_attach(tree, dirfd, path);
 }
 
 static int cover_all(const struct sb_root *r, int proc, struct ak_err *err)
 {
-	int rc = cover(proc, "sys", proc, "sys");
+	int rc = make_read_only(proc, "sys");
 
+	if (rc == 0)
+		rc = make_read_only(r->fd, "sys");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/proc/sys");
-	for (size_t i = 0; i < ARRAY_SIZE(masked_folders); i++) {
-		rc = cover(r->fd, "sys", proc, masked_folders[i]);
-		if (rc < 0)
-			return ak_fail_errno(err, -rc, "/proc/%s", masked_folders[i]);
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(masked_files); i++) {
-		rc = cover(r->fd, "dev/null", proc, masked_files[i]);
-		if (rc < 0)
-			return ak_fail_errno(err, -rc, "/proc/%s", masked_files[i]);
-	}
-	return 0;
+	rc = cover(r, "sys", proc, masked_folders, err);
+	if (rc == 0)
+		rc = cover(r, "dev/null", proc, masked_files, err);
+	if (rc == 0 && r->ctx->ids.uid == 0)
+		rc = cover(r, "dev/null", proc, masked_for_root, err);
+	return rc;
 }
 
 /* Linux 6.14 counts pid_max per pid namespace; before, this would be the host's, so the caller has looked at the version. */

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -109,6 +110,20 @@ static bool pid_max_is_private(void)
 	return major > 6 || (major == 6 && minor >= 14);
 }
 
+/* A folder as a standard stream would be a way out of the root: everything below it can be reached from its descriptor. */
+static int check_stream(int fd, int number, struct ak_err *err)
+{
+	static const char *const names[] = { "standard input", "standard output", "standard error" };
+	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+	struct stat st;
+
+	if (flags < 0)
+		return 0;
+	if ((flags & O_PATH) || (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)))
+		return ak_fail(err, EISDIR, "%s is a folder", names[number]);
+	return 0;
+}
+
 static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_err *err)
 {
 	if (!spec->name || !spec->argv || !spec->argv[0] || !spec->envp)
@@ -121,6 +136,12 @@ static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_e
 		return ak_fail(err, EINVAL, "home '%s': must be an absolute path", spec->home);
 	if (spec->link && net_sock < 0)
 		return ak_fail(err, EINVAL, "sandbox with a network link: no socket for the gateway");
+	for (int i = 0; i < 3 && !spec->tty; i++) {
+		int rc = check_stream(spec->stdio[i], i, err);
+
+		if (rc < 0)
+			return rc;
+	}
 	return 0;
 }
 
