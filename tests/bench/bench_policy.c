@@ -97,7 +97,8 @@ int main(void)
 
 		make_names(names, sizes[i]);
 		last = time_names(p, names);
-		printf("%10zu %12.0f %12.0f %12.0f %12.1f\n", policy_rule_count(p), last, time_dns(p, names), time_addrs(p), load);
+		printf("%10zu %12.0f %12.0f %12.0f %12.1f\n", policy_rule_count(p), last, time_dns(p, names), time_addrs(p),
+			load);
 		policy_unref(p);
 	}
 	return last < 1000 && sink ? 0 : 1;
