@@ -1,0 +1,40 @@
+/* HTTP requests as a stream: heads and bodies in turn, and the same in pieces, must agree about where each request begins. */
+#include "gateway/http_head.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Walk requests, giving the parser at most STEP bytes of a body at a time; where the walk stopped. */
+static size_t walk(const char *data, size_t size, size_t step)
+{
+	size_t at = 0;
+
+	while (at < size) {
+		struct http_head head;
+		struct http_body body;
+
+		if (http_head_parse(data + at, size - at, &head) != HTTP_OK)
+			return at;
+		if (!head.len || head.len > size - at || !memchr(head.host, 0, sizeof(head.host)))
+			abort();
+		at += head.len;
+		http_body_init(&body, &head);
+		while (body.state != HTTP_BODY_DONE && at < size) {
+			ssize_t n = http_body_take(&body, data + at, size - at < step ? size - at : step);
+
+			if (n < 0)
+				return SIZE_MAX;
+			at += (size_t)n;
+		}
+	}
+	return at;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (walk((const char *)data, size, SIZE_MAX) != walk((const char *)data, size, 3))
+		abort();
+	return 0;
+}

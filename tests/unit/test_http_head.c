@@ -1,0 +1,235 @@
+#include "gateway/http_head.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static enum http_status parse(const char *text, struct http_head *h)
+{
+	return http_head_parse(text, strlen(text), h);
+}
+
+static void host_is_found_in_every_form(void **state)
+{
+	static const struct {
+		const char *text, *host;
+	} good[] = {
+		{ "GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n", "ok.test" },
+		{ "GET / HTTP/1.1\r\nhOST:ok.test:8080\r\n\r\n", "ok.test" },
+		{ "GET / HTTP/1.1\r\nHost: \t ok.test \t\r\n\r\n", "ok.test" },
+		{ "GET http://ok.test/x HTTP/1.1\r\nHost: OK.test\r\n\r\n", "OK.test" },
+		{ "GET HTTP://ok.test:80?q HTTP/1.0\r\n\r\n", "ok.test" },
+		{ "OPTIONS * HTTP/1.1\r\nHost: ok.test.\r\n\r\n", "ok.test." },
+		{ "GET / HTTP/1.1\r\nHost: [2a00::1]:80\r\n\r\n", "[2a00::1]" },
+		{ "\r\nGET / HTTP/1.1\r\nHost: ok.test\r\n\r\n", "ok.test" },
+		{ "GET / HTTP/1.1\r\nHost:\r\n\r\n", "" },
+		{ "GET /\xc3\xa4 HTTP/1.1\r\nHost: ok.test\r\nX: \xff\r\n\r\n", "ok.test" },
+	};
+	struct http_head h;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_int_equal(parse(good[i].text, &h), HTTP_OK);
+		assert_string_equal(h.host, good[i].host);
+		assert_int_equal(h.len, strlen(good[i].text));
+	}
+	assert_int_equal(parse("GET / HTTP/1.0\r\n\r\n", &h), HTTP_OK);
+	assert_false(h.has_host);
+}
+
+static void every_cut_waits_for_the_rest(void **state)
+{
+	static const char text[] = "POST /a HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 5\r\nX: y\r\n\r\n";
+	struct http_head h;
+
+	for (size_t n = 0; n < strlen(text); n++) {
+		char *part = malloc(n ? n : 1);
+
+		memcpy(part, text, n);
+		assert_int_equal(http_head_parse(part, n, &h), HTTP_MORE);
+		free(part);
+	}
+	assert_int_equal(parse(text, &h), HTTP_OK);
+	assert_int_equal(h.length, 5);
+}
+
+static void what_could_be_framed_in_two_ways_is_refused(void **state)
+{
+	static const char *const bad[] = {
+		"GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999999999999999\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n",
+		"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding\t: chunked\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+		"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
+		"GET / HTTP/1.1\nHost: a\n\n",
+		"GET / HTTP/1.1\r\nHost: a\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\nX: \x01\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\n: empty\r\n\r\n",
+		"GET http://a.test/ HTTP/1.1\r\nHost: b.test\r\n\r\n",
+		"GET http://a.test@b.test/ HTTP/1.1\r\nHost: b.test\r\n\r\n",
+		"GET http:///x HTTP/1.1\r\nHost: b.test\r\n\r\n",
+		"GET https://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
+		"GET a.test HTTP/1.1\r\nHost: a.test\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a.test, b.test\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a.test b.test\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a.test/b\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a.test:x\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n",
+		"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+		"GET / x HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /\r\nHost: a\r\n\r\n",
+		"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+		"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+		"GET / http/1.1\r\nHost: a\r\n\r\n",
+		"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct http_head h;
+
+		if (parse(bad[i], &h) != HTTP_BAD)
+			fail_msg("taken: %s", bad[i]);
+		assert_non_null(h.why);
+	}
+}
+
+static void other_protocols_are_told_by_their_first_bytes(void **state)
+{
+	struct http_head h;
+
+	assert_int_equal(http_head_parse("\x16\x03\x01", 1, &h), HTTP_BAD);
+	assert_int_equal(parse("SSH-2.0-x\r\n", &h), HTTP_BAD);
+	assert_int_equal(parse("{\"json\"", &h), HTTP_BAD);
+	assert_int_equal(http_head_parse("\0\0\0\4", 4, &h), HTTP_BAD);
+	assert_int_equal(parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", &h), HTTP_BAD);
+}
+
+static void nul_is_refused_anywhere(void **state)
+{
+	static const char text[] = "GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n";
+	char copy[sizeof(text)];
+	struct http_head h;
+
+	for (size_t i = 0; i + 1 < sizeof(text); i++) {
+		memcpy(copy, text, sizeof(text));
+		copy[i] = '\0';
+		assert_int_equal(http_head_parse(copy, sizeof(text) - 1, &h), HTTP_BAD);
+	}
+}
+
+static void long_head_is_bounded(void **state)
+{
+	char *text = malloc(HTTP_HEAD_MAX + 10);
+	struct http_head h;
+
+	memset(text, 'a', HTTP_HEAD_MAX + 10);
+	memcpy(text, "GET / HTTP/1.1\r\nX: ", 19);
+	assert_int_equal(http_head_parse(text, HTTP_HEAD_MAX - 1, &h), HTTP_MORE);
+	assert_int_equal(http_head_parse(text, HTTP_HEAD_MAX, &h), HTTP_BAD);
+	free(text);
+}
+
+static void only_a_lone_websocket_is_an_upgrade(void **state)
+{
+	struct http_head h;
+
+	assert_int_equal(parse("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\n\r\n", &h), HTTP_OK);
+	assert_true(h.websocket);
+	assert_int_equal(parse("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\n\r\n", &h), HTTP_OK);
+	assert_false(h.websocket);
+	assert_int_equal(parse("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket, h2c\r\n\r\n", &h), HTTP_OK);
+	assert_false(h.websocket);
+	assert_int_equal(parse("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n\r\n", &h), HTTP_OK);
+	assert_false(h.websocket);
+	assert_int_equal(parse("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nContent-Length: 4\r\n\r\n", &h), HTTP_OK);
+	assert_false(h.websocket);
+}
+
+/* Feed TEXT in pieces of STEP; the bytes taken, or -1. */
+static ssize_t take(const struct http_head *h, const char *text, size_t step, bool *ret_done)
+{
+	struct http_body b;
+	size_t at = 0, len = strlen(text);
+
+	http_body_init(&b, h);
+	while (at < len && b.state != HTTP_BODY_DONE) {
+		size_t want = len - at < step ? len - at : step;
+		ssize_t n = http_body_take(&b, text + at, want);
+
+		if (n < 0)
+			return -1;
+		at += (size_t)n;
+	}
+	*ret_done = b.state == HTTP_BODY_DONE;
+	return (ssize_t)at;
+}
+
+static void bodies_end_where_they_should(void **state)
+{
+	static const char chunked[] = "5\r\nhello\r\nA;x=y\r\n0123456789\r\n0\r\nT: v\r\n\r\nGET /";
+	const struct http_head with_length = { .length = 5, .has_length = true }, with_chunks = { .chunked = true };
+	bool done;
+
+	for (size_t step = 1; step < sizeof(chunked); step++) {
+		assert_int_equal(take(&with_chunks, chunked, step, &done), strlen(chunked) - 5);
+		assert_true(done);
+		assert_int_equal(take(&with_length, "helloGET /", step, &done), 5);
+		assert_true(done);
+	}
+	assert_int_equal(take(&(struct http_head){ 0 }, "GET /", 1, &done), 0);
+	assert_true(done);
+	assert_int_equal(take(&with_chunks, "5\r\nhel", 1, &done), 6);
+	assert_false(done);
+}
+
+static void bad_chunks_are_refused(void **state)
+{
+	static const char *const bad[] = { "\r\n", "g\r\n", "5\nhello", "5 \r\nhello", "5\r\nhelloX", "5\r\nhello\n", "0x5\r\nhello\r\n",
+		"-1\r\n", "1234567890abcdef0\r\n", "5;a\x01\r\n", "0\r\n X: y\r\n\r\n", "0\r\n\nGET", "0\r\nX: y\rz" };
+	const struct http_head with_chunks = { .chunked = true };
+	bool done;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (take(&with_chunks, bad[i], 1, &done) != -1)
+			fail_msg("taken: %s", bad[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(host_is_found_in_every_form),
+		cmocka_unit_test(every_cut_waits_for_the_rest),
+		cmocka_unit_test(what_could_be_framed_in_two_ways_is_refused),
+		cmocka_unit_test(other_protocols_are_told_by_their_first_bytes),
+		cmocka_unit_test(nul_is_refused_anywhere),
+		cmocka_unit_test(long_head_is_bounded),
+		cmocka_unit_test(only_a_lone_websocket_is_an_upgrade),
+		cmocka_unit_test(bodies_end_where_they_should),
+		cmocka_unit_test(bad_chunks_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
