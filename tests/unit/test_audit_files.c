@@ -1,0 +1,417 @@
+/* Audit files: rotation, many writers at once, a disk that is really full, readers that follow, and `audit verify` over a state folder. */
+#include "tests/unit/audit_common.h"
+
+#include "gateway/cmd.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+/* ---- rotation ---- */
+
+static void rotate(struct audit_writer *w, const char *path)
+{
+	struct ak_err err;
+	int fd = audit_rotate(path, &err);
+
+	must(fd, &err);
+	audit_writer_swap(w, fd);
+}
+
+static void the_chain_goes_on_over_rotated_files(void **state)
+{
+	struct fix *f = *state;
+	struct audit_writer w;
+	struct audit_chain chain;
+	struct ak_err err;
+	char name[PATH_MAX];
+
+	must(audit_open(f->path, &w, &err), &err);
+	for (int i = 0; i < 3; i++) {
+		write_n(&w, 4);
+		rotate(&w, f->path);
+	}
+	/* Nothing in the newest file yet: the chain's end is in its predecessor. */
+	audit_writer_done(&w);
+	write_records(f->path, 2);
+	must(audit_verify_chain(f->path, &chain, &err), &err);
+	assert_int_equal(chain.count, 14);
+	assert_int_equal(chain.first_seq, 1);
+
+	/* The oldest goes: what is left may start anywhere, but must still hang together. */
+	must(audit_open(f->path, &w, &err), &err);
+	rotate(&w, f->path);
+	write_n(&w, 1);
+	audit_writer_done(&w);
+	must(audit_verify_chain(f->path, &chain, &err), &err);
+	assert_int_equal(chain.first_seq, 5);
+	assert_int_equal(chain.last_seq, 15);
+
+	must_join(name, f->dir, "log.2");
+	assert_int_equal(unlink(name), 0);
+	assert_int_equal(audit_verify_chain(f->path, &chain, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "records before it are missing"));
+}
+
+static void a_lost_oldest_file_is_noticed_before_rotation_would_have_removed_it(void **state)
+{
+	struct fix *f = *state;
+	struct audit_writer w;
+	struct ak_err err;
+	char name[PATH_MAX];
+
+	must(audit_open(f->path, &w, &err), &err);
+	write_n(&w, 4);
+	rotate(&w, f->path);
+	write_n(&w, 4);
+	audit_writer_done(&w);
+	must_join(name, f->dir, "log.1");
+	assert_int_equal(unlink(name), 0);
+	expect_broken(f->path, "line 1: seq 5: the records before it are missing");
+}
+
+static void a_full_file_says_so(void **state)
+{
+	struct audit_writer w;
+
+	audit_writer_init(&w, -1, 0, NULL, AUDIT_ROTATE_BYTES - 1);
+	assert_false(audit_writer_full(&w));
+	w.size++;
+	assert_true(audit_writer_full(&w));
+	audit_writer_done(&w);
+}
+
+/* ---- readers ---- */
+
+static void a_reader_follows_rotation_without_loss(void **state)
+{
+	struct fix *f = *state;
+	struct audit_writer w;
+	struct audit_reader r;
+	struct ak_err err;
+	uint64_t expected = 1;
+	char *line;
+	size_t len;
+	bool whole;
+	int rc;
+
+	must(audit_open(f->path, &w, &err), &err);
+	write_n(&w, 1);
+	must(audit_reader_open(&r, f->path, &err), &err);
+	for (int round = 0; round < 12; round++) {
+		write_n(&w, 3);
+		if (round % 2)
+			rotate(&w, f->path);
+		while ((rc = audit_reader_next(&r, false, &line, &len, &whole)) > 0) {
+			struct audit_link link;
+
+			assert_true(whole);
+			assert_true(audit_link_parse(line, len, &link));
+			assert_int_equal(link.seq, expected++);
+		}
+		assert_int_equal(rc, 0);
+	}
+	assert_int_equal(expected, 1 + 1 + 36);
+	audit_reader_done(&r);
+	audit_writer_done(&w);
+}
+
+static void an_unfinished_line_waits_for_its_end(void **state)
+{
+	struct fix *f = *state;
+	struct audit_reader r;
+	struct ak_err err;
+	char *line;
+	size_t len;
+	bool whole;
+
+	append_text(f->path, "one\ntw");
+	must(audit_reader_open(&r, f->path, &err), &err);
+	assert_int_equal(audit_reader_next(&r, false, &line, &len, &whole), 1);
+	assert_string_equal(line, "one");
+	assert_int_equal(audit_reader_next(&r, false, &line, &len, &whole), 0);
+	append_text(f->path, "o\nthr");
+	assert_int_equal(audit_reader_next(&r, false, &line, &len, &whole), 1);
+	assert_string_equal(line, "two");
+	assert_true(whole);
+	assert_int_equal(audit_reader_next(&r, true, &line, &len, &whole), 1);
+	assert_string_equal(line, "thr");
+	assert_false(whole);
+	audit_reader_done(&r);
+}
+
+static void an_endless_line_is_bounded(void **state)
+{
+	struct fix *f = *state;
+	_cleanup_free_ char *big = malloc(4u << 20);
+	struct audit_reader r;
+	struct ak_err err;
+	char *line;
+	size_t len;
+	bool whole;
+
+	memset(big, 'x', 4u << 20);
+	put(f->path, big, 4u << 20, 0);
+	append_text(f->path, "\nafter\n");
+	must(audit_reader_open(&r, f->path, &err), &err);
+	assert_int_equal(audit_reader_next(&r, false, &line, &len, &whole), 1);
+	assert_false(whole);
+	assert_int_equal(audit_reader_next(&r, false, &line, &len, &whole), 1);
+	assert_string_equal(line, "after");
+	assert_true(r.cap <= 4u * AUDIT_LINE_MAX);
+	audit_reader_done(&r);
+	expect_broken(f->path, "line 1: seq 1:");
+}
+
+/* ---- the shared events log ---- */
+
+#define WRITERS 8
+#define EVENTS 60
+
+static void write_events(const char *path, int who)
+{
+	struct ak_err err;
+	char fields[128];
+
+	for (int i = 0; i < EVENTS; i++) {
+		snprintf(fields, sizeof(fields), "\"event\":\"test\",\"sandbox\":\"w%d\",\"n\":%d", who, i);
+		if (audit_event(path, fields, &err) < 0)
+			_exit(1);
+	}
+	_exit(0);
+}
+
+static void many_writers_make_one_chain(void **state)
+{
+	struct fix *f = *state;
+	pid_t pids[WRITERS];
+	int status;
+
+	for (int i = 0; i < WRITERS; i++) {
+		pids[i] = fork();
+		assert_true(pids[i] >= 0);
+		if (pids[i] == 0)
+			write_events(f->path, i);
+	}
+	for (int i = 0; i < WRITERS; i++) {
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		assert_int_equal(status, 0);
+	}
+	expect_whole(f->path, WRITERS * EVENTS);
+}
+
+static void the_events_log_rotates_under_many_writers(void **state)
+{
+	struct fix *f = *state;
+	_cleanup_free_ char *pad = malloc(200001);
+	struct audit_chain chain;
+	struct ak_err err;
+	char name[PATH_MAX];
+	pid_t pids[4];
+	int status;
+
+	memset(pad, 'x', 200000);
+	memcpy(pad, "\"event\":\"", 9);
+	pad[199999] = '"';
+	pad[200000] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+		pids[i] = fork();
+		assert_true(pids[i] >= 0);
+		for (int n = 0; pids[i] == 0 && n < 30; n++) {
+			if (audit_event(f->path, pad, &err) < 0)
+				_exit(1);
+		}
+		if (pids[i] == 0)
+			_exit(0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		assert_int_equal(status, 0);
+	}
+	must(audit_verify_chain(f->path, &chain, &err), &err);
+	assert_int_equal(chain.count, 120); /* 24 MB: rotated once */
+	must_join(name, f->dir, "log.1");
+	assert_true(file_size(name) >= (off_t)AUDIT_ROTATE_BYTES);
+}
+
+static void an_event_that_is_no_line_is_refused(void **state)
+{
+	struct fix *f = *state;
+	struct ak_err err;
+
+	assert_int_equal(audit_event(f->path, "\"a\":1,\n\"b\":2", &err), -EINVAL);
+	assert_int_equal(audit_event(f->path, "", &err), -EINVAL);
+	assert_int_equal(audit_event("/nonexistent/log", "\"a\":1", &err), -ENOENT);
+	assert_non_null(strstr(err.text, "/nonexistent/log"));
+}
+
+/* A real file system without room, in namespaces of our own. 77: this kernel does not let us. */
+static void fill_a_small_disk(const char *dir)
+{
+	gid_t group = getegid();
+	struct audit_writer w;
+	struct ak_err err;
+	char path[PATH_MAX], ballast[PATH_MAX], map[32], block[4096] = { 0 };
+	int fd;
+
+	snprintf(map, sizeof(map), "0 %u 1", (unsigned)geteuid());
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 || ak_write_file("/proc/self/uid_map", map) < 0 ||
+		ak_write_file("/proc/self/setgroups", "deny") < 0)
+		_exit(77);
+	snprintf(map, sizeof(map), "0 %u 1", (unsigned)group);
+	if (ak_write_file("/proc/self/gid_map", map) < 0 || mount("none", dir, "tmpfs", 0, "size=64k") < 0)
+		_exit(77);
+	must_join(path, dir, "log");
+	must_join(ballast, dir, "ballast");
+	must(audit_open(path, &w, &err), &err);
+	write_n(&w, 3);
+	fd = open(ballast, O_WRONLY | O_CREAT, 0600);
+	while (write(fd, block, sizeof(block)) == (ssize_t)sizeof(block))
+		continue;
+	close(fd);
+	/* What is left of the log's own page can still be written; then every record is lost, and counted. */
+	for (int i = 0; i < 100 && w.lost < 5; i++)
+		write_n(&w, 1);
+	assert_int_equal(w.lost, 5);
+	assert_int_equal(w.lost_errno, ENOSPC);
+	assert_int_equal(audit_event(path, "\"event\":\"x\"", &err), -ENOSPC);
+	expect_whole(path, w.written);
+	unlink(ballast);
+	write_n(&w, 1);
+	assert_int_equal(w.lost, 0);
+	expect_whole(path, w.written);
+	audit_writer_done(&w);
+	_exit(0);
+}
+
+static void a_full_disk_loses_records_but_never_the_chain(void **state)
+{
+	struct fix *f = *state;
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		fill_a_small_disk(f->dir);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77 && !getenv("AK_MUST_WORK"))
+		skip();
+	assert_int_equal(status, 0);
+}
+
+/* ---- audit verify over a state folder ---- */
+
+static int run_verify(void)
+{
+	char *argv[] = { (char[]){ "verify" }, NULL };
+	int out = dup(1), err = dup(2), null = open("/dev/null", O_WRONLY), rc;
+
+	fflush(stdout);
+	dup2(null, 1);
+	dup2(null, 2);
+	rc = cmd_audit_verify(1, argv);
+	fflush(stdout);
+	dup2(out, 1);
+	dup2(err, 2);
+	close(out);
+	close(err);
+	close(null);
+	return rc;
+}
+
+/* One finished run with COUNT records and the event that says so. */
+static void finish_run(const char *state_dir, const char *name, int count, char log[static PATH_MAX])
+{
+	char dir[PATH_MAX], events[PATH_MAX], fields[256];
+	struct audit_writer w;
+	struct ak_err err;
+
+	assert_true(snprintf(dir, sizeof(dir), "%s/runs/%s", state_dir, name) < (int)sizeof(dir));
+	assert_int_equal(ak_mkdir_p(dir, 0700), 0);
+	assert_true(snprintf(log, PATH_MAX, "%s/runs/%s/network.jsonl", state_dir, name) < PATH_MAX);
+	must(audit_open(log, &w, &err), &err);
+	write_n(&w, count);
+	snprintf(fields, sizeof(fields), "\"event\":\"run_end\",\"sandbox\":\"%s\",\"network_records\":%d,\"network_hash\":\"%s\"", name,
+		count, w.prev);
+	audit_writer_done(&w);
+	must_join(events, state_dir, "events.jsonl");
+	must(audit_event(events, fields, &err), &err);
+}
+
+static void verify_compares_logs_with_what_the_runs_ended_with(void **state)
+{
+	struct fix *f = *state;
+	char dir[PATH_MAX], a[PATH_MAX], b[PATH_MAX], other[PATH_MAX];
+
+	setenv("XDG_STATE_HOME", f->dir, 1);
+	assert_int_equal(run_verify(), 0); /* nothing there at all */
+	must_join(dir, f->dir, "agentkernel");
+	finish_run(dir, "run-a", 4, a);
+	finish_run(dir, "run-b", 4, b);
+	assert_int_equal(run_verify(), 0);
+
+	delete_line(a, 4); /* the tail: the chain itself cannot tell */
+	assert_int_equal(run_verify(), AK_EXIT_ERROR);
+	unlink(a);
+	assert_int_equal(run_verify(), AK_EXIT_ERROR);
+	assert_true(snprintf(other, sizeof(other), "%s/runs/run-a", dir) < (int)sizeof(other));
+	assert_int_equal(rmdir(other), 0); /* pruned whole: fine */
+	assert_int_equal(run_verify(), 0);
+
+	/* A whole other log in its place. */
+	unlink(b);
+	write_records(b, 4);
+	assert_int_equal(run_verify(), AK_EXIT_ERROR);
+	unsetenv("XDG_STATE_HOME");
+}
+
+/* ---- times ---- */
+
+static void times_are_read_as_they_are_printed(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t us;
+	} vectors[] = {
+		{ "1970-01-01T00:00:00.000000Z", 0 },
+		{ "2000-02-29T12:34:56.000001Z", 951827696000001u },
+		{ "2026-01-02T03:04:05.123456Z", 1767323045123456u },
+		{ "2100-02-28T23:59:59.999999Z", 4107542399999999u },
+		{ "2100-03-01T00:00:00.000000Z", 4107542400000000u },
+		{ "9999-12-31T23:59:59.000000Z", 253402300799000000u },
+	};
+	static const char *const bad[] = { "", "2026", "2026-13-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z",
+		"2026-01-01T00:00:00", "2026-01-01T00:00:00Zx", "2026-01-01T00:00:00.Z", "1969-12-31T23:59:59Z", "2026-01-01T00:00:00+1:00" };
+	char buf[AUDIT_TIME_MAX];
+	uint64_t us;
+
+	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
+		assert_string_equal(audit_time_print(vectors[i].us, buf), vectors[i].text);
+		assert_int_equal(audit_time_parse(vectors[i].text, &us), 0);
+		assert_int_equal(us, vectors[i].us);
+	}
+	assert_int_equal(audit_time_parse("2026-01-02T05:04:05.5+02:00", &us), 0);
+	assert_string_equal(audit_time_print(us, buf), "2026-01-02T03:04:05.500000Z");
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(audit_time_parse(bad[i], &us), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		with_dir(the_chain_goes_on_over_rotated_files),
+		with_dir(a_lost_oldest_file_is_noticed_before_rotation_would_have_removed_it),
+		with_dir(a_full_file_says_so),
+		with_dir(a_reader_follows_rotation_without_loss),
+		with_dir(an_unfinished_line_waits_for_its_end),
+		with_dir(an_endless_line_is_bounded),
+		with_dir(many_writers_make_one_chain),
+		with_dir(the_events_log_rotates_under_many_writers),
+		with_dir(an_event_that_is_no_line_is_refused),
+		with_dir(a_full_disk_loses_records_but_never_the_chain),
+		with_dir(verify_compares_logs_with_what_the_runs_ended_with),
+		with_dir(times_are_read_as_they_are_printed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
