@@ -1,0 +1,40 @@
+/*
+ * Talk between our own processes: JSON objects with file descriptors over a SEQPACKET unix socket, one object a packet.
+ *
+ * The socket file is 0600 in a 0700 folder, and the peer's uid is checked all the same. An object that does not fit a packet travels in a
+ * memory file (sealed by its sender) whose descriptor comes first; callers do not notice.
+ */
+#ifndef AK_IPC_H
+#define AK_IPC_H
+
+#include "gateway/base/err.h"
+#include "gateway/base/json.h"
+
+#include <stddef.h>
+
+#define IPC_FDS_MAX 8
+#define IPC_MESSAGE_MAX (4u << 20) /* a larger object is refused by both sides */
+
+/* Listen on PATH (made 0600; a stale file of a dead listener is replaced, a live one is -EADDRINUSE). Non-blocking, CLOEXEC. */
+int ipc_listen(const char *path, struct ak_err *err);
+
+/* Accept one peer of our own uid (or root); -EAGAIN when there is none, -EPERM (connection closed) for anyone else. */
+int ipc_accept(int listener);
+
+/* Connect to PATH; -ENOENT or -ECONNREFUSED when no one is there. Blocking, CLOEXEC. */
+int ipc_connect(const char *path);
+
+/* Send OBJ (borrowed) with N_FDS descriptors (borrowed, at most IPC_FDS_MAX). -EAGAIN on a full non-blocking socket. */
+int ipc_send(int sock, const cJSON *obj, const int *fds, size_t n_fds);
+
+/* Receive one object and its descriptors (owned by the caller; *N_FDS: room in, count out). 1, 0 at end of file, -errno. */
+int ipc_recv(int sock, cJSON **ret, int *fds, size_t *n_fds);
+
+/* Send REQUEST and wait for one answer of at most TIMEOUT_MS (0: no limit): an answer {"error":…,"code":N} becomes ERR and -N. */
+int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int timeout_ms, cJSON **ret, int *ret_fds, size_t *n_ret_fds,
+	struct ak_err *err);
+
+/* The answer that ipc_call turns back into an error. */
+int ipc_send_error(int sock, int code, const char *text);
+
+#endif
