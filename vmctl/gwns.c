@@ -281,7 +281,7 @@ static void add_local_default(struct rtnl_batch *b, const char *what, int family
 	struct rtmsg m = { .rtm_family = (uint8_t)family, .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC,
 		.rtm_scope = RT_SCOPE_HOST, .rtm_type = RTN_LOCAL };
 
-	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
+	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m));
 	rtnl_attr_u32(b, RTA_OIF, LO_INDEX);
 }
 
@@ -306,7 +306,7 @@ static void add_veth(struct rtnl_batch *b, const struct gwns_link *link)
 	rtnl_nest_end(b, info);
 }
 
-static int build_gateway_side(int rtnl, const struct gwns_link *link, bool ipv6, struct ak_err *err)
+static int build_gateway_side(int rtnl, bool ipv6, struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
 
@@ -314,6 +314,13 @@ static int build_gateway_side(int rtnl, const struct gwns_link *link, bool ipv6,
 	add_local_default(&b, "local route", AF_INET);
 	if (ipv6)
 		add_local_default(&b, "local route (IPv6)", AF_INET6);
+	return rtnl_send(rtnl, &b, err);
+}
+
+static int build_pair(int rtnl, const struct gwns_link *link, struct ak_err *err)
+{
+	struct rtnl_batch b = { .len = 0 };
+
 	add_veth(&b, link);
 	return rtnl_send(rtnl, &b, err);
 }
@@ -335,42 +342,61 @@ static int build_sandbox_side(int rtnl, const struct gwns_link *link, bool ipv6,
 	return rtnl_send(rtnl, &b, err);
 }
 
-static int build(const struct gwns_link *link, bool ipv6, int fds[static GWNS_FD_NUM], struct ak_err *err)
+static void close_all(int fds[static GWNS_FD_NUM])
 {
-	int rc = open_sockets(ipv6, fds, err);
+	for (int i = 0; i < GWNS_FD_NUM; i++)
+		fds[i] = ak_close(fds[i]);
+}
 
-	if (rc < 0)
-		return rc;
-	rc = gateway_settings(ipv6, err);
-	if (rc < 0)
-		return rc;
+int gwns_open(int ret_fds[static GWNS_FD_NUM], struct ak_err *err)
+{
+	bool ipv6 = have_ipv6();
+	int rc;
+
+	for (int i = 0; i < GWNS_FD_NUM; i++)
+		ret_fds[i] = -1;
+	rc = open_sockets(ipv6, ret_fds, err);
+	if (rc == 0)
+		rc = gateway_settings(ipv6, err);
+	if (rc == 0)
+		rc = build_gateway_side(ret_fds[GWNS_RTNL], ipv6, err);
+	if (rc < 0) {
+		close_all(ret_fds);
+		return ak_err_prefix(err, rc, "gateway namespace");
+	}
+	return 0;
+}
+
+int gwns_attach(int rtnl_fd, const struct gwns_link *link, int *ret_peer_rtnl, struct ak_err *err)
+{
+	_cleanup_close_ int peer = -1;
+	bool ipv6 = have_ipv6();
+	int rc;
+
 	if (unshare(CLONE_NEWNET) < 0)
 		return ak_fail_errno(err, errno, "network namespace for the sandbox");
 	rc = sandbox_settings(ipv6, err);
+	if (rc == 0)
+		rc = build_pair(rtnl_fd, link, err);
+	if (rc == 0)
+		rc = peer = open_netlink(NETLINK_ROUTE, "rtnetlink", err);
+	if (rc >= 0)
+		rc = build_sandbox_side(peer, link, ipv6, err);
 	if (rc < 0)
-		return rc;
-	rc = build_gateway_side(fds[GWNS_RTNL], link, ipv6, err);
-	if (rc < 0)
-		return rc;
-	if ((rc = fds[GWNS_PEER_RTNL] = open_netlink(NETLINK_ROUTE, "rtnetlink", err)) < 0)
-		return rc;
-	return build_sandbox_side(fds[GWNS_PEER_RTNL], link, ipv6, err);
+		return ak_err_prefix(err, rc, "link %s", link->ifname);
+	*ret_peer_rtnl = TAKE_FD(peer);
+	return 0;
 }
 
 int gwns_build(const struct gwns_link *link, int ret_fds[static GWNS_FD_NUM], struct ak_err *err)
 {
-	int fds[GWNS_FD_NUM], rc;
+	int rc = gwns_open(ret_fds, err);
 
-	for (int i = 0; i < GWNS_FD_NUM; i++)
-		fds[i] = -1;
-	rc = build(link, have_ipv6(), fds, err);
-	if (rc < 0) {
-		for (int i = 0; i < GWNS_FD_NUM; i++)
-			ak_close(fds[i]);
-		return ak_err_prefix(err, rc, "gateway namespace");
-	}
-	memcpy(ret_fds, fds, sizeof(fds));
-	return 0;
+	if (rc == 0)
+		rc = gwns_attach(ret_fds[GWNS_RTNL], link, &ret_fds[GWNS_PEER_RTNL], err);
+	if (rc < 0)
+		close_all(ret_fds);
+	return rc;
 }
 
 int gwns_loopback_only(struct ak_err *err)

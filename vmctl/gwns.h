@@ -43,8 +43,24 @@ struct gwns_link {
 };
 void gwns_link_plan(uint32_t id, struct gwns_link *ret);
 
-/* Sockets in RET (non-blocking, CLOEXEC, -1 where absent). The calling process ends up in the sandbox's namespace. */
+/* For a process alone in the gateway's namespaces: every socket in RET (non-blocking, CLOEXEC, -1 where absent; no PEER_RTNL). */
+int gwns_open(int ret_fds[static GWNS_FD_NUM], struct ak_err *err);
+
+/* For a process in the gateway's namespaces, whose rtnetlink RTNL_FD is: a network namespace for one sandbox and its link, down.
+ * The process ends up in the new namespace; *RET_PEER_RTNL speaks for it. */
+int gwns_attach(int rtnl_fd, const struct gwns_link *link, int *ret_peer_rtnl, struct ak_err *err);
+
+/* Both: gateway and one sandbox. */
 int gwns_build(const struct gwns_link *link, int ret_fds[static GWNS_FD_NUM], struct ak_err *err);
+
+/* The namespaces of a gateway that outlives its processes. */
+struct gwns {
+	int user_ns, net_ns; /* owned */
+	int fds[GWNS_FD_NUM]; /* owned; fresh sockets */
+};
+
+/* In a short-lived child: make the namespaces, or join those given (both owned by the caller's uid), and open fresh sockets in them. */
+int gwns_spawn(int user_ns, int net_ns, struct gwns *ret, struct ak_err *err);
 
 /* Only loopback: for a sandbox without network. */
 int gwns_loopback_only(struct ak_err *err);
