@@ -27,18 +27,25 @@
 
 const uint8_t builtin_nat64[16] = { 0x00, 0x64, 0xff, 0x9b };
 
-/* clang-format off: one range a line */
+/* One range a line. */
+/* clang-format off */
 static const struct builtin_net nets[] = {
-	V4(0, 0, 0, 0, 8, NEVER, RESERVED, "unspecified"), V4(10, 0, 0, 0, 8, SOFT, PRIVATE, "private"),
+	V4(0, 0, 0, 0, 8, NEVER, RESERVED, "unspecified"),
+	V4(10, 0, 0, 0, 8, SOFT, PRIVATE, "private"),
 	V4(100, 64, 0, 0, 10, SOFT, PRIVATE, "private"), /* carrier NAT, RFC 6598 */
-	V4(100, 64, 0, 0, 16, NEVER, PRIVATE, "sandbox links"), V4(127, 0, 0, 0, 8, NEVER, LOOPBACK, "loopback"),
-	V4(169, 254, 0, 0, 16, NEVER, LINK_LOCAL, "link-local"), V4(172, 16, 0, 0, 12, SOFT, PRIVATE, "private"),
+	V4(100, 64, 0, 0, 16, NEVER, PRIVATE, "sandbox links"),
+	V4(127, 0, 0, 0, 8, NEVER, LOOPBACK, "loopback"),
+	V4(169, 254, 0, 0, 16, NEVER, LINK_LOCAL, "link-local"),
+	V4(172, 16, 0, 0, 12, SOFT, PRIVATE, "private"),
 	V4(192, 0, 0, 0, 24, SOFT, RESERVED, "reserved"),
 	V4(192, 0, 2, 0, 24, SOFT, RESERVED, "reserved"), /* documentation, as the next two of this length */
-	V4(198, 51, 100, 0, 24, SOFT, RESERVED, "reserved"), V4(203, 0, 113, 0, 24, SOFT, RESERVED, "reserved"),
+	V4(198, 51, 100, 0, 24, SOFT, RESERVED, "reserved"),
+	V4(203, 0, 113, 0, 24, SOFT, RESERVED, "reserved"),
 	V4(192, 88, 99, 0, 24, SOFT, RESERVED, "reserved"), /* 6to4 relays, RFC 7526 */
-	V4(192, 168, 0, 0, 16, SOFT, PRIVATE, "private"), V4(198, 18, 0, 0, 15, SOFT, RESERVED, "reserved"), /* benchmarks */
-	V4(224, 0, 0, 0, 4, NEVER, MULTICAST, "multicast"), V4(240, 0, 0, 0, 4, NEVER, RESERVED, "reserved"),
+	V4(192, 168, 0, 0, 16, SOFT, PRIVATE, "private"),
+	V4(198, 18, 0, 0, 15, SOFT, RESERVED, "reserved"), /* benchmarks */
+	V4(224, 0, 0, 0, 4, NEVER, MULTICAST, "multicast"),
+	V4(240, 0, 0, 0, 4, NEVER, RESERVED, "reserved"),
 	V4(255, 255, 255, 255, 32, NEVER, MULTICAST, "broadcast"),
 
 	V4(169, 254, 169, 254, 32, NEVER, METADATA, "metadata"), /* nearly all clouds */
@@ -50,25 +57,29 @@ static const struct builtin_net nets[] = {
 	V4(192, 0, 0, 192, 32, NEVER, METADATA, "metadata"), /* Oracle */
 
 	/* Only 2000::/3 is handed out as public unicast; the three blocks below are all the rest. */
-	V6(3, SOFT, RESERVED, "reserved", 0x00), V6(2, SOFT, RESERVED, "reserved", 0x40), V6(1, SOFT, RESERVED, "reserved", 0x80),
+	V6(3, SOFT, RESERVED, "reserved", 0x00),
+	V6(2, SOFT, RESERVED, "reserved", 0x40),
+	V6(1, SOFT, RESERVED, "reserved", 0x80),
 	V6(96, EMBEDDED, RESERVED, "embedded IPv4", 0x00), /* v4-compatible */
 	V6(96, EMBEDDED, RESERVED, "embedded IPv4", [10] = 0xff, [11] = 0xff), /* v4-mapped */
-	V6(128, NEVER, RESERVED, "unspecified", 0x00), V6(128, NEVER, LOOPBACK, "loopback", [15] = 0x01),
+	V6(128, NEVER, RESERVED, "unspecified", 0x00),
+	V6(128, NEVER, LOOPBACK, "loopback", [15] = 0x01),
 	V6(96, PUBLIC, RESERVED, "", 0x00, 0x64, 0xff, 0x9b), /* NAT64: judged as the IPv4 address inside */
 	V6(23, SOFT, RESERVED, "reserved", 0x20, 0x01), /* protocol assignments */
 	V6(32, EMBEDDED, RESERVED, "embedded IPv4", 0x20, 0x01), /* Teredo */
 	V6(16, EMBEDDED, RESERVED, "embedded IPv4", 0x20, 0x02), /* 6to4 */
 	V6(32, SOFT, RESERVED, "reserved", 0x20, 0x01, 0x0d, 0xb8), /* documentation, as the next */
-	V6(20, SOFT, RESERVED, "reserved", 0x3f, 0xff), V6(7, SOFT, PRIVATE, "private", 0xfc),
+	V6(20, SOFT, RESERVED, "reserved", 0x3f, 0xff),
+	V6(7, SOFT, PRIVATE, "private", 0xfc),
 	V6(10, SOFT, PRIVATE, "private", 0xfe, 0xc0), /* the old site-local */
-	V6(32, NEVER, PRIVATE, "sandbox links", 0xfd, 0x61, 0x6b, 0x67), V6(10, NEVER, LINK_LOCAL, "link-local", 0xfe, 0x80),
+	V6(32, NEVER, PRIVATE, "sandbox links", 0xfd, 0x61, 0x6b, 0x67),
+	V6(10, NEVER, LINK_LOCAL, "link-local", 0xfe, 0x80),
 	V6(8, NEVER, MULTICAST, "multicast", 0xff),
 
 	V6(32, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x0e, 0xc2), /* AWS: ::254, ::23 and their like */
 	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x20, 0x00, 0xce, [14] = 0x02, [15] = 0x54), /* Google */
 	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x00, 0x42, [15] = 0x42), /* Scaleway */
-	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x00,
-		0xc1, [12] = 0xa9, [13] = 0xfe, [14] = 0xa9, [15] = 0xfe), /* Oracle */
+	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x00, 0xc1, [12] = 0xa9, [13] = 0xfe, [14] = 0xa9, [15] = 0xfe), /* Oracle */
 	V6(128, NEVER, METADATA, "metadata", 0xfe, 0x80, [12] = 0xa9, [13] = 0xfe, [14] = 0xa9, [15] = 0xfe), /* OpenStack */
 };
 /* clang-format on */

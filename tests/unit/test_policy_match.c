@@ -191,8 +191,8 @@ static void ranges_are_disjoint_and_agree_with_the_class(void **state)
 	static const char *const policies[] = {
 		"{\"version\":1}",
 		"{\"version\":1,\"default\":\"allow\",\"allow_cidr\":[\"0.0.0.0/0\",\"::/0\"]}",
-		"{\"version\":1,\"allow_cidr\":[\"10.0.0.0/8\",\"11.0.0.0/9\",\"10.1.2.3\",\"2a00::/16\",\"64:ff9b::/96\"],"
-		"\"deny_cidr\":[\"10.1.0.0/16\",\"11.0.0.0/30\",\"255.0.0.0/8\",\"2a00:5::/64\",\"ffff::/16\",\"64:ff9b::b00:0/112\"]}",
+		("{\"version\":1,\"allow_cidr\":[\"10.0.0.0/8\",\"11.0.0.0/9\",\"10.1.2.3\",\"2a00::/16\",\"64:ff9b::/96\"],"
+		 "\"deny_cidr\":[\"10.1.0.0/16\",\"11.0.0.0/30\",\"255.0.0.0/8\",\"2a00:5::/64\",\"ffff::/16\",\"64:ff9b::b00:0/112\"]}"),
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(policies); i++) {
