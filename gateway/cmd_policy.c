@@ -32,17 +32,14 @@ static int places_init(struct places *ret, struct ak_err *err)
 	return 0;
 }
 
-/* One write for all of stdout, so that an error of it is seen. */
+/* All of the output or none; main sees to it that stdout took it. */
 static int put_out(const struct strbuf *out, int code)
 {
 	if (out->failed) {
 		ak_say("out of memory");
 		return AK_EXIT_ERROR;
 	}
-	if (fwrite(out->data, 1, out->len, stdout) != out->len || fflush(stdout)) {
-		ak_say("stdout: %s", strerror(errno));
-		return AK_EXIT_ERROR;
-	}
+	fwrite(out->data, 1, out->len, stdout);
 	return code;
 }
 
@@ -54,8 +51,8 @@ static bool looks_like_file(const char *text)
 }
 
 /* A mode or policy, a file, or the policy that a kept or past run was held to. */
-static int load_any(const char *name, const struct places *at, const struct policy_edit *edits, size_t n_edits, struct policy **ret,
-	struct ak_err *err)
+static int load_any(const char *name, const struct places *at, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err)
 {
 	char dir[PATH_MAX], path[PATH_MAX];
 	int rc = policy_load(name, &at->dirs, edits, n_edits, ret, err);
@@ -65,7 +62,8 @@ static int load_any(const char *name, const struct places *at, const struct poli
 	if (ak_path_join(dir, at->paths.state, "runs", name) < 0 || ak_path_join(path, dir, "policy.json", NULL) < 0)
 		return rc;
 	if (access(dir, F_OK) < 0)
-		return ak_fail(err, ENOENT, "there is neither a policy nor a run named '%s'; see 'agentkernel policy list'", name);
+		return ak_fail(
+			err, ENOENT, "there is neither a policy nor a run named '%s'; see 'agentkernel policy list'", name);
 	if (access(path, F_OK) < 0)
 		return ak_fail(err, ENOENT, "the run '%s' had no network, so it has no policy", name);
 	return policy_load(path, &at->dirs, edits, n_edits, ret, err);
@@ -184,7 +182,7 @@ static int list_add(struct list *l, const char *dir, const char *file, const cha
 	size_t len = strlen(file);
 	struct listed item = { .source = source }, *items;
 
-	if (len <= 5 || strcmp(file + len - 5, ".json") || len - 5 >= sizeof(item.name))
+	if (len <= 5 || strcmp(file + len - 5, ".json") != 0 || len - 5 >= sizeof(item.name))
 		return 0;
 	memcpy(item.name, file, len - 5);
 	/* policy.schema.json and editors' leavings are no policies. */
@@ -225,7 +223,8 @@ static void put_listed_json(struct strbuf *out, const struct listed *item, const
 	strbuf_printf(out, ",\"source\":\"%s\",\"path\":", item->source);
 	strbuf_json(out, item->path);
 	if (p) {
-		strbuf_printf(out, ",\"default\":\"%s\",\"rules\":%zu,\"description\":", policy_default_allow(p) ? "allow" : "deny",
+		strbuf_printf(out,
+			",\"default\":\"%s\",\"rules\":%zu,\"description\":", policy_default_allow(p) ? "allow" : "deny",
 			policy_rule_count(p));
 		policy_print_text(policy_description(p), out);
 	} else {
@@ -238,8 +237,8 @@ static void put_listed_json(struct strbuf *out, const struct listed *item, const
 static void put_listed(struct strbuf *out, const struct listed *item, const struct policy *p)
 {
 	if (p)
-		strbuf_printf(out, "%-20s %-8s %-8s %6zu  %s\n", item->name, item->source, policy_default_allow(p) ? "allow" : "deny",
-			policy_rule_count(p), policy_description(p));
+		strbuf_printf(out, "%-20s %-8s %-8s %6zu  %s\n", item->name, item->source,
+			policy_default_allow(p) ? "allow" : "deny", policy_rule_count(p), policy_description(p));
 	else
 		strbuf_printf(out, "%-20s %-8s %-8s %6s  %s\n", item->name, item->source, "-", "-", "(cannot be read)");
 }
@@ -391,7 +390,8 @@ static const char *target_text(const struct policy_target *t, char *buf, size_t 
 	return buf;
 }
 
-static void put_check(struct strbuf *out, const struct policy *p, const struct policy_target *t, const struct policy_decision *d, bool json)
+static void put_check(
+	struct strbuf *out, const struct policy *p, const struct policy_target *t, const struct policy_decision *d, bool json)
 {
 	char target[POLICY_NAME_MAX + 32], rule[2 * POLICY_NAME_MAX];
 	const char *verdict = d->allow ? "allow" : "deny";

@@ -14,19 +14,21 @@
 
 #include <assert.h>
 
-#define V4(a, b, c, d, plen, how, why, label)                                              \
-	{                                                                                  \
-		.net = { .family = AF_INET, .bytes = { a, b, c, d } }, .len = (plen),      \
-		.kind = BUILTIN_##how, .reason = POLICY_REASON_##why, .name = (label)      \
+#define V4(a, b, c, d, plen, how, why, label)                                                                                    \
+	{                                                                                                                        \
+		.net = { .family = AF_INET, .bytes = { a, b, c, d } }, .len = (plen), .kind = BUILTIN_##how,                     \
+		.reason = POLICY_REASON_##why, .name = (label)                                                                   \
 	}
-#define V6(plen, how, why, label, ...)                                                     \
-	{                                                                                  \
-		.net = { .family = AF_INET6, .bytes = { __VA_ARGS__ } }, .len = (plen),    \
-		.kind = BUILTIN_##how, .reason = POLICY_REASON_##why, .name = (label)      \
+#define V6(plen, how, why, label, ...)                                                                                           \
+	{                                                                                                                        \
+		.net = { .family = AF_INET6, .bytes = { __VA_ARGS__ } }, .len = (plen), .kind = BUILTIN_##how,                   \
+		.reason = POLICY_REASON_##why, .name = (label)                                                                   \
 	}
 
 const uint8_t builtin_nat64[16] = { 0x00, 0x64, 0xff, 0x9b };
 
+/* One range a line. */
+/* clang-format off */
 static const struct builtin_net nets[] = {
 	V4(0, 0, 0, 0, 8, NEVER, RESERVED, "unspecified"),
 	V4(10, 0, 0, 0, 8, SOFT, PRIVATE, "private"),
@@ -80,6 +82,7 @@ static const struct builtin_net nets[] = {
 	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x00, 0xc1, [12] = 0xa9, [13] = 0xfe, [14] = 0xa9, [15] = 0xfe), /* Oracle */
 	V6(128, NEVER, METADATA, "metadata", 0xfe, 0x80, [12] = 0xa9, [13] = 0xfe, [14] = 0xa9, [15] = 0xfe), /* OpenStack */
 };
+/* clang-format on */
 
 const struct builtin_net *builtin_nets(size_t *ret_n)
 {

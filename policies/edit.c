@@ -60,8 +60,8 @@ int policy_add_cidr(struct policy *p, const char *text, bool allow, const char *
 
 static bool same_host_rule(const struct host_rule *a, const struct host_rule *b)
 {
-	return a->allow == b->allow && a->wild == b->wild && a->port == b->port && a->proto == b->proto && a->host_len == b->host_len &&
-		!memcmp(a->host, b->host, a->host_len);
+	return a->allow == b->allow && a->wild == b->wild && a->port == b->port && a->proto == b->proto &&
+		a->host_len == b->host_len && !memcmp(a->host, b->host, a->host_len);
 }
 
 /* Parsed once as it would be in allow and once as in deny, so that "x:443" finds "x:443/tcp" of an allow list. */
@@ -113,7 +113,7 @@ static int remove_rule(struct policy *p, const char *text, struct ak_err *err)
 
 static int set_default(struct policy *p, const char *text, struct ak_err *err)
 {
-	if (strcmp(text, "allow") && strcmp(text, "deny"))
+	if (strcmp(text, "allow") != 0 && strcmp(text, "deny") != 0)
 		return ak_fail(err, EINVAL, "'%.100s' is neither allow nor deny", text);
 	p->default_allow = !strcmp(text, "allow");
 	return 0;

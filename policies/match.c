@@ -82,7 +82,9 @@ static struct policy_decision by_rule(const struct host_rule *r)
 
 static struct policy_decision by_default(const struct policy *p)
 {
-	return (struct policy_decision){ .allow = p->default_allow, .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
+	return (struct policy_decision){
+		.allow = p->default_allow, .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = ""
+	};
 }
 
 static struct policy_decision by_builtin(enum policy_reason reason)
@@ -296,7 +298,9 @@ static struct policy_decision by_segment(const struct policy *p, const struct se
 	case SEG_CIDR: {
 		const struct cidr_rule *r = &p->cidrs[seg->index];
 
-		return (struct policy_decision){ .allow = r->allow, .reason = POLICY_REASON_RULE, .policy = r->from, .rule = r->text };
+		return (struct policy_decision){
+			.allow = r->allow, .reason = POLICY_REASON_RULE, .policy = r->from, .rule = r->text
+		};
 	}
 	case SEG_PLAIN:
 		break;

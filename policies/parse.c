@@ -130,7 +130,8 @@ static int read_name(struct loader *l, const cJSON *obj, const char *label, cons
 	if (rc == 0)
 		return name_of_label(l, label, ret, err);
 	if (!policy_word_ok(name))
-		return ak_fail(err, EINVAL, "name: '%.80s': 1 to 63 letters, digits, '-' and '_', alphanumeric at both ends", name);
+		return ak_fail(
+			err, EINVAL, "name: '%.80s': 1 to 63 letters, digits, '-' and '_', alphanumeric at both ends", name);
 	if (is_reserved(name))
 		return ak_fail(err, EINVAL, "name: '%s' has a meaning of its own in records: choose another", name);
 	return keep(l, name, ret, err);
@@ -274,7 +275,8 @@ static int read_compiled_rule(struct loader *l, const cJSON *item, const char **
 	return strcmp(*from, name) ? keep(l, name, from, err) : 0;
 }
 
-static int read_rules(struct loader *l, const cJSON *obj, const struct rule_list *list, const char *from, bool compiled, struct ak_err *err)
+static int read_rules(
+	struct loader *l, const cJSON *obj, const struct rule_list *list, const char *from, bool compiled, struct ak_err *err)
 {
 	const cJSON *array, *item;
 	unsigned i = 0;
@@ -282,8 +284,7 @@ static int read_rules(struct loader *l, const cJSON *obj, const struct rule_list
 
 	if (rc <= 0)
 		return rc;
-	cJSON_ArrayForEach(item, array)
-	{
+	cJSON_ArrayForEach(item, array) {
 		const char *text = item->valuestring;
 
 		rc = 0;
@@ -308,8 +309,7 @@ static int read_extends(struct loader *l, const cJSON *obj, struct ak_err *err)
 
 	if (rc <= 0)
 		return rc;
-	cJSON_ArrayForEach(item, array)
-	{
+	cJSON_ArrayForEach(item, array) {
 		if (!cJSON_IsString(item))
 			rc = ak_fail(err, EINVAL, "must be a string");
 		else
@@ -411,8 +411,8 @@ static int read_named(struct loader *l, const char *name, bool top, struct ak_er
 			return read_path(l, path, top, err);
 		strbuf_printf(&looked, "%s%s", looked.len ? ", " : "", l->dirs->dirs[i]);
 	}
-	return ak_fail(err, ENOENT, "no policy named '%s'%s%.200s%s", name, looked.len ? " (looked in " : "", looked.len ? looked.data : "",
-		looked.len ? ")" : "");
+	return ak_fail(err, ENOENT, "no policy named '%s'%s%.200s%s", name, looked.len ? " (looked in " : "",
+		looked.len ? looked.data : "", looked.len ? ")" : "");
 }
 
 static int fail_cycle(const struct loader *l, size_t from, const char *name, struct ak_err *err)
@@ -475,8 +475,8 @@ static int loader_init(struct loader *l, struct policy *p, const struct policy_d
 	return name_of_label(l, label, &l->stack[0], err);
 }
 
-int policy_load(const char *name, const struct policy_dirs *dirs, const struct policy_edit *edits, size_t n_edits, struct policy **ret,
-	struct ak_err *err)
+int policy_load(const char *name, const struct policy_dirs *dirs, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *p = policy_new();
 	size_t len = strlen(name);

@@ -247,7 +247,8 @@ static int check_pattern(const struct parts *parts, bool allow, bool wild, const
 	int rc;
 
 	if (parts->proto != RULE_ANY && !parts->port)
-		return ak_fail(err, EINVAL, "a protocol needs a port, as in '%.60s:443/%s'", parts->host, proto_name(parts->proto));
+		return ak_fail(
+			err, EINVAL, "a protocol needs a port, as in '%.60s:443/%s'", parts->host, proto_name(parts->proto));
 	if (!strcmp(parts->host, "*"))
 		return allow ? ak_fail(err, EINVAL, "not taken in allow: use \"default\": \"allow\"") : 0;
 	if (parts->bracketed || ak_addr_parse(host, &addr) == 0 || ends_in_number(host, strlen(host)))
@@ -260,7 +261,8 @@ static int check_pattern(const struct parts *parts, bool allow, bool wild, const
 	if (wild && is_public_suffix(host))
 		return ak_fail(err, EINVAL, "a wildcard over a public suffix: name the domain, as in '*.example.%.60s'", host);
 	if (allow && !wild && !strcmp(host, POLICY_HOST_NAME) && !parts->port)
-		return ak_fail(err, EINVAL, "the host's services open one by one: add the port, as in '%s:8080'", POLICY_HOST_NAME);
+		return ak_fail(
+			err, EINVAL, "the host's services open one by one: add the port, as in '%s:8080'", POLICY_HOST_NAME);
 	return 0;
 }
 

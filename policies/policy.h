@@ -98,8 +98,8 @@ int policy_load(const char *name, const struct policy_dirs *dirs, const struct p
 	struct policy **ret, struct ak_err *err);
 
 /* The same from text in memory; LABEL stands for the file name in errors. */
-int policy_parse(const char *text, size_t len, const char *label, const struct policy_dirs *dirs,
-	const struct policy_edit *edits, size_t n_edits, struct policy **ret, struct ak_err *err);
+int policy_parse(const char *text, size_t len, const char *label, const struct policy_dirs *dirs, const struct policy_edit *edits,
+	size_t n_edits, struct policy **ret, struct ak_err *err);
 
 struct policy *policy_ref(struct policy *p);
 void policy_unref(struct policy *p); /* NULL is fine */

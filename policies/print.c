@@ -94,6 +94,6 @@ void policy_print(const struct policy *p, struct strbuf *out)
 	put_hosts(p, out, "deny", false);
 	put_cidrs(p, out, "allow_cidr", true);
 	put_cidrs(p, out, "deny_cidr", false);
-	strbuf_printf(out, "  \"limits\": {\"connections\": %u, \"dns_qps\": %u, \"egress_bytes\": \"%llu\"}\n}\n", p->limits.connections,
-		p->limits.dns_qps, (unsigned long long)p->limits.egress_bytes);
+	strbuf_printf(out, "  \"limits\": {\"connections\": %u, \"dns_qps\": %u, \"egress_bytes\": \"%llu\"}\n}\n",
+		p->limits.connections, p->limits.dns_qps, (unsigned long long)p->limits.egress_bytes);
 }

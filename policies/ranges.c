@@ -324,8 +324,9 @@ static int build_ranges(struct seg_table *t)
 		if (i && t->segs[i - 1].class == seg->class)
 			t->ranges[t->n_ranges - 1].hi = seg->hi;
 		else
-			t->ranges[t->n_ranges++] =
-				(struct policy_range){ .lo = seg->lo, .hi = seg->hi, .class = (enum policy_addr_class)seg->class };
+			t->ranges[t->n_ranges++] = (struct policy_range){ .lo = seg->lo,
+				.hi = seg->hi,
+				.class = (enum policy_addr_class)seg->class };
 	}
 	return 0;
 }
@@ -333,26 +334,18 @@ static int build_ranges(struct seg_table *t)
 static int build_family(struct policy *p, int family, struct seg_table *t)
 {
 	_cleanup_(prefix_list_done) struct prefix_list list = { 0 };
-	_cleanup_free_ struct sweep *s = calloc(1, sizeof(*s));
 	size_t n_nets;
-	int rc;
+	struct sweep s = { .p = p, .nets = builtin_nets(&n_nets), .v4 = p->v4.segs };
+	int rc = collect(p, family, &list);
 
-	if (!s)
-		return -ENOMEM;
-	s->p = p;
-	s->nets = builtin_nets(&n_nets);
-	rc = collect(p, family, &list);
-	if (family == AF_INET6) {
-		s->v4 = p->v4.segs;
-		for (size_t i = 0; rc >= 0 && i < p->v4.n; i++) {
-			if (p->v4.segs[i].class != POLICY_ADDR_PLAIN)
-				rc = collect_nat64(&list, &p->v4.segs[i], i);
-		}
+	for (size_t i = 0; family == AF_INET6 && rc >= 0 && i < p->v4.n; i++) {
+		if (p->v4.segs[i].class != POLICY_ADDR_PLAIN)
+			rc = collect_nat64(&list, &p->v4.segs[i], i);
 	}
 	if (rc >= 0)
-		rc = sweep_run(s, &list, family);
-	t->segs = s->segs; /* the policy frees it, complete or not */
-	t->n = s->n;
+		rc = sweep_run(&s, &list, family);
+	t->segs = s.segs; /* the policy frees it, complete or not */
+	t->n = s.n;
 	return rc < 0 ? rc : build_ranges(t);
 }
 

@@ -45,7 +45,8 @@ static void check_line(const struct policy *p, unsigned line, const char *text)
 	d = dns ? policy_judge_dns(p, target) : judge_target(p, target);
 	policy_rule_label(&d, got, sizeof(got));
 	if (d.allow != !strcmp(verdict, "allow") || strcmp(got, want))
-		fail_msg("line %u: %s: want %s by '%s', got %s by '%s'", line, target, verdict, want, d.allow ? "allow" : "deny", got);
+		fail_msg("line %u: %s: want %s by '%s', got %s by '%s'", line, target, verdict, want, d.allow ? "allow" : "deny",
+			got);
 	assert_true(d.allow ? policy_reason_text(d.reason, true)[0] == '\0' : policy_reason_text(d.reason, false)[0] != '\0');
 }
 
@@ -190,8 +191,8 @@ static void ranges_are_disjoint_and_agree_with_the_class(void **state)
 	static const char *const policies[] = {
 		"{\"version\":1}",
 		"{\"version\":1,\"default\":\"allow\",\"allow_cidr\":[\"0.0.0.0/0\",\"::/0\"]}",
-		"{\"version\":1,\"allow_cidr\":[\"10.0.0.0/8\",\"11.0.0.0/9\",\"10.1.2.3\",\"2a00::/16\",\"64:ff9b::/96\"],"
-		"\"deny_cidr\":[\"10.1.0.0/16\",\"11.0.0.0/30\",\"255.0.0.0/8\",\"2a00:5::/64\",\"ffff::/16\",\"64:ff9b::b00:0/112\"]}",
+		("{\"version\":1,\"allow_cidr\":[\"10.0.0.0/8\",\"11.0.0.0/9\",\"10.1.2.3\",\"2a00::/16\",\"64:ff9b::/96\"],"
+		 "\"deny_cidr\":[\"10.1.0.0/16\",\"11.0.0.0/30\",\"255.0.0.0/8\",\"2a00:5::/64\",\"ffff::/16\",\"64:ff9b::b00:0/112\"]}"),
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(policies); i++) {
@@ -303,7 +304,8 @@ static unsigned score(const struct plain_rule *r, const char *name, unsigned pro
 
 	if (r->wild ? n <= m + 1 || strcmp(name + n - m, r->host) || name[n - m - 1] != '.' : strcmp(name, r->host))
 		return 0;
-	if (ported ? r->port != port || (r->proto != 2 && r->proto != proto) : r->allow && (proto != POLICY_TCP || (port != 80 && port != 443)))
+	if (ported ? r->port != port || (r->proto != 2 && r->proto != proto)
+		   : r->allow && (proto != POLICY_TCP || (port != 80 && port != 443)))
 		return 0;
 	s = r->wild ? (unsigned)m : 1000;
 	return s * 4 + ported * 2 + !r->allow;
@@ -347,7 +349,8 @@ static void random_names_agree_with_a_plain_search(void **state)
 
 				best = s > best ? s : best;
 			}
-			assert_int_equal(policy_judge_name(p, name, (enum policy_proto)proto, (uint16_t)port).allow, best && best % 2 == 0);
+			assert_int_equal(policy_judge_name(p, name, (enum policy_proto)proto, (uint16_t)port).allow,
+				best && best % 2 == 0);
 		}
 	}
 }

@@ -110,7 +110,9 @@ static void errors_of_patterns_name_their_place(void **state)
 		{ "a b.test", "white space" },
 		{ "a.test\\t", "white space or control" },
 		{ "a.test\\u0001", "white space or control" },
-		{ "b\xc3\xbc" "cher.test", "A-label" },
+		{ "b\xc3\xbc"
+		  "cher.test",
+			"A-label" },
 		{ "\xd0\xb0pple.test", "A-label" },
 		{ "a!.test", "only letters" },
 		{ "-a.test", "may not start or end" },
@@ -166,7 +168,8 @@ static void long_names_are_refused(void **state)
 	memset(label, 'a', sizeof(label));
 	snprintf(json, sizeof(json), "{\"version\":1,\"allow\":[\"%.64s.test\"]}", label);
 	expect_error(json, "label longer than 63");
-	snprintf(json, sizeof(json), "{\"version\":1,\"allow\":[\"%.60s.%.60s.%.60s.%.60s.%.10s.test\"]}", label, label, label, label, label);
+	snprintf(json, sizeof(json), "{\"version\":1,\"allow\":[\"%.60s.%.60s.%.60s.%.60s.%.10s.test\"]}", label, label, label,
+		label, label);
 	expect_error(json, "longer than 253");
 	snprintf(json, sizeof(json), "{\"version\":1,\"allow\":[\"%.63s.%.63s.%.63s.%.56s.test\"]}", label, label, label, label);
 	policy_unref(must_parse(json)); /* 253 exactly */
@@ -272,8 +275,10 @@ static void extends_gathers_rules_and_remembers_where_from(void **state)
 	struct ak_err err;
 	char label[100];
 
-	put(t, 0, "top", "{\"version\":1,\"extends\":[\"a\",\"b\"],\"allow\":[\"own.test\",\"both.test\"],\"limits\":{\"dns_qps\":7}}");
-	put(t, 1, "a", "{\"version\":1,\"default\":\"allow\",\"extends\":[\"shared\"],\"allow\":[\"a.test\",\"both.test\"],\"limits\":{\"dns_qps\":9,\"connections\":3}}");
+	put(t, 0, "top",
+		"{\"version\":1,\"extends\":[\"a\",\"b\"],\"allow\":[\"own.test\",\"both.test\"],\"limits\":{\"dns_qps\":7}}");
+	put(t, 1, "a",
+		"{\"version\":1,\"default\":\"allow\",\"extends\":[\"shared\"],\"allow\":[\"a.test\",\"both.test\"],\"limits\":{\"dns_qps\":9,\"connections\":3}}");
 	put(t, 1, "b", "{\"version\":1,\"extends\":[\"shared\"],\"deny\":[\"shut.test\"],\"allow_cidr\":[\"10.0.0.0/8\"]}");
 	put(t, 1, "shared", "{\"version\":1,\"name\":\"other-name\",\"allow\":[\"shared.test\",\"shut.test\"]}");
 	if (policy_load("top", &t->dirs, NULL, 0, &p, &err) < 0)
@@ -354,8 +359,9 @@ static void edits_are_rules_of_flags_in_order(void **state)
 		{ POLICY_EDIT_REMOVE, "written.test:443/tcp" },
 		{ POLICY_EDIT_REMOVE, "11.0.0.0/8" },
 	};
-	_cleanup_(policy_unrefp) struct policy *p = must_parse_edits(
-		"{\"version\":1,\"allow\":[\"old.test\",\"written.test:443\"],\"allow_cidr\":[\"11.0.0.0/8\"]}", edits, ARRAY_SIZE(edits));
+	_cleanup_(policy_unrefp) struct policy *p =
+		must_parse_edits("{\"version\":1,\"allow\":[\"old.test\",\"written.test:443\"],\"allow_cidr\":[\"11.0.0.0/8\"]}",
+			edits, ARRAY_SIZE(edits));
 	struct policy_decision d = policy_judge_name(p, "new.test", POLICY_TCP, 8443);
 	struct ak_addr a;
 
@@ -435,8 +441,10 @@ static void the_printed_form_is_strict_too(void **state)
 	expect_error("{\"version\":1,\"compiled\":true,\"extends\":[]}", "extends: unknown key");
 	expect_error("{\"version\":1,\"compiled\":true,\"allow\":[{\"rule\":\"a.test\"}]}", "allow[0]: from: missing");
 	expect_error("{\"version\":1,\"compiled\":true,\"allow\":[{\"from\":\"x\"}]}", "allow[0]: rule: missing");
-	expect_error("{\"version\":1,\"compiled\":true,\"allow\":[{\"rule\":\"a.test\",\"from\":\"a\\nb\"}]}", "allow[0]: from: ");
-	expect_error("{\"version\":1,\"compiled\":true,\"allow\":[{\"rule\":\"a.test\",\"from\":\"x\",\"z\":1}]}", "z: unknown key");
+	expect_error(
+		"{\"version\":1,\"compiled\":true,\"allow\":[{\"rule\":\"a.test\",\"from\":\"a\\nb\"}]}", "allow[0]: from: ");
+	expect_error(
+		"{\"version\":1,\"compiled\":true,\"allow\":[{\"rule\":\"a.test\",\"from\":\"x\",\"z\":1}]}", "z: unknown key");
 	expect_error("{\"version\":1,\"compiled\":1}", "compiled: must be true or false");
 	expect_error("{\"version\":1,\"compiled\":false}", "compiled: unknown key");
 }
@@ -445,7 +453,8 @@ static void the_printed_form_is_strict_too(void **state)
 
 static void shipped_policies_load(void **state)
 {
-	static const char *const names[] = { "native", "claude", "codex", "gemini", "package-registries", "os-packages", "source-hosting" };
+	static const char *const names[] = { "native", "claude", "codex", "gemini", "package-registries", "os-packages",
+		"source-hosting" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
@@ -497,9 +506,10 @@ static void modes_reach_their_apis_and_registries(void **state)
 
 static void names_are_checked(void **state)
 {
-	static const char *const good[] = { "a.test", "a", "_dmarc.a.test", "xn--bcher-kva.test", "a-b.c--d.test", "1.a", "0x7f.a" };
-	static const char *const bad[] = { "", ".", "a.", "A.test", "a..b", "1.2.3.4", "127.1", "2130706433", "0x7f000001", "a.0x1", "1.2.3",
-		"a b", "a\nb", "*.a.test", "a:1", "\xc3\xbc.test" };
+	static const char *const good[] = { "a.test", "a", "_dmarc.a.test", "xn--bcher-kva.test", "a-b.c--d.test", "1.a",
+		"0x7f.a" };
+	static const char *const bad[] = { "", ".", "a.", "A.test", "a..b", "1.2.3.4", "127.1", "2130706433", "0x7f000001",
+		"a.0x1", "1.2.3", "a b", "a\nb", "*.a.test", "a:1", "\xc3\xbc.test" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
 		assert_true(policy_name_ok(good[i]));
@@ -538,8 +548,9 @@ static void targets_are_parsed(void **state)
 
 static void bad_targets_are_refused(void **state)
 {
-	static const char *const bad[] = { "", "*.a.test", "a.test:0", "a.test:65536", "a.test:x", "a.test/icmp", "http://a.test", "127.1",
-		"0x7f.1", "2130706433", "[a.test]:1", "[11.0.0.1]:1", "[2a00::1", "[2a00::1]x", "a..test", "a_b c", "2a00::1::2" };
+	static const char *const bad[] = { "", "*.a.test", "a.test:0", "a.test:65536", "a.test:x", "a.test/icmp", "http://a.test",
+		"127.1", "0x7f.1", "2130706433", "[a.test]:1", "[11.0.0.1]:1", "[2a00::1", "[2a00::1]x", "a..test", "a_b c",
+		"2a00::1::2" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct policy_target t = { .port = 7 };

@@ -1,0 +1,827 @@
+/* TCP through a real relay: see relay_rig.h for the namespaces. */
+#include "relay_rig.h"
+#include "hello_build.h"
+
+#include <sys/resource.h>
+
+#define ALLOW_OK "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test\",\"ok.test:22\",\"*.wild.test:443\"]}"
+#define ALLOW_NONE "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[]}"
+#define ALLOW_ALL "{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"deny\":[\"evil.test\"]}"
+
+static struct hello_buf hello;
+
+static void send_hello(int fd, const struct hello_opts *o)
+{
+	hello_build(&hello, o);
+	rig_send(fd, hello.data, hello.len);
+}
+
+/* What the far side got is byte for byte what the client sent. */
+static void expect_hello(int fd)
+{
+	static struct rig_in in;
+
+	in = (struct rig_in){ 0 };
+	rig_wait(rig_try_read(fd, &in, hello.len));
+	assert_int_equal(in.len, hello.len);
+	assert_memory_equal(in.buf, hello.data, hello.len);
+}
+
+/* Connect to DST, say BYTES: refused with DETAIL and nobody was dialled. */
+static void expect_denied(const char *dst, uint16_t port, const void *bytes, size_t len, const char *detail)
+{
+	int far = rig_listen(rig.ns_far, "0.0.0.0", port), fd;
+	size_t before = rig.n_events;
+	struct rig_event *e = &rig.events[before % RIG_EVENTS];
+
+	fd = rig_connect(dst, port);
+	if (len)
+		rig_send(fd, bytes, len);
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	rig_wait_events(before + 1);
+	assert_int_equal(e->end, RELAY_END_DENIED);
+	assert_false(e->allow);
+	assert_string_equal(e->name, "");
+	if (detail)
+		assert_string_equal(e->detail, detail);
+	assert_true(rig_nobody_came(far));
+	assert_int_equal(rig.sb.n_flows, 0);
+	close(fd);
+	close(far);
+}
+
+static void deny_hello(const char *dst, const struct hello_opts *o, const char *detail)
+{
+	hello_build(&hello, o);
+	expect_denied(dst, 443, hello.data, hello.len, detail);
+}
+
+/* ---- 443 ---- */
+
+static void allowed_name_at_its_address_passes_unchanged(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 443, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 443);
+	fd = rig_connect("11.1.2.3", 443);
+	send_hello(fd, &(struct hello_opts){ .sni = "OK.test.", .ech = true, .grease = true });
+	peer = rig_accept(far);
+	expect_hello(peer);
+	rig_send(peer, "server hello", 12);
+	rig_expect(fd, "server hello");
+	rig_send(fd, "more", 4);
+	rig_expect(peer, "more");
+	close(peer);
+	assert_int_equal(rig_end_of(fd), 0);
+	close(fd);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
+	assert_true(rig.events[0].allow);
+	assert_string_equal(rig.events[0].seen, "tls");
+	assert_string_equal(rig.events[0].sni, "OK.test.");
+	assert_string_equal(rig.events[0].name, "ok.test");
+	assert_int_equal(rig.events[0].bytes_out, hello.len + 4);
+	assert_int_equal(rig.events[0].bytes_in, 12);
+	close(far);
+}
+
+static void wrong_or_missing_names_are_reset(void **state)
+{
+	rig_open(ALLOW_OK, 443, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	rig_learn("a.wild.test", "11.1.2.4");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "evil.test" }, "SNI not allowed here");
+	assert_string_equal(rig.events[0].sni, "evil.test");
+	deny_hello("11.1.2.4", &(struct hello_opts){ .sni = "ok.test" }, "SNI is not a name of this address");
+	deny_hello("11.1.2.5", &(struct hello_opts){ .sni = "ok.test" }, "SNI is not a name of this address");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "wild.test" }, "SNI not allowed here");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .grease = true }, "no SNI");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "outer.test", .ech = true }, "SNI not allowed here");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "11.1.2.3" }, "an address in place of a name");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "ok.test\n" }, "malformed name");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "ok.test", .second_sni = "evil.test" }, "several names in SNI");
+	expect_denied("11.1.2.3", 443, "GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n", 33, "not TLS");
+	expect_denied("11.1.2.3", 443, "\x80\x2e\x01\x00\x02", 5, "SSLv2 hello");
+}
+
+static void blocked_addresses_are_reset_at_once(void **state)
+{
+	rig_open(ALLOW_OK, 443, NULL);
+	expect_denied("100.64.7.7", 443, NULL, 0, NULL);
+	expect_denied(RIG_GW, 443, NULL, 0, NULL);
+}
+
+static void hello_in_single_bytes_is_judged_whole(void **state)
+{
+	int far, fd, peer, one = 1;
+
+	rig_open(ALLOW_OK, 443, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 443);
+	fd = rig_connect("11.1.2.3", 443);
+	setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof(one));
+	hello_build(&hello, &(struct hello_opts){ .sni = "ok.test", .key_share = 1700, .record_size = 100 });
+	for (size_t i = 0; i < hello.len; i++) {
+		rig_send(fd, hello.data + i, 1);
+		event_base_loop(rig.base, EVLOOP_NONBLOCK);
+	}
+	peer = rig_accept(far);
+	expect_hello(peer);
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(1);
+}
+
+static void stalled_hello_times_out(void **state)
+{
+	int fd;
+
+	rig_open(ALLOW_OK, 443, &(struct relay_conf){ .peek_timeout_ms = 50 });
+	rig_learn("ok.test", "11.1.2.3");
+	fd = rig_connect("11.1.2.3", 443);
+	rig_send(fd, "\x16\x03\x01\x02", 4);
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_TIMEOUT);
+	assert_string_equal(rig.events[0].detail, "peek timed out");
+	close(fd);
+}
+
+static void unused_connection_is_no_offence(void **state)
+{
+	rig_open(ALLOW_OK, 443, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	close(rig_connect("11.1.2.3", 443));
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
+}
+
+static void stranger_is_dropped_without_a_word(void **state)
+{
+	int fd;
+
+	rig_open(ALLOW_ALL, 443, NULL);
+	fd = rig_connect_from("100.64.0.6", "11.1.2.3", 443);
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	assert_int_equal(rig.n_events, 0);
+	close(fd);
+}
+
+/* ---- 80 ---- */
+
+#define REQ(host) "GET / HTTP/1.1\r\nHost: " host "\r\n\r\n"
+
+static void each_request_is_judged(void **state)
+{
+	static const char post[] = "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 3\r\n\r\nabc" REQ("ok.test:80");
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	rig_learn("evil.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, REQ("ok.test"), strlen(REQ("ok.test")));
+	peer = rig_accept(far);
+	rig_expect(peer, REQ("ok.test"));
+	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
+	rig_expect(fd, "HTTP/1.1 200 OK\r\n\r\n");
+	rig_send(fd, post, strlen(post));
+	rig_expect(peer, post);
+	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_DENIED);
+	assert_string_equal(rig.events[0].sni, "evil.test");
+	assert_string_equal(rig.events[0].seen, "http");
+	assert_int_equal(rig.events[0].bytes_out, strlen(REQ("ok.test")) + strlen(post));
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+static void wrong_or_doubtful_requests_are_cut(void **state)
+{
+	static const struct {
+		const char *text, *detail;
+	} bad[] = {
+		{ REQ("evil.test"), "Host not allowed here" },
+		{ REQ("11.1.2.3"), "an address in place of a name" },
+		{ "GET / HTTP/1.0\r\n\r\n", "no Host" },
+		{ "CONNECT ok.test:443 HTTP/1.1\r\nHost: ok.test\r\n\r\n", "CONNECT" },
+		{ "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 without TLS" },
+		{ "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "Host not allowed here" },
+		{ "\x16\x03\x01\x02\x03", "not HTTP" },
+		{ "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "ambiguous body length" },
+	};
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		expect_denied("11.1.2.3", 80, bad[i].text, strlen(bad[i].text), bad[i].detail);
+	expect_denied("11.1.2.4", 80, REQ("ok.test"), strlen(REQ("ok.test")), "Host is not a name of this address");
+}
+
+static void smuggled_request_never_arrives(void **state)
+{
+	static const char text[] = "POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" REQ("evil.test");
+	static struct rig_in in;
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, text, strlen(text));
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	in = (struct rig_in){ 0 };
+	if (rig_try_accept(far, &peer)) {
+		rig_wait(rig_try_read(peer, &in, sizeof(in.buf)));
+		assert_null(memmem(in.buf, in.len, "evil", 4));
+		close(peer);
+	}
+	close(fd);
+	close(far);
+}
+
+#define UPGRADE "GET /chat HTTP/1.1\r\nHost: ok.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+static void websocket_is_opaque_once_the_far_side_agrees(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, UPGRADE "\x81\x03", strlen(UPGRADE) + 2);
+	peer = rig_accept(far);
+	rig_expect(peer, UPGRADE);
+	rig_send(peer, "HTTP/1.1 10", 11);
+	event_base_loop(rig.base, EVLOOP_NONBLOCK);
+	rig_send(peer, "1 Switching\r\n\r\n", 15);
+	rig_expect(fd, "HTTP/1.1 101 Switching\r\n\r\n");
+	rig_expect(peer, "\x81\x03");
+	rig_send(fd, "\x00\x01\xff", 3);
+	rig_wait(rig.sb.bytes_out == strlen(UPGRADE) + 5);
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(1);
+}
+
+static void refused_upgrade_stays_http(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, UPGRADE REQ("evil.test"), strlen(UPGRADE REQ("evil.test")));
+	peer = rig_accept(far);
+	rig_expect(peer, UPGRADE);
+	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_string_equal(rig.events[0].sni, "evil.test");
+	assert_int_equal(rig.events[0].bytes_out, strlen(UPGRADE));
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+static void body_of_known_length_passes_and_the_next_request_is_seen(void **state)
+{
+	static char body[300000];
+	static char got[400000];
+	char head[128];
+	size_t sent = 0, n_got = 0, total;
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	memset(body, 'b', sizeof(body));
+	snprintf(head, sizeof(head), "PUT / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: %zu\r\n\r\n", sizeof(body));
+	rig_send(fd, head, strlen(head));
+	peer = rig_accept(far);
+	total = strlen(head) + sizeof(body);
+	rig_wait(({
+		ssize_t n = send(fd, body + sent, sizeof(body) - sent, MSG_NOSIGNAL);
+		ssize_t m = recv(peer, got + n_got, sizeof(got) - n_got, 0);
+		sent += n > 0 ? (size_t)n : 0;
+		n_got += m > 0 ? (size_t)m : 0;
+		n_got == total;
+	}));
+	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].bytes_out, total);
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+/* ---- other ports ---- */
+
+static void far_side_may_speak_first(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 22, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 22);
+	fd = rig_connect("11.1.2.3", 22);
+	peer = rig_accept(far);
+	rig_send(peer, "SSH-2.0-far\r\n", 13);
+	rig_expect(fd, "SSH-2.0-far\r\n");
+	rig_send(fd, "SSH-2.0-near\r\n", 14);
+	rig_expect(peer, "SSH-2.0-near\r\n");
+	close(fd);
+	assert_int_equal(rig_end_of(peer), 0);
+	close(peer);
+	rig_wait_events(1);
+	assert_string_equal(rig.events[0].name, "ok.test");
+	close(far);
+	expect_denied("11.1.2.4", 22, NULL, 0, NULL);
+}
+
+static void names_on_other_ports_are_judged_when_given(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 22, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 22);
+	fd = rig_connect("11.1.2.3", 22);
+	send_hello(fd, &(struct hello_opts){ .sni = "evil.test" });
+	peer = rig_accept(far);
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_string_equal(rig.events[0].detail, "SNI not allowed here");
+	assert_int_equal(rig.events[0].bytes_out, 0);
+	close(fd);
+	close(peer);
+	fd = rig_connect("11.1.2.3", 22);
+	send_hello(fd, &(struct hello_opts){ .sni = "ok.test" });
+	peer = rig_accept(far);
+	expect_hello(peer);
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(2);
+}
+
+/* ---- default allow, open ranges, the host ---- */
+
+static void native_passes_everything_but_denied_names(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_ALL, 443, NULL);
+	deny_hello("11.5.5.5", &(struct hello_opts){ .sni = "evil.test" }, "name denied");
+	far = rig_listen(rig.ns_far, "0.0.0.0", 443);
+	fd = rig_connect("11.5.5.5", 443);
+	rig_send(fd, "not tls at all", 14);
+	peer = rig_accept(far);
+	rig_expect(peer, "not tls at all");
+	close(fd);
+	close(peer);
+	/* One that says nothing is dialled all the same, after a moment. */
+	fd = rig_connect("11.5.5.5", 443);
+	peer = rig_accept(far);
+	rig_send(peer, "hi", 2);
+	rig_expect(fd, "hi");
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(3);
+}
+
+static void open_range_wants_no_name_but_honours_a_denial(void **state)
+{
+	int far, fd, peer;
+
+	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[],\"deny\":[\"evil.test\"],\"allow_cidr\":[\"11.7.0.0/16\"]}", 443, NULL);
+	deny_hello("11.7.0.1", &(struct hello_opts){ .sni = "evil.test" }, "name denied");
+	far = rig_listen(rig.ns_far, "11.7.0.1", 443);
+	fd = rig_connect("11.7.0.1", 443);
+	send_hello(fd, &(struct hello_opts){ .sni = "anything.internal" });
+	peer = rig_accept(far);
+	expect_hello(peer);
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(2);
+}
+
+static void one_chosen_service_of_the_host_is_reached(void **state)
+{
+	int near, fd, peer;
+
+	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"host.agentkernel.internal:8080\"]}", 8080, NULL);
+	near = rig_listen(rig.ns_host, "127.0.0.1", 8080);
+	fd = rig_connect(RIG_GW, 8080);
+	peer = rig_accept(near);
+	rig_send(fd, "hello", 5);
+	rig_expect(peer, "hello");
+	close(peer);
+	close(near);
+	close(fd);
+	/* Bound to ::1 only. */
+	near = rig_listen(rig.ns_host, "::1", 8080);
+	fd = rig_connect(RIG_GW, 8080);
+	peer = rig_accept(near);
+	close(peer);
+	close(near);
+	close(fd);
+	rig_wait_events(2);
+}
+
+static void addresses_of_the_host_are_refused_even_when_public(void **state)
+{
+	int near = rig_listen(rig.ns_host, "0.0.0.0", 8080), fd;
+
+	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"allow_cidr\":[\"11.9.9.8/32\"]}", 8080, NULL);
+	for (int i = 0; i < 2; i++) {
+		fd = rig_connect(i ? "11.9.9.8" : "11.9.9.9", 8080);
+		assert_int_equal(rig_end_of(fd), ECONNRESET);
+		rig_wait_events((size_t)i + 1);
+		assert_string_equal(rig.events[i].rule, "host");
+		close(fd);
+	}
+	assert_true(rig_nobody_came(near));
+	close(near);
+}
+
+/* ---- life ---- */
+
+static void half_close_is_kept_both_ways(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_ALL, 9000, NULL);
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	fd = rig_connect("11.1.1.1", 9000);
+	peer = rig_accept(far);
+	rig_send(fd, "question", 8);
+	shutdown(fd, SHUT_WR);
+	rig_expect(peer, "question");
+	assert_int_equal(rig_end_of(peer), 0);
+	rig_send(peer, "answer", 6);
+	rig_expect(fd, "answer");
+	assert_int_equal(rig.n_events, 0);
+	close(peer);
+	assert_int_equal(rig_end_of(fd), 0);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
+	close(fd);
+	close(far);
+}
+
+static void reset_reaches_the_other_side(void **state)
+{
+	const struct linger now = { 1, 0 };
+	int far, fd, peer;
+
+	rig_open(ALLOW_ALL, 9000, NULL);
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	fd = rig_connect("11.1.1.1", 9000);
+	peer = rig_accept(far);
+	rig_send(peer, "hi", 2);
+	rig_expect(fd, "hi");
+	setsockopt(peer, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	close(peer);
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_RESET);
+	close(fd);
+	close(far);
+}
+
+static void refused_far_side_is_a_reset(void **state)
+{
+	int fd;
+
+	rig_open(ALLOW_ALL, 9000, NULL);
+	fd = rig_connect("11.1.1.1", 9000);
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_UNREACHABLE);
+	assert_string_equal(rig.events[0].detail, "connection refused");
+	close(fd);
+}
+
+static void policy_change_cuts_only_what_it_no_longer_allows(void **state)
+{
+	int far, a, b, peer_a, peer_b;
+
+	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test\",\"b.test\"]}", 443, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	rig_learn("b.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 443);
+	a = rig_connect("11.1.2.3", 443);
+	send_hello(a, &(struct hello_opts){ .sni = "ok.test" });
+	peer_a = rig_accept(far);
+	expect_hello(peer_a);
+	b = rig_connect("11.1.2.3", 443);
+	send_hello(b, &(struct hello_opts){ .sni = "b.test" });
+	peer_b = rig_accept(far);
+	expect_hello(peer_b);
+	rig_set_policy(ALLOW_OK);
+	assert_int_equal(rig.n_events, 1);
+	assert_int_equal(rig.events[0].end, RELAY_END_REVOKED);
+	assert_string_equal(rig.events[0].sni, "b.test");
+	assert_false(rig.events[0].allow);
+	assert_int_equal(rig.events[0].generation, 2);
+	assert_int_equal(rig_end_of(b), ECONNRESET);
+	assert_int_equal(rig_end_of(peer_b), ECONNRESET);
+	rig_send(a, "still", 5);
+	rig_expect(peer_a, "still");
+	rig_set_policy(ALLOW_NONE);
+	assert_int_equal(rig_end_of(a), ECONNRESET);
+	assert_int_equal(rig.n_events, 2);
+	close(a);
+	close(b);
+	close(peer_a);
+	close(peer_b);
+	close(far);
+}
+
+static void flow_outlives_the_binding_that_admitted_it(void **state)
+{
+	struct ak_addr addr = rig_addr("11.1.2.3");
+	struct learned_name *n;
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 443, NULL);
+	n = learned_name_new("ok.test", NULL, 0, &addr, 1, 1);
+	learned_add(rig.sb.learned, n, ak_now_ms(), 3000);
+	learned_name_unref(n);
+	far = rig_listen(rig.ns_far, "11.1.2.3", 443);
+	fd = rig_connect("11.1.2.3", 443);
+	send_hello(fd, &(struct hello_opts){ .sni = "ok.test" });
+	peer = rig_accept(far);
+	expect_hello(peer);
+	/* Something learned long after lets the first go from the table. */
+	n = learned_name_new("x.test", NULL, 0, &addr, 1, 1);
+	learned_add(rig.sb.learned, n, ak_now_ms() + 10000, 3000);
+	learned_name_unref(n);
+	assert_null(learned_find(rig.sb.learned, &addr, "ok.test", ak_now_ms()));
+	rig_set_policy(ALLOW_OK);
+	rig_send(fd, "alive", 5);
+	rig_expect(peer, "alive");
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(1);
+	assert_string_equal(rig.events[0].name, "ok.test");
+}
+
+static void limits_of_the_policy_hold(void **state)
+{
+	static const char json[] = "{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"limits\":{\"connections\":2,\"egress_bytes\":\"10\"}}";
+	int far, fd[3], peer[2];
+
+	rig_open(json, 9000, NULL);
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	for (int i = 0; i < 2; i++) {
+		fd[i] = rig_connect("11.1.1.1", 9000);
+		peer[i] = rig_accept(far);
+	}
+	fd[2] = rig_connect("11.1.1.1", 9000);
+	assert_int_equal(rig_end_of(fd[2]), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_LIMIT);
+	assert_string_equal(rig.events[0].rule, "limits.connections");
+	rig_send(fd[0], "0123456789abcdef", 16);
+	rig_wait_events(2);
+	assert_int_equal(rig.events[1].end, RELAY_END_LIMIT);
+	assert_int_equal(rig.events[1].bytes_out, 10);
+	for (int i = 0; i < 2; i++) {
+		close(fd[i]);
+		close(peer[i]);
+	}
+	close(fd[2]);
+	close(far);
+}
+
+static void sandbox_that_ends_takes_its_flows_along(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_ALL, 9000, NULL);
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	fd = rig_connect("11.1.1.1", 9000);
+	peer = rig_accept(far);
+	relay_sandbox_close(rig.relay, &rig.sb);
+	assert_int_equal(rig.n_events, 1);
+	assert_int_equal(rig.events[0].end, RELAY_END_STOPPED);
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	assert_int_equal(rig.sb.n_flows, 0);
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+static void idle_flow_ends(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_ALL, 9000, &(struct relay_conf){ .tcp_idle_ms = 60 });
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	fd = rig_connect("11.1.1.1", 9000);
+	peer = rig_accept(far);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_TIMEOUT);
+	assert_string_equal(rig.events[0].detail, "idle");
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+/* A pattern that shows any byte lost, doubled or moved. */
+static uint8_t pattern(size_t i)
+{
+	return (uint8_t)(i * 31 + (i >> 8) * 7 + (i >> 16));
+}
+
+struct stream {
+	int src, dst;
+	size_t total, sent, got;
+	bool shut;
+};
+
+static bool stream_step(struct stream *s)
+{
+	static uint8_t buf[1 << 17];
+	ssize_t n;
+
+	if (s->sent < s->total) {
+		size_t want = s->total - s->sent < sizeof(buf) ? s->total - s->sent : sizeof(buf);
+
+		for (size_t i = 0; i < want; i++)
+			buf[i] = pattern(s->sent + i);
+		n = send(s->src, buf, want, MSG_NOSIGNAL);
+		s->sent += n > 0 ? (size_t)n : 0;
+	} else if (!s->shut) {
+		shutdown(s->src, SHUT_WR);
+		s->shut = true;
+	}
+	n = recv(s->dst, buf, sizeof(buf), 0);
+	for (ssize_t i = 0; i < n; i++)
+		if (buf[i] != pattern(s->got + (size_t)i))
+			return false;
+	s->got += n > 0 ? (size_t)n : 0;
+	event_base_loop(rig.base, EVLOOP_NONBLOCK);
+	return s->got == s->total && n == 0;
+}
+
+static void bytes_arrive_whole_and_in_order_both_ways(void **state)
+{
+	struct stream up = { .total = 12 << 20 }, down = { .total = 20 << 20 };
+	bool up_done = false, down_done = false;
+	int far, fd, peer;
+
+	rig_open(ALLOW_ALL, 9000, NULL);
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	fd = rig_connect("11.1.1.1", 9000);
+	peer = rig_accept(far);
+	up.src = down.dst = fd;
+	up.dst = down.src = peer;
+	rig_wait(({
+		up_done = up_done || stream_step(&up);
+		down_done = down_done || stream_step(&down);
+		up_done && down_done;
+	}));
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
+	assert_int_equal(rig.events[0].bytes_out, 12 << 20);
+	assert_int_equal(rig.events[0].bytes_in, 20 << 20);
+}
+
+static void slow_reader_holds_the_writer_back(void **state)
+{
+	static const uint8_t block[65536];
+	size_t pushed = 0;
+	int far, fd, peer, quiet = 0;
+
+	rig_open(ALLOW_ALL, 9000, NULL);
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	fd = rig_connect("11.1.1.1", 9000);
+	peer = rig_accept(far);
+	/* Nobody reads at the client: after a while nothing more is taken from the far side. */
+	while (quiet < 50 && pushed < 256u << 20) {
+		ssize_t n = send(peer, block, sizeof(block), MSG_NOSIGNAL);
+
+		quiet = n > 0 ? 0 : quiet + 1;
+		pushed += n > 0 ? (size_t)n : 0;
+		event_base_loop(rig.base, EVLOOP_ONCE);
+	}
+	assert_true(pushed < 256u << 20);
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(1);
+}
+
+static void running_out_of_descriptors_pauses_and_resumes(void **state)
+{
+	struct rlimit was, tight;
+	int far, fd, peer, next;
+
+	rig_open(ALLOW_ALL, 9000, NULL);
+	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
+	fd = rig_connect("11.1.1.1", 9000);
+	next = dup(fd);
+	getrlimit(RLIMIT_NOFILE, &was);
+	tight = was;
+	tight.rlim_cur = (rlim_t)next; /* none left */
+	close(next);
+	setrlimit(RLIMIT_NOFILE, &tight);
+	next = dup(fd); /* the last one */
+	for (int i = 0; i < 3; i++)
+		event_base_loop(rig.base, EVLOOP_ONCE);
+	assert_int_equal(rig.sb.n_flows, 0);
+	setrlimit(RLIMIT_NOFILE, &was);
+	if (next >= 0)
+		close(next);
+	peer = rig_accept(far);
+	rig_send(peer, "late", 4);
+	rig_expect(fd, "late");
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+static void ipv6_is_judged_alike(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 443, NULL);
+	rig_learn("ok.test", "2a00::5");
+	far = rig_socket(rig.ns_far, SOCK_STREAM, "2a00::5", 443);
+	if (far < 0)
+		skip();
+	assert_int_equal(listen(far, 8), 0);
+	fd = rig_connect_from("fd6b::2", "2a00::5", 443);
+	send_hello(fd, &(struct hello_opts){ .sni = "ok.test" });
+	peer = rig_accept(far);
+	expect_hello(peer);
+	close(fd);
+	close(peer);
+	fd = rig_connect_from("fd6b::2", "2a00::5", 443);
+	send_hello(fd, &(struct hello_opts){ .sni = "evil.test" });
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	close(fd);
+	close(far);
+	rig_wait_events(2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		RIG_TEST(allowed_name_at_its_address_passes_unchanged),
+		RIG_TEST(wrong_or_missing_names_are_reset),
+		RIG_TEST(blocked_addresses_are_reset_at_once),
+		RIG_TEST(hello_in_single_bytes_is_judged_whole),
+		RIG_TEST(stalled_hello_times_out),
+		RIG_TEST(unused_connection_is_no_offence),
+		RIG_TEST(stranger_is_dropped_without_a_word),
+		RIG_TEST(each_request_is_judged),
+		RIG_TEST(wrong_or_doubtful_requests_are_cut),
+		RIG_TEST(smuggled_request_never_arrives),
+		RIG_TEST(websocket_is_opaque_once_the_far_side_agrees),
+		RIG_TEST(refused_upgrade_stays_http),
+		RIG_TEST(body_of_known_length_passes_and_the_next_request_is_seen),
+		RIG_TEST(far_side_may_speak_first),
+		RIG_TEST(names_on_other_ports_are_judged_when_given),
+		RIG_TEST(native_passes_everything_but_denied_names),
+		RIG_TEST(open_range_wants_no_name_but_honours_a_denial),
+		RIG_TEST(one_chosen_service_of_the_host_is_reached),
+		RIG_TEST(addresses_of_the_host_are_refused_even_when_public),
+		RIG_TEST(half_close_is_kept_both_ways),
+		RIG_TEST(reset_reaches_the_other_side),
+		RIG_TEST(refused_far_side_is_a_reset),
+		RIG_TEST(policy_change_cuts_only_what_it_no_longer_allows),
+		RIG_TEST(flow_outlives_the_binding_that_admitted_it),
+		RIG_TEST(limits_of_the_policy_hold),
+		RIG_TEST(sandbox_that_ends_takes_its_flows_along),
+		RIG_TEST(idle_flow_ends),
+		RIG_TEST(bytes_arrive_whole_and_in_order_both_ways),
+		RIG_TEST(slow_reader_holds_the_writer_back),
+		RIG_TEST(running_out_of_descriptors_pauses_and_resumes),
+		RIG_TEST(ipv6_is_judged_alike),
+	};
+
+	return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+}
