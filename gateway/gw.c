@@ -15,45 +15,25 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LEARN_GRACE_S 30 /* a client may connect this much later than its DNS reply expires */
-#define LEARN_PORTS_MAX 32
 #define TICK_MS 1000
 #define LOG_BUDGET 256
-
-static struct gw_sandbox *sandbox_by_addr(struct gw *gw, const struct ak_addr *src)
-{
-	struct gw_sandbox *sb = gw->sandbox;
-
-	if (sb && (ak_addr_eq(src, &sb->link.addr4) || ak_addr_eq(src, &sb->link.addr6)))
-		return sb;
-	return NULL;
-}
-
-static struct gw_sandbox *sandbox_by_id(struct gw *gw, uint32_t id)
-{
-	return gw->sandbox && gw->sandbox->link.id == id ? gw->sandbox : NULL;
-}
-
-static void send_msg(struct gw *gw, struct gw_msg *msg)
-{
-	(void)ak_send_fds(gw->control, msg, sizeof(*msg), NULL, 0);
-}
 
 /* After any record: ask for a fresh file once the present one has grown enough. */
 static void check_log_size(struct gw_sandbox *sb)
 {
-	struct gw_msg msg = { .type = GW_MSG_LOG_FULL };
+	struct gw_msg msg = { .type = GW_MSG_LOG_FULL, .id = sb->link.id };
 
 	if (sb->log_wanted || !audit_writer_full(&sb->log))
 		return;
 	sb->log_wanted = true;
-	send_msg(sb->gw, &msg);
+	gw_send(sb->gw, &msg);
 }
 
 static void arm_tick(struct gw *gw)
@@ -68,58 +48,22 @@ static void arm_tick(struct gw *gw)
 
 static struct dns_client *client_of(void *ctx, unsigned ifindex, const struct ak_addr *src)
 {
-	struct gw_sandbox *sb = sandbox_by_addr(ctx, src);
+	struct gw_sandbox *sb = gw_sandbox_by_addr(ctx, src);
 
 	(void)ifindex; /* the rules have tied the source address to the link */
 	return sb ? sb->dns : NULL;
 }
 
-/* Elements for every address and port of the answer; nothing in a default-allow policy. */
-static size_t learn_elems(const struct gw_sandbox *sb, const struct dns_answer *answer, struct fw_elem *elems)
-{
-	struct policy_port ports[LEARN_PORTS_MAX];
-	size_t n_ports = policy_name_ports(sb->policy, answer->name, ports, LEARN_PORTS_MAX), n = 0;
-
-	for (size_t i = 0; i < answer->n_addrs; i++) {
-		for (size_t j = 0; j < n_ports; j++) {
-			elems[n++] = (struct fw_elem){
-				.addr = answer->addrs[i],
-				.proto = ports[j].proto,
-				.port = ports[j].port,
-				.timeout_s = answer->ttl_s + LEARN_GRACE_S,
-			};
-		}
-	}
-	return n;
-}
-
 static int learn(void *ctx, uint32_t id, const struct dns_answer *answer)
 {
-	struct gw *gw = ctx;
-	struct gw_sandbox *sb = sandbox_by_id(gw, id);
-	struct fw_elem elems[DNS_ANSWER_MAX * LEARN_PORTS_MAX];
-	struct learned_name *name;
-	struct ak_err err;
-	size_t n;
-	int rc;
+	struct gw_sandbox *sb = gw_sandbox_find(ctx, id);
 
-	if (!sb || answer->n_addrs > DNS_ANSWER_MAX)
-		return -EINVAL;
-	n = learn_elems(sb, answer, elems);
-	rc = n > 0 ? fw_learn(gw->fw, id, elems, n, &err) : 0;
-	if (rc < 0)
-		return rc;
-	name = learned_name_new(answer->name, answer->cname, answer->n_cname, answer->addrs, answer->n_addrs, answer->ttl_s);
-	if (!name)
-		return -ENOMEM;
-	rc = learned_add(sb->learned, name, ak_now_ms(), (answer->ttl_s + LEARN_GRACE_S) * 1000ull);
-	learned_name_unref(name);
-	return rc;
+	return sb ? gw_sandbox_learn(sb, answer) : -ENOENT;
 }
 
 static void on_dns_event(void *ctx, uint32_t id, const struct dns_event *event)
 {
-	struct gw_sandbox *sb = sandbox_by_id(ctx, id);
+	struct gw_sandbox *sb = gw_sandbox_find(ctx, id);
 
 	if (!sb)
 		return;
@@ -131,14 +75,14 @@ static void on_dns_event(void *ctx, uint32_t id, const struct dns_event *event)
 
 static struct relay_sandbox *sandbox_of(void *ctx, const struct ak_addr *src)
 {
-	struct gw_sandbox *sb = sandbox_by_addr(ctx, src);
+	struct gw_sandbox *sb = gw_sandbox_by_addr(ctx, src);
 
 	return sb ? &sb->relay : NULL;
 }
 
 static void on_flow_event(void *ctx, struct relay_sandbox *rs, const struct relay_event *event)
 {
-	struct gw_sandbox *sb = sandbox_by_id(ctx, rs->id);
+	struct gw_sandbox *sb = gw_sandbox_find(ctx, rs->id);
 
 	if (!sb)
 		return;
@@ -150,19 +94,25 @@ static void on_flow_event(void *ctx, struct relay_sandbox *rs, const struct rela
 
 static void on_denial(void *ctx, const struct fw_denial *denial)
 {
-	struct gw *gw = ctx;
-	struct gw_sandbox *sb = sandbox_by_id(gw, denial->id);
+	struct gw_sandbox *sb = gw_sandbox_find(ctx, denial->id);
 
 	if (!sb)
 		return;
 	gw_record_denial(sb, denial);
 	check_log_size(sb);
-	arm_tick(gw);
+	arm_tick(sb->gw);
 }
 
 static void on_loss(void *ctx)
 {
-	arm_tick(ctx); /* the counters know how many there were */
+	struct gw *gw = ctx;
+
+	/* The counters know how many there were, but not whose: look at all. */
+	for (size_t id = 0; id < gw->n_ids; id++) {
+		if (gw->by_id[id])
+			gw->by_id[id]->noisy = true;
+	}
+	arm_tick(gw);
 }
 
 static void on_log_readable(evutil_socket_t fd, short what, void *ctx)
@@ -174,83 +124,30 @@ static void on_log_readable(evutil_socket_t fd, short what, void *ctx)
 	fw_log_read(gw->fw_log, LOG_BUDGET);
 }
 
-static void write_suppressed(struct gw *gw)
-{
-	struct gw_sandbox *sb = gw->sandbox;
-	struct fw_counts counts;
-	struct ak_err err;
-
-	if (sb && fw_sandbox_counts(gw->fw, sb->link.id, &counts, &err) == 0)
-		gw_record_suppressed(sb, &counts);
-}
-
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct gw *gw = ctx;
+	struct fw_counts counts;
+	struct ak_err err;
 
 	(void)fd;
 	(void)what;
 	fw_log_read(gw->fw_log, LOG_BUDGET); /* first what came one by one, then what is missing */
-	write_suppressed(gw);
-}
+	for (size_t id = 0; id < gw->n_ids; id++) {
+		struct gw_sandbox *sb = gw->by_id[id];
 
-/* ---- talk with the supervisor ---- */
-
-static void stop(struct gw *gw)
-{
-	struct gw_sandbox *sb = gw->sandbox;
-	struct gw_msg msg = { .type = GW_MSG_STATS };
-
-	/* The sandbox's processes are dead; its link goes with the namespaces. Deleting it by hand would wait 20 ms for the kernel. */
-	relay_sandbox_close(gw->relay, &sb->relay);
-	while (fw_log_read(gw->fw_log, LOG_BUDGET) == LOG_BUDGET)
-		continue;
-	write_suppressed(gw);
-	gw_record_edge(sb, "end");
-	msg.stats.allowed = sb->allowed;
-	msg.stats.denied = sb->denied;
-	msg.stats.records = sb->log.seq;
-	msg.stats.lost = sb->log.lost_total;
-	memcpy(msg.stats.hash, sb->log.prev, sizeof(msg.stats.hash));
-	send_msg(gw, &msg);
-	event_base_loopbreak(gw->base);
-}
-
-static void set_upstream(struct gw *gw, const struct gw_msg *msg)
-{
-	struct dns_upstream_conf conf = { .servers_csv = msg->text, .ipv6 = msg->ipv6 != 0 };
-	struct ak_err err;
-
-	(void)dns_proxy_set_upstream(gw->dns, &conf, &err);
+		if (!sb || !sb->noisy || fw_sandbox_counts(gw->fw, sb->link.id, &counts, &err) < 0)
+			continue;
+		sb->noisy = false;
+		gw_record_suppressed(sb, &counts);
+	}
 }
 
 static void on_control(evutil_socket_t fd, short what, void *ctx)
 {
-	struct gw *gw = ctx;
-	struct gw_msg msg;
-	int log_fd = -1;
-	size_t n_fds = 1;
-	ssize_t n = ak_recv_fds(fd, &msg, sizeof(msg), &log_fd, &n_fds);
-
+	(void)fd;
 	(void)what;
-	if (n == -EAGAIN)
-		return;
-	if (n != sizeof(msg)) { /* the supervisor is gone, so must we be */
-		event_base_loopbreak(gw->base);
-		return;
-	}
-	msg.text[GW_TEXT_MAX - 1] = '\0';
-	if (msg.type == GW_MSG_UPSTREAM) {
-		set_upstream(gw, &msg);
-	} else if (msg.type == GW_MSG_LOG_FD && n_fds == 1) {
-		audit_writer_swap(&gw->sandbox->log, log_fd);
-		gw->sandbox->log_wanted = false;
-		log_fd = -1;
-	} else if (msg.type == GW_MSG_STOP) {
-		stop(gw);
-	}
-	if (n_fds == 1)
-		ak_close(log_fd);
+	gw_control_readable(ctx);
 }
 
 /* ---- start ---- */
@@ -271,31 +168,21 @@ static int receive_sockets(int sock, int fds[static GWNS_FD_NUM], struct ak_err 
 	return 0;
 }
 
-static void fw_link_of(const struct gwns_link *l, bool ipv6, struct fw_link *ret)
-{
-	struct fw_link f = { .id = l->id, .addr4 = l->addr4, .gw4 = l->gw4 };
-
-	memcpy(f.ifname, l->ifname, sizeof(f.ifname));
-	memcpy(f.peer_mac, l->peer_mac, sizeof(f.peer_mac));
-	if (ipv6) {
-		f.addr6 = l->addr6;
-		f.gw6 = l->gw6;
-	}
-	*ret = f;
-}
-
-static int start_rules(struct gw *gw, const struct gw_conf *conf, int fds[static GWNS_FD_NUM], struct ak_err *err)
+static int start_rules(struct gw *gw, const struct gw_first *first, int fds[static GWNS_FD_NUM], struct ak_err *err)
 {
 	struct fw_log_hooks hooks = { .ctx = gw, .on_denial = on_denial, .on_loss = on_loss };
 	struct fw_link link;
 	int rc;
 
-	fw_link_of(&conf->link, gw->ipv6_link, &link);
 	rc = fw_new(TAKE_FD(fds[GWNS_NFNL]), &gw->fw, err);
 	if (rc == 0)
 		rc = fw_log_new(TAKE_FD(fds[GWNS_NFLOG]), &hooks, &gw->fw_log, err);
-	if (rc == 0)
-		rc = fw_install_one(gw->fw, &link, conf->policy, err);
+	if (rc == 0 && first) {
+		gw_fw_link(&first->link, gw->ipv6_link, &link);
+		rc = fw_install_one(gw->fw, &link, first->policy, err);
+	} else if (rc == 0) {
+		rc = fw_base_install(gw->fw, err);
+	}
 	return rc < 0 ? ak_err_prefix(err, rc, "nftables") : 0;
 }
 
@@ -309,14 +196,9 @@ static int start_dns(struct gw *gw, const struct gw_conf *conf, int fds[static G
 		.udp6 = TAKE_FD(fds[GWNS_DNS_UDP6]),
 		.tcp6 = TAKE_FD(fds[GWNS_DNS_TCP6]),
 	};
-	struct ak_addr none = { 0 };
-	struct gw_sandbox *sb = gw->sandbox;
 	int rc = dns_proxy_new(gw->base, &socks, &hooks, &upstream, &gw->dns, err);
 
-	if (rc < 0)
-		return ak_err_prefix(err, rc, "DNS proxy");
-	rc = dns_client_new(gw->dns, sb->link.id, sb->policy, &sb->link.gw4, gw->ipv6_link ? &sb->link.gw6 : &none, &sb->dns);
-	return rc < 0 ? ak_fail_errno(err, -rc, "DNS proxy") : 0;
+	return rc < 0 ? ak_err_prefix(err, rc, "DNS proxy") : 0;
 }
 
 static int start_relay(struct gw *gw, int fds[static GWNS_FD_NUM], struct ak_err *err)
@@ -333,40 +215,7 @@ static int start_relay(struct gw *gw, int fds[static GWNS_FD_NUM], struct ak_err
 	};
 	int rc = relay_new(gw->base, &socks, &hooks, &conf, &gw->relay, err);
 
-	if (rc < 0)
-		return ak_err_prefix(err, rc, "relay");
-	relay_sandbox_open(gw->relay, &gw->sandbox->relay);
-	return 0;
-}
-
-static int start_sandbox(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
-{
-	struct gw_sandbox *sb = calloc(1, sizeof(*sb));
-	int rc;
-
-	if (!sb)
-		return ak_fail(err, ENOMEM, "out of memory");
-	gw->sandbox = sb;
-	sb->gw = gw;
-	sb->name = conf->sandbox;
-	sb->link = conf->link;
-	sb->policy = policy_ref(conf->policy);
-	sb->generation = 1;
-	audit_writer_init(&sb->log, conf->log_fd, 0, NULL, 0);
-	rc = learned_new(&sb->learned);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "learned addresses");
-	sb->relay = (struct relay_sandbox){
-		.id = sb->link.id,
-		.policy = sb->policy,
-		.generation = sb->generation,
-		.learned = sb->learned,
-		.addr4 = sb->link.addr4,
-		.addr6 = sb->link.addr6,
-		.gw4 = sb->link.gw4,
-		.gw6 = sb->link.gw6,
-	};
-	return 0;
+	return rc < 0 ? ak_err_prefix(err, rc, "relay") : 0;
 }
 
 static int start_events(struct gw *gw, struct ak_err *err)
@@ -379,7 +228,7 @@ static int start_events(struct gw *gw, struct ak_err *err)
 	return 0;
 }
 
-/* The time-stamp counter behind clock_gettime is good enough: one system call less for each event. */
+/* One thread only, and file descriptors that live longer than one turn of the loop: spare the system calls that serve others. */
 static struct event_base *new_base(void)
 {
 	struct event_config *cfg = event_config_new();
@@ -393,61 +242,81 @@ static struct event_base *new_base(void)
 	return base;
 }
 
+static int start_services(struct gw *gw, const struct gw_conf *conf, int fds[static GWNS_FD_NUM], struct ak_err *err)
+{
+	int rc = start_rules(gw, conf->first, fds, err);
+
+	if (rc == 0)
+		rc = start_dns(gw, conf, fds, err);
+	if (rc == 0)
+		rc = start_relay(gw, fds, err);
+	return rc < 0 ? rc : start_events(gw, err);
+}
+
+/* The sandbox of a run: its rules came with the table, its link goes up last. */
+static int start_first(struct gw *gw, const struct gw_first *first, struct gw_sandbox **ret, struct ak_err *err)
+{
+	int rc = gw_sandbox_new(gw, first->name, &first->link, first->policy, 1, first->log_fd, NULL, ret, err);
+
+	return rc < 0 ? rc : gw_sandbox_serve(*ret, err);
+}
+
 static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 {
-	int fds[GWNS_FD_NUM], rc;
+	int fds[GWNS_FD_NUM], peer_rtnl, rc;
 	struct confine *confine = NULL;
+	struct gw_sandbox *sb = NULL;
 
 	/* What needs nothing from the setup child is done while it works. */
 	gw->base = new_base();
 	if (!gw->base)
 		return ak_fail(err, ENOMEM, "event loop");
 	rc = confine_prepare(&confine, err);
-	if (rc == 0)
-		rc = start_sandbox(gw, conf, err);
-	if (rc == 0)
-		rc = receive_sockets(conf->net_sock, fds, err);
+	if (rc == 0 && conf->first)
+		rc = receive_sockets(conf->first->net_sock, fds, err);
+	else if (rc == 0)
+		memcpy(fds, conf->fds, sizeof(fds));
 	if (rc < 0)
 		return rc;
 	gw->ipv6_link = fds[GWNS_RAW6] >= 0;
 	gw->rtnl = fds[GWNS_RTNL];
-	gw->peer_rtnl = fds[GWNS_PEER_RTNL];
-	rc = start_rules(gw, conf, fds, err);
-	if (rc == 0)
-		rc = start_dns(gw, conf, fds, err);
-	if (rc == 0)
-		rc = start_relay(gw, fds, err);
-	if (rc == 0)
-		rc = start_events(gw, err);
+	peer_rtnl = fds[GWNS_PEER_RTNL];
+	rc = start_services(gw, conf, fds, err);
+	if (rc == 0 && conf->first)
+		rc = start_first(gw, conf->first, &sb, err);
 	if (rc == 0)
 		rc = confine_apply(confine, err);
-	if (rc == 0)
-		rc = gwns_link_up(gw->rtnl, gw->peer_rtnl, &conf->link, gw->ipv6_link, err);
+	if (rc == 0 && sb)
+		rc = gwns_link_up(gw->rtnl, peer_rtnl, &sb->link, gw->ipv6_link, err);
+	if (rc == 0 && sb)
+		gw_record_edge(sb, "start");
 	return rc;
+}
+
+/* ---- process ---- */
+
+static int by_number(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
 }
 
 /* Nothing of the supervisor's stays open here but what the gateway was given. */
 static void close_others(const struct gw_conf *conf)
 {
-	int keep[] = { conf->net_sock, conf->control, conf->log_fd };
-	int null = open("/dev/null", O_RDWR);
+	int keep[GWNS_FD_NUM + 3], n = 0, null = open("/dev/null", O_RDWR);
+	unsigned from = 3;
 
 	for (int fd = 0; fd < 3 && null >= 0; fd++)
 		dup2(null, fd);
-	/* Sort three numbers, then close the gaps. */
-	for (int i = 0; i < 2; i++) {
-		for (int j = 0; j < 2 - i; j++) {
-			if (keep[j] > keep[j + 1]) {
-				int t = keep[j];
-
-				keep[j] = keep[j + 1];
-				keep[j + 1] = t;
-			}
-		}
+	keep[n++] = conf->control;
+	if (conf->first) {
+		keep[n++] = conf->first->net_sock;
+		keep[n++] = conf->first->log_fd;
 	}
-	unsigned from = 3;
-
-	for (size_t i = 0; i < ARRAY_SIZE(keep); i++) {
+	for (int i = 0; !conf->first && i < GWNS_FD_NUM; i++)
+		keep[n++] = conf->fds[i];
+	qsort(keep, (size_t)n, sizeof(keep[0]), by_number);
+	for (int i = 0; i < n; i++) {
 		if (keep[i] < (int)from)
 			continue;
 		if (keep[i] > (int)from)
@@ -470,7 +339,7 @@ static void raise_descriptor_limit(void)
 
 static int gw_process(const struct gw_conf *conf)
 {
-	struct gw gw = { .control = conf->control, .rtnl = -1, .peer_rtnl = -1 };
+	struct gw gw = { .control = conf->control, .rtnl = -1 };
 	struct gw_msg msg = { .type = GW_MSG_READY };
 	struct ak_err err = { .text = "" };
 
@@ -479,12 +348,11 @@ static int gw_process(const struct gw_conf *conf)
 	if (start(&gw, conf, &err) < 0) {
 		msg.type = GW_MSG_FAILED;
 		memcpy(msg.text, err.text, sizeof(err.text));
-		send_msg(&gw, &msg);
+		gw_send(&gw, &msg);
 		return 1;
 	}
-	gw_record_edge(gw.sandbox, "start");
 	ak_set_nonblock(gw.control, true);
-	send_msg(&gw, &msg);
+	gw_send(&gw, &msg);
 	event_base_dispatch(gw.base);
 	/* The process ends here and the kernel frees everything: taking it apart by hand would only take time. */
 	return 0;

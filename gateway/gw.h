@@ -1,59 +1,87 @@
 /*
  * The gateway: rules, DNS proxy, relay and audit of the sandboxes it hosts, wired together on one event loop.
  *
- * It lives in a process of its own (gw_process) that parses what sandboxes send and therefore holds no power: see
- * confine.h. Its supervisor talks to it over a SEQPACKET socket with the messages below.
+ * It lives in a process of its own that parses what sandboxes send and therefore holds no power: see confine.h. Its
+ * supervisor (a `run`, or the daemon) talks to it over a SEQPACKET socket with the messages below. A `run` hands its one sandbox over
+ * in the fork; the daemon adds and removes sandboxes while the others go on.
  */
 #ifndef AK_GW_H
 #define AK_GW_H
 
-#include "dnsproxy/dnsproxy.h"
 #include "gateway/base/err.h"
 #include "gateway/base/sha256.h"
 #include "policies/policy.h"
 #include "vmctl/gwns.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #define GW_TEXT_MAX 1024
+#define GW_NAME_MAX 64
+#define GW_ID_MAX 16383 /* link ids are 1 … this: the links lie in 100.64.0.0/16, which never opens */
 
-/* Supervisor → gateway, and back. */
+/* Supervisor → gateway (→), and back (←). Requests about a sandbox are answered by one ← message with the same id. */
 enum gw_msg_type {
-	GW_MSG_UPSTREAM, /* → text: name servers as c-ares takes them */
-	GW_MSG_LOG_FD, /* → with a descriptor: the fresh network log */
-	GW_MSG_STOP, /* → end all flows, write what is left, answer GW_MSG_STATS and exit */
 	GW_MSG_READY, /* ← rules acknowledged, DNS listening, confined, link up */
 	GW_MSG_FAILED, /* ← text: why it cannot enforce; it exits */
-	GW_MSG_LOG_FULL, /* ← wants GW_MSG_LOG_FD */
-	GW_MSG_STATS, /* ← the last word */
+	GW_MSG_UPSTREAM, /* → text: name servers as c-ares takes them, ipv6; not answered */
+	GW_MSG_STOP, /* → end everything, write what is left; answered by STATS for each sandbox, then it exits */
+	GW_MSG_STATS, /* ← the last word on a sandbox */
+	GW_MSG_LOG_FULL, /* ← wants LOG_FD for this sandbox */
+	GW_MSG_LOG_FD, /* → fd: the fresh network log; not answered */
+	GW_MSG_ADD, /* → name, generation, log; fds: policy, network log, the sandbox's rtnetlink. ← DONE once its link is up, or REFUSED */
+	GW_MSG_REMOVE, /* → ← STATS: link gone, rules gone, log closed */
+	GW_MSG_POLICY, /* → generation; fd: policy. ← DONE when enforced, REFUSED (nothing changed) */
+	GW_MSG_ASSIGN, /* → a warm sandbox becomes a job: name, generation; fds: policy, network log. ← DONE or REFUSED */
+	GW_MSG_LEARNED, /* → fd: JSON array of {name, addrs[], ttl} to restore after a restart. ← DONE or REFUSED */
+	GW_MSG_COUNTS, /* → ← STATS so far, for `list` */
+	GW_MSG_DONE, /* ← */
+	GW_MSG_REFUSED, /* ← text */
 	GW_MSG_NUM
 };
 
 struct gw_stats {
 	uint64_t allowed, denied;
 	uint64_t records, lost;
+	uint64_t learned, flows; /* at this moment */
 	char hash[SHA256_HEX]; /* of the last record */
+};
+
+/* Where a network log stands: a new one starts with zeroes. */
+struct gw_log_state {
+	uint64_t seq, size;
+	char prev[SHA256_HEX];
 };
 
 struct gw_msg {
 	uint32_t type; /* enum gw_msg_type */
+	uint32_t id; /* sandbox; 0 where it does not matter */
 	uint32_t ipv6; /* UPSTREAM */
+	uint64_t generation;
+	char name[GW_NAME_MAX];
 	union {
 		char text[GW_TEXT_MAX];
 		struct gw_stats stats;
+		struct gw_log_state log;
 	};
 };
 
-struct gw_conf {
-	const char *sandbox; /* its name in records */
+/* The sandbox that a `run` starts with. */
+struct gw_first {
+	const char *name;
 	struct gwns_link link;
 	struct policy *policy; /* borrowed: the process ends first */
+	int net_sock; /* the setup child's sockets come from here */
+	int log_fd; /* the network log, open for append, empty */
+};
+
+struct gw_conf {
 	const char *servers; /* as in GW_MSG_UPSTREAM */
 	bool ipv6; /* the host reaches IPv6 */
-	int net_sock; /* the setup child's sockets come from here */
 	int control; /* to the supervisor */
-	int log_fd; /* the network log, open for append */
+	const struct gw_first *first; /* a run's, or NULL */
+	const int *fds; /* without FIRST: the sockets, GWNS_FD_NUM of them */
 };
 
 /* Fork the gateway process. It closes every descriptor that is not in CONF but 0–2, which it points at /dev/null. */

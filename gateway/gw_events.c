@@ -192,6 +192,7 @@ void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
 	struct audit_net rec = { .event = "packet", .verdict = "deny", .dst = &d->dst, .port = d->dport, .count = 1 };
 
 	sb->seen[d->reason]++;
+	sb->noisy = true;
 	rec.proto = l4_text(d->l4proto, proto, sizeof(proto));
 	explain_denial(sb, d, &rec, rule, sizeof(rule));
 	/* An address learned for a name but not for this port: say the name, it is what the user knows. */

@@ -2,6 +2,7 @@
 #ifndef AK_GW_INTERNAL_H
 #define AK_GW_INTERNAL_H
 
+#include "dnsproxy/dnsproxy.h"
 #include "gateway/audit.h"
 #include "gateway/gw.h"
 #include "gateway/relay.h"
@@ -12,15 +13,16 @@ struct event_base;
 
 struct gw_sandbox {
 	struct gw *gw; /* borrowed: outlives us */
-	const char *name; /* borrowed */
+	char name[GW_NAME_MAX];
 	struct gwns_link link;
 	struct policy *policy; /* owned reference */
 	uint64_t generation;
 	struct relay_sandbox relay;
 	struct learned *learned; /* owned */
-	struct dns_client *dns; /* owned by the proxy */
+	struct dns_client *dns; /* owned by the proxy; freed by us */
 	struct audit_writer log;
 	bool log_wanted; /* a fresh descriptor has been asked for */
+	bool noisy; /* refusals since the last look at the kernel's counters */
 	uint64_t allowed, denied;
 	uint64_t seen[FW_REASON_NUM]; /* refusals that came by NFLOG or were written as suppressed */
 };
@@ -32,11 +34,46 @@ struct gw {
 	struct dns_proxy *dns; /* owned */
 	struct relay *relay; /* owned */
 	struct event *on_control, *on_log, *on_tick; /* owned */
-	int rtnl, peer_rtnl;
-	int control;
+	int rtnl; /* owned */
+	int control; /* owned */
 	bool ipv6_link;
-	struct gw_sandbox *sandbox; /* owned */
+	struct gw_sandbox **by_id; /* owned; [0, n_ids), most of it NULL when few are hosted */
+	size_t n_ids;
 };
+
+/* gw_sandbox.c: the hosted ones */
+struct gw_sandbox *gw_sandbox_find(const struct gw *gw, uint32_t id);
+struct gw_sandbox *gw_sandbox_by_addr(const struct gw *gw, const struct ak_addr *src);
+
+/* Make the object and its place in the table; takes LOG_FD over. No rule, no client, no link yet. */
+int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link, struct policy *p, uint64_t generation, int log_fd,
+	const struct gw_log_state *log, struct gw_sandbox **ret, struct ak_err *err);
+
+/* Serve it: DNS client and relay. Its rules are in the kernel already, its link is still down. */
+int gw_sandbox_serve(struct gw_sandbox *sb, struct ak_err *err);
+
+/* Rules, then serve, then link up (invariant 1). On failure nothing of it is left. */
+int gw_sandbox_add(struct gw_sandbox *sb, int peer_rtnl, struct ak_err *err);
+
+/* The other way round: flows ended, link gone, rules gone; *RET is its last word. Frees it. */
+void gw_sandbox_remove(struct gw_sandbox *sb, struct gw_stats *ret);
+
+/* Without touching the kernel: flows ended, last record written. For a gateway whose namespace goes anyway. */
+void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret);
+
+/* One atomic change of rules and learned elements; then live flows are judged again. */
+int gw_sandbox_set_policy(struct gw_sandbox *sb, struct policy *p, uint64_t generation, struct ak_err *err);
+
+void gw_sandbox_stats(const struct gw_sandbox *sb, struct gw_stats *ret);
+
+/* The hook behind every DNS answer: kernel first, then the table that the relay asks. */
+int gw_sandbox_learn(struct gw_sandbox *sb, const struct dns_answer *answer);
+
+void gw_fw_link(const struct gwns_link *l, bool ipv6, struct fw_link *ret);
+
+/* gw_control.c: the supervisor's messages */
+void gw_control_readable(struct gw *gw);
+void gw_send(struct gw *gw, const struct gw_msg *msg);
 
 /* gw_events.c: what happened, as records */
 void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event);

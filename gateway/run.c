@@ -126,15 +126,14 @@ static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
 {
 	char servers[GW_TEXT_MAX];
 	int pair[2], rc;
-	struct gw_conf conf = {
-		.sandbox = r->plan.name,
+	struct gw_first first = {
+		.name = r->plan.name,
 		.link = r->link,
 		.policy = r->policy,
-		.servers = servers,
-		.ipv6 = resolv_host_has_ipv6(),
 		.net_sock = net_sock,
 		.log_fd = r->dir.log_fd,
 	};
+	struct gw_conf conf = { .servers = servers, .ipv6 = resolv_host_has_ipv6(), .first = &first };
 
 	resolv_look(&r->resolv);
 	rc = resolv_servers(servers, sizeof(servers), err);
@@ -228,7 +227,7 @@ static void maybe_go(struct run *r)
 
 static void hand_new_log(struct run *r)
 {
-	struct gw_msg msg = { .type = GW_MSG_LOG_FD };
+	struct gw_msg msg = { .type = GW_MSG_LOG_FD, .id = LINK_ID };
 	struct ak_err err;
 	_cleanup_close_ int fd = audit_rotate(r->dir.log_path, &err);
 
@@ -261,12 +260,12 @@ static void on_gateway(struct run *r)
 	ssize_t n;
 
 	while ((n = ak_recv_fds(r->control, &msg, sizeof(msg), NULL, NULL)) == sizeof(msg)) {
-		msg.text[GW_TEXT_MAX - 1] = '\0';
-		switch ((enum gw_msg_type)msg.type) {
+		switch (msg.type) {
 		case GW_MSG_READY:
 			r->gw_ready = true;
 			break;
 		case GW_MSG_FAILED:
+			msg.text[GW_TEXT_MAX - 1] = '\0';
 			ak_fail(&err, EPROTO, "%.500s", msg.text);
 			fail(r, &err);
 			break;
@@ -277,10 +276,7 @@ static void on_gateway(struct run *r)
 			r->outcome.net = msg.stats;
 			r->outcome.has_net = true;
 			break;
-		case GW_MSG_UPSTREAM:
-		case GW_MSG_LOG_FD:
-		case GW_MSG_STOP:
-		case GW_MSG_NUM:
+		default: /* the rest is the daemon's */
 			break;
 		}
 	}

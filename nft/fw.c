@@ -133,16 +133,6 @@ int fw_sandbox_add(struct fw *fw, const struct fw_link *link, const struct polic
 	return commit(fw, err);
 }
 
-int fw_sandbox_update(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err)
-{
-	int rc = check_link(link, err);
-
-	if (rc < 0)
-		return rc;
-	fw_build_update(begin(fw), link, p);
-	return commit(fw, err);
-}
-
 int fw_sandbox_remove(struct fw *fw, const struct fw_link *link, struct ak_err *err)
 {
 	int rc = check_link(link, err);
@@ -211,6 +201,25 @@ int fw_forget(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n,
 	if (rc < 0)
 		*err = full;
 	return rc;
+}
+
+int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct policy *p, const struct fw_elem *gone, size_t n_gone,
+	const struct fw_elem *added, size_t n_added, struct ak_err *err)
+{
+	struct fw_batch *b;
+	int rc = check_link(link, err);
+
+	if (rc == 0)
+		rc = check_elems(link->id, gone, n_gone, err);
+	if (rc == 0)
+		rc = check_elems(link->id, added, n_added, err);
+	if (rc < 0)
+		return rc;
+	b = begin(fw);
+	fw_build_update(b, link, p);
+	fw_build_forget(b, link->id, gone, n_gone);
+	fw_build_learn(b, link->id, added, n_added);
+	return commit(fw, err);
 }
 
 /* ---- counting and telling ---- */

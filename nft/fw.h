@@ -63,9 +63,6 @@ int fw_install_one(struct fw *fw, const struct fw_link *link, const struct polic
 int fw_sandbox_add(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
 int fw_sandbox_remove(struct fw *fw, const struct fw_link *link, struct ak_err *err);
 
-/* New rules and interval sets for a changed policy in one atomic batch; learned elements stay. */
-int fw_sandbox_update(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
-
 /* One learned (address, protocol, port). */
 struct fw_elem {
 	struct ak_addr addr;
@@ -81,6 +78,13 @@ int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, 
 
 /* Take elements away; those that expired meanwhile are no error. */
 int fw_forget(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err);
+
+/*
+ * A changed policy in one atomic batch: new rules and interval sets, the elements GONE that it no longer allows, those ADDED that it now
+ * does. Other learned elements stay as they are.
+ */
+int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct policy *p, const struct fw_elem *gone, size_t n_gone,
+	const struct fw_elem *added, size_t n_added, struct ak_err *err);
 
 /*
  * Packets the kernel has refused and admitted for this sandbox since its rules were made. Every denied one is counted;

@@ -40,7 +40,7 @@ struct sandbox_limits {
 /* Everything is borrowed and outlives sandbox_start. */
 struct sandbox_spec {
 	const char *name; /* also the host name inside */
-	char *const *argv; /* exactly as given; argv[0] is looked up in the sandbox's PATH, inside */
+	char *const *argv; /* NULL: nothing runs after GO but what sandbox_exec brings; init stays until it is told. Else exactly as given; argv[0] is looked up in the sandbox's PATH, inside */
 	char *const *envp; /* the whole environment, with PATH and HOME */
 	const char *workdir; /* inside; NULL is the home */
 	enum sandbox_isolation isolation;
@@ -54,6 +54,8 @@ struct sandbox_spec {
 	bool tty; /* the command gets a pty as controlling terminal; see sandbox_tty_fd */
 	int stdio[3]; /* what the command gets as 0, 1, 2 when not tty */
 	const struct gwns_link *link; /* NULL: loopback only */
+	int gw_user_ns, gw_net_ns; /* with a link: attach it to the gateway that lives in these; both -1 (or 0): make new ones for it */
+	bool parked; /* stop before the mounts; sandbox_assign brings the rest */
 	const char *resolv_conf; /* text of /etc/resolv.conf inside */
 };
 
@@ -96,6 +98,48 @@ int sandbox_signal(struct sandbox *sb, int sig);
 /* The pty's master side after RUNNING, when spec.tty; owned by the sandbox. */
 int sandbox_tty_fd(const struct sandbox *sb);
 pid_t sandbox_init_pid(const struct sandbox *sb);
+
+/* ---- more commands in a running sandbox (spec.argv was NULL) ---- */
+
+struct sandbox_exec {
+	char *const *argv;
+	char *const *envp;
+	const char *workdir; /* NULL: the home */
+	bool tty;
+	int stdio[3]; /* borrowed; without tty */
+};
+
+enum sandbox_exec_state { SANDBOX_EXEC_STARTED, SANDBOX_EXEC_ENDED, SANDBOX_EXEC_STATE_NUM };
+
+struct sandbox_exec_event {
+	uint32_t id; /* the caller's own */
+	enum sandbox_exec_state state;
+	int tty_fd; /* STARTED with tty: the pty's master, now the receiver's; else -1 */
+	int exit_code; /* ENDED: the command's own, 128+N, 125, 126 or 127 */
+	struct ak_err err; /* ENDED with 125–127: why */
+};
+
+/* Run one more, confined exactly as the first would be. Any number at once up to the process limit. ID is unique among those alive. */
+int sandbox_exec(struct sandbox *sb, uint32_t id, const struct sandbox_exec *ex, struct ak_err *err);
+
+/* A signal for the command's process group; SIGKILL reaches every process of it. */
+int sandbox_exec_signal(struct sandbox *sb, uint32_t id, int sig);
+
+/* The next event after sandbox_poll, or false. */
+bool sandbox_exec_next(struct sandbox *sb, struct sandbox_exec_event *ret);
+
+/* O_PATH descriptor of the sandbox's root, for openat2 with RESOLVE_IN_ROOT; owned by the caller. In READY and RUNNING. */
+int sandbox_root_fd(const struct sandbox *sb);
+
+/* ---- a parked sandbox becomes a job ---- */
+
+/*
+ * Give a READY parked sandbox what it lacks: argv, envp, workdir, mounts, home, name, limits, tty and stdio of SPEC (its isolation and readonly_root
+ * must be those it was parked with; -EINVAL otherwise). It reports READY again when the root is complete, or ENDED. PROJECT_FDS, one for each mount
+ * (O_PATH, from the caller's view), must be the very folders that init sees at those paths: a difference is an error, because a mount that
+ * was made after parking is not visible to it.
+ */
+int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, const int *project_fds, struct ak_err *err);
 
 /* Only in state ENDED. */
 const struct sandbox_result *sandbox_result(const struct sandbox *sb);

@@ -1,0 +1,255 @@
+/* The gateway's side of the talk with its supervisor. */
+#include "gateway/gw_internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/json.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define POLICY_MAX (32u << 20)
+#define MSG_FDS 3
+
+/* A message and what came with it; the handler takes what it uses. */
+struct request {
+	struct gw_msg msg;
+	int fds[MSG_FDS]; /* owned; -1 where absent */
+};
+
+void gw_send(struct gw *gw, const struct gw_msg *msg)
+{
+	(void)ak_send_fds(gw->control, msg, sizeof(*msg), NULL, 0);
+}
+
+static void answer(struct gw *gw, const struct request *r, int rc, const struct ak_err *err)
+{
+	struct gw_msg msg = { .type = rc < 0 ? GW_MSG_REFUSED : GW_MSG_DONE, .id = r->msg.id };
+
+	if (rc < 0)
+		memcpy(msg.text, err->text, sizeof(err->text));
+	gw_send(gw, &msg);
+}
+
+/* The supervisor's memory file: it wrote it, we only read. */
+static int read_memory(int fd, char **ret, size_t *ret_len, struct ak_err *err)
+{
+	_cleanup_free_ char *text = NULL;
+	struct stat st;
+	size_t at = 0;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size < 0 || st.st_size > POLICY_MAX)
+		return ak_fail(err, EINVAL, "bad memory file from the supervisor");
+	text = malloc((size_t)st.st_size + 1);
+	if (!text)
+		return ak_fail(err, ENOMEM, "out of memory");
+	lseek(fd, 0, SEEK_SET);
+	while (at < (size_t)st.st_size) {
+		ssize_t n = read(fd, text + at, (size_t)st.st_size - at);
+
+		if (n <= 0)
+			return ak_fail(err, EIO, "short memory file from the supervisor");
+		at += (size_t)n;
+	}
+	text[at] = '\0';
+	*ret = TAKE(text);
+	*ret_len = at;
+	return 0;
+}
+
+/* A policy travels in its compiled form, which extends nothing: no file is looked for. */
+static int read_policy(int fd, struct policy **ret, struct ak_err *err)
+{
+	static const struct policy_dirs none;
+	_cleanup_free_ char *text = NULL;
+	size_t len;
+	int rc = read_memory(fd, &text, &len, err);
+
+	return rc < 0 ? rc : policy_parse(text, len, "policy", &none, NULL, 0, ret, err);
+}
+
+/* ---- requests ---- */
+
+static void on_add(struct gw *gw, struct request *r)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	struct gw_sandbox *sb;
+	struct gwns_link link;
+	struct ak_err err;
+	int rc = read_policy(r->fds[0], &p, &err);
+
+	gwns_link_plan(r->msg.id, &link);
+	if (rc == 0)
+		rc = gw_sandbox_new(gw, r->msg.name, &link, p, r->msg.generation, TAKE_FD(r->fds[1]), &r->msg.log, &sb, &err);
+	if (rc == 0)
+		rc = gw_sandbox_add(sb, r->fds[2], &err);
+	answer(gw, r, rc, &err);
+}
+
+static void on_remove(struct gw *gw, struct request *r)
+{
+	struct gw_msg msg = { .type = GW_MSG_STATS, .id = r->msg.id };
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+
+	if (sb)
+		gw_sandbox_remove(sb, &msg.stats);
+	gw_send(gw, &msg);
+}
+
+static void on_policy(struct gw *gw, struct request *r)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+	struct ak_err err;
+	int rc = sb ? read_policy(r->fds[0], &p, &err) : ak_fail(&err, ENOENT, "sandbox %u is not here", r->msg.id);
+
+	if (rc == 0)
+		rc = gw_sandbox_set_policy(sb, p, r->msg.generation, &err);
+	answer(gw, r, rc, &err);
+}
+
+/* A warm sandbox gets the name, log and policy of the job that it is used for. */
+static void on_assign(struct gw *gw, struct request *r)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+	struct ak_err err;
+	int rc = sb ? read_policy(r->fds[0], &p, &err) : ak_fail(&err, ENOENT, "sandbox %u is not here", r->msg.id);
+
+	if (rc == 0) {
+		audit_writer_done(&sb->log);
+		audit_writer_init(&sb->log, TAKE_FD(r->fds[1]), 0, NULL, 0);
+		snprintf(sb->name, sizeof(sb->name), "%s", r->msg.name);
+		sb->allowed = sb->denied = 0;
+		gw_record_edge(sb, "start");
+		rc = gw_sandbox_set_policy(sb, p, r->msg.generation, &err);
+	}
+	answer(gw, r, rc, &err);
+}
+
+/* One remembered answer: learned again, as if the client had just asked. */
+static int restore_one(struct gw_sandbox *sb, const cJSON *item, struct ak_err *err)
+{
+	struct ak_addr addrs[DNS_ANSWER_MAX];
+	struct dns_answer dns = { .qtype = 1, .addrs = addrs };
+	const cJSON *list = NULL, *a;
+	uint64_t ttl = 0;
+	int rc = json_get_string(item, "name", &dns.name, err);
+
+	if (rc > 0)
+		rc = json_get_array(item, "addrs", &list, err);
+	if (rc > 0)
+		rc = json_get_uint(item, "ttl", DNS_TTL_MAX_S, &ttl, err);
+	if (rc <= 0)
+		return rc < 0 ? rc : ak_fail(err, EINVAL, "incomplete");
+	cJSON_ArrayForEach(a, list) {
+		if (cJSON_IsString(a) && dns.n_addrs < DNS_ANSWER_MAX && ak_addr_parse(a->valuestring, &addrs[dns.n_addrs]) == 0 &&
+			policy_addr_class(sb->policy, &addrs[dns.n_addrs], NULL) != POLICY_ADDR_BLOCKED)
+			dns.n_addrs++;
+	}
+	dns.ttl_s = ttl ? (uint32_t)ttl : 1;
+	if (!policy_name_ok(dns.name) || !policy_judge_dns(sb->policy, dns.name).allow)
+		return 0; /* the policy has moved on since */
+	rc = gw_sandbox_learn(sb, &dns);
+	return rc < 0 ? ak_fail_errno(err, -rc, "%s", dns.name) : 0;
+}
+
+static void on_learned(struct gw *gw, struct request *r)
+{
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+	_cleanup_json_ cJSON *list = NULL;
+	_cleanup_free_ char *text = NULL;
+	const cJSON *item;
+	struct ak_err err;
+	size_t len;
+	int rc = sb ? read_memory(r->fds[0], &text, &len, &err) : ak_fail(&err, ENOENT, "sandbox %u is not here", r->msg.id);
+
+	if (rc == 0)
+		rc = json_parse(text, len, &list, &err);
+	if (rc == 0 && !cJSON_IsArray(list))
+		rc = ak_fail(&err, EINVAL, "not an array");
+	for (item = rc == 0 ? list->child : NULL; item && rc == 0; item = item->next)
+		rc = restore_one(sb, item, &err);
+	answer(gw, r, rc, &err);
+}
+
+static void on_counts(struct gw *gw, struct request *r)
+{
+	struct gw_msg msg = { .type = GW_MSG_STATS, .id = r->msg.id };
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+
+	if (sb)
+		gw_sandbox_stats(sb, &msg.stats);
+	gw_send(gw, &msg);
+}
+
+static void on_log_fd(struct gw *gw, struct request *r)
+{
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+
+	if (!sb || r->fds[0] < 0)
+		return;
+	audit_writer_swap(&sb->log, TAKE_FD(r->fds[0]));
+	sb->log_wanted = false;
+}
+
+static void on_upstream(struct gw *gw, struct request *r)
+{
+	struct dns_upstream_conf conf = { .servers_csv = r->msg.text, .ipv6 = r->msg.ipv6 != 0 };
+	struct ak_err err;
+
+	(void)dns_proxy_set_upstream(gw->dns, &conf, &err);
+}
+
+static void on_stop(struct gw *gw, struct request *r)
+{
+	(void)r;
+	for (size_t id = 0; id < gw->n_ids; id++) {
+		struct gw_msg msg = { .type = GW_MSG_STATS, .id = (uint32_t)id };
+
+		if (!gw->by_id[id])
+			continue;
+		/* The namespaces go with us or belong to those who stay: either way the kernel's objects are left alone. */
+		gw_sandbox_finish(gw->by_id[id], &msg.stats);
+		gw_send(gw, &msg);
+	}
+	event_base_loopbreak(gw->base);
+}
+
+static void (*const handlers[GW_MSG_NUM])(struct gw *gw, struct request *r) = {
+	[GW_MSG_UPSTREAM] = on_upstream,
+	[GW_MSG_STOP] = on_stop,
+	[GW_MSG_LOG_FD] = on_log_fd,
+	[GW_MSG_ADD] = on_add,
+	[GW_MSG_REMOVE] = on_remove,
+	[GW_MSG_POLICY] = on_policy,
+	[GW_MSG_ASSIGN] = on_assign,
+	[GW_MSG_LEARNED] = on_learned,
+	[GW_MSG_COUNTS] = on_counts,
+};
+
+void gw_control_readable(struct gw *gw)
+{
+	struct request r = { .fds = { -1, -1, -1 } };
+	size_t n_fds = MSG_FDS;
+	ssize_t n = ak_recv_fds(gw->control, &r.msg, sizeof(r.msg), r.fds, &n_fds);
+
+	if (n == -EAGAIN)
+		return;
+	if (n != sizeof(r.msg)) { /* the supervisor is gone, so must we be */
+		event_base_loopbreak(gw->base);
+		return;
+	}
+	r.msg.name[GW_NAME_MAX - 1] = '\0';
+	if (r.msg.type == GW_MSG_UPSTREAM)
+		r.msg.text[GW_TEXT_MAX - 1] = '\0';
+	if (r.msg.type < GW_MSG_NUM && handlers[r.msg.type])
+		handlers[r.msg.type](gw, &r);
+	for (int i = 0; i < MSG_FDS; i++)
+		ak_close(r.fds[i]);
+}
