@@ -736,9 +736,13 @@ static void slow_reader_holds_the_writer_back(void **state)
 
 static void running_out_of_descriptors_pauses_and_resumes(void **state)
 {
+	const char *preload = getenv("LD_PRELOAD");
 	struct rlimit was, tight;
 	int far, fd, peer, next;
 
+	/* valgrind accepts past the limit and then closes what it got. */
+	if (preload && strstr(preload, "vgpreload"))
+		skip();
 	rig_open(ALLOW_ALL, 9000, NULL);
 	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
 	fd = rig_connect("11.1.1.1", 9000);
