@@ -658,6 +658,31 @@ static void a_bad_spec_is_refused(void **state)
 	assert_null(sb);
 }
 
+/* In a user namespace of its own, a process may forbid itself further ones: the host as it is with that sysctl. */
+static int without_user_namespaces(void)
+{
+	struct trial t;
+	int rc;
+
+	if (unshare(CLONE_NEWUSER) < 0 || ak_write_file("/proc/sys/user/max_user_namespaces", "0") < 0)
+		return 77;
+	trial_init(&t, SANDBOX_STRICT);
+	rc = RUN(&t, "true");
+	return rc == 125 && strstr(t.result.err.text, "max_user_namespaces") ? 0 : 1;
+}
+
+static void without_user_namespaces_the_setting_is_named(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(without_user_namespaces());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 static void start_takes_milliseconds(void **state)
 {
 	enum { RUNS = 20 };
@@ -716,6 +741,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(freeing_at_any_moment_leaves_no_process),
 		cmocka_unit_test(killing_init_is_noticed),
 		cmocka_unit_test(a_bad_spec_is_refused),
+		cmocka_unit_test(without_user_namespaces_the_setting_is_named),
 		cmocka_unit_test(start_takes_milliseconds),
 	};
 	int rc = run_probe(probes, argc, argv);
