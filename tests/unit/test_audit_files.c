@@ -241,8 +241,8 @@ static void an_event_that_is_no_line_is_refused(void **state)
 
 	assert_int_equal(audit_event(f->path, "\"a\":1,\n\"b\":2", &err), -EINVAL);
 	assert_int_equal(audit_event(f->path, "", &err), -EINVAL);
-	assert_int_equal(audit_event("/nonexistent/log", "\"a\":1", &err), -ENOENT);
-	assert_non_null(strstr(err.text, "/nonexistent/log"));
+	assert_int_equal(audit_event("/proc/nonexistent/log", "\"a\":1", &err), -ENOENT);
+	assert_non_null(strstr(err.text, "/proc/nonexistent/log"));
 }
 
 /* A real file system without room, in namespaces of our own. 77: this kernel does not let us. */

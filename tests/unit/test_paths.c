@@ -69,7 +69,7 @@ static void a_runtime_folder_that_is_not_ours_is_not_used(void **state)
 	struct stat st;
 
 	setenv("XDG_STATE_HOME", "/s", 1);
-	setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+	setenv("XDG_RUNTIME_DIR", "/proc/nonexistent", 1);
 	p = paths();
 	snprintf(fallback, sizeof(fallback), "/run/user/%u", (unsigned)geteuid());
 	if (stat(fallback, &st) == 0 && st.st_uid == geteuid())
