@@ -158,8 +158,8 @@ static int show_events(struct events *e, struct ak_err *err)
 		printf("%-19s  %-16s  %-16s  %s\n", "TIME", "EVENT", "SANDBOX", "DETAIL");
 	for (;;) {
 		rc = drain_events(e, err);
-		if (rc == 0 && fflush(stdout) != 0)
-			rc = ak_fail_errno(err, errno, "cannot write the output");
+		if (rc == 0)
+			rc = ak_flush(err);
 		if (rc < 0 || !e->follow)
 			break;
 		ak_follow_wait(&f, TICK_MS);
