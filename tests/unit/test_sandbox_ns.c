@@ -576,12 +576,32 @@ static _Noreturn void doomed_caller(int stage_fd, bool go)
 	struct trial t;
 
 	trial_init(&t, SANDBOX_STRICT);
+	t.spec.limits.memory_bytes = go ? (uint64_t)64 << 20 : 0;
 	trial_start(&t, (const char *const[]){ "sleep", "1000", NULL });
 	if (go)
 		trial_go(&t);
 	(void)!write(stage_fd, "s", 1);
 	for (;;)
 		pause();
+}
+
+/* Whether a control group of caller PID is below our own, in any hierarchy. */
+static bool has_cgroup(pid_t pid)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "r");
+	char line[PATH_MAX], path[3 * PATH_MAX];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		char *list = strchr(line, ':') + 1, *own = strchr(list, ':');
+
+		line[strcspn(line, "\n")] = '\0';
+		*own++ = '\0';
+		snprintf(path, sizeof(path), "/sys/fs/cgroup/%s%s/agentkernel-test-%d", list, own, (int)pid);
+		if (access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
 }
 
 static void kill_a_caller(bool go, int delay_us)
@@ -600,11 +620,12 @@ static void kill_a_caller(bool go, int delay_us)
 	nanosleep(&delay, NULL); /* not to wait for anything: to hit another moment each time */
 	kill(pid, SIGKILL);
 	wait_for_no_children();
+	assert_false(has_cgroup(pid));
 	close(stage[0]);
 	close(stage[1]);
 }
 
-static void killing_the_caller_at_any_moment_leaves_no_process(void **state)
+static void killing_the_caller_at_any_moment_leaves_nothing(void **state)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	kill_a_caller(true, 0);
@@ -737,7 +758,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_fork_bomb_is_limited),
 		cmocka_unit_test(other_limits_hold),
 		cmocka_unit_test(out_of_memory_is_said_or_its_absence_noted),
-		cmocka_unit_test(killing_the_caller_at_any_moment_leaves_no_process),
+		cmocka_unit_test(killing_the_caller_at_any_moment_leaves_nothing),
 		cmocka_unit_test(freeing_at_any_moment_leaves_no_process),
 		cmocka_unit_test(killing_init_is_noticed),
 		cmocka_unit_test(a_bad_spec_is_refused),
