@@ -124,7 +124,7 @@ static void known_sum_is_reproduced(void **state)
 	static const uint8_t bytes[] = { 0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7 };
 
 	assert_int_equal(relay_checksum_fold(relay_checksum_add(0, bytes, 8)), (uint16_t)~0xddf2);
-	assert_int_equal(relay_checksum_fold(relay_checksum_add(0, bytes, 7)), (uint16_t)~(0xddf2 - 0xf7));
+	assert_int_equal(relay_checksum_fold(relay_checksum_add(0, bytes, 7)), (uint16_t) ~(0xddf2 - 0xf7));
 }
 
 static void icmp_quotes_the_datagram(void **state)

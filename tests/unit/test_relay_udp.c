@@ -55,7 +55,9 @@ static void echo(const char *src, const char *dst, size_t len)
 	assert_int_equal(send(fd, big, len, 0), len);
 	assert_int_equal(expect_datagram(far, &from), len);
 	assert_memory_equal(got, big, len);
-	assert_int_equal(sendto(far, big, len, 0, (struct sockaddr *)&from, strchr(dst, ':') ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)), len);
+	assert_int_equal(sendto(far, big, len, 0, (struct sockaddr *)&from,
+				 strchr(dst, ':') ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)),
+		len);
 	assert_int_equal(expect_datagram(fd, &from), len);
 	assert_memory_equal(got, big, len);
 	close(fd);
@@ -169,7 +171,8 @@ static void chosen_host_service_is_reached(void **state)
 	struct sockaddr_storage from;
 	int near, fd;
 
-	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"host.agentkernel.internal:5000/udp\"]}", PORT, NULL);
+	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"host.agentkernel.internal:5000/udp\"]}", PORT,
+		NULL);
 	near = rig_socket(rig.ns_host, SOCK_DGRAM, "127.0.0.1", PORT);
 	fd = client(RIG_SRC, RIG_GW);
 	assert_int_equal(send(fd, "ping", 4, 0), 4);
@@ -226,7 +229,8 @@ static void limits_of_the_policy_hold(void **state)
 	int fd, far;
 	struct sockaddr_storage from;
 
-	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"limits\":{\"connections\":1,\"egress_bytes\":\"10\"}}", PORT, NULL);
+	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"limits\":{\"connections\":1,\"egress_bytes\":\"10\"}}",
+		PORT, NULL);
 	far = rig_socket(rig.ns_far, SOCK_DGRAM, "0.0.0.0", PORT);
 	fd = client(RIG_SRC, "11.5.5.5");
 	assert_int_equal(send(fd, "12345678", 8, 0), 8);
