@@ -331,8 +331,8 @@ static void finish_run(const char *state_dir, const char *name, int count, char 
 	assert_true(snprintf(log, PATH_MAX, "%s/runs/%s/network.jsonl", state_dir, name) < PATH_MAX);
 	must(audit_open(log, &w, &err), &err);
 	write_n(&w, count);
-	snprintf(fields, sizeof(fields), "\"event\":\"run_end\",\"sandbox\":\"%s\",\"network_records\":%d,\"network_hash\":\"%s\"", name,
-		count, w.prev);
+	snprintf(fields, sizeof(fields),
+		"\"event\":\"run_end\",\"sandbox\":\"%s\",\"network_records\":%d,\"network_hash\":\"%s\"", name, count, w.prev);
 	audit_writer_done(&w);
 	must_join(events, state_dir, "events.jsonl");
 	must(audit_event(events, fields, &err), &err);
@@ -381,7 +381,8 @@ static void times_are_read_as_they_are_printed(void **state)
 		{ "9999-12-31T23:59:59.000000Z", 253402300799000000u },
 	};
 	static const char *const bad[] = { "", "2026", "2026-13-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z",
-		"2026-01-01T00:00:00", "2026-01-01T00:00:00Zx", "2026-01-01T00:00:00.Z", "1969-12-31T23:59:59Z", "2026-01-01T00:00:00+1:00" };
+		"2026-01-01T00:00:00", "2026-01-01T00:00:00Zx", "2026-01-01T00:00:00.Z", "1969-12-31T23:59:59Z",
+		"2026-01-01T00:00:00+1:00" };
 	char buf[AUDIT_TIME_MAX];
 	uint64_t us;
 

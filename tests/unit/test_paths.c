@@ -139,7 +139,8 @@ static void policies_of_the_user_come_first(void **state)
 
 static void names(void **state)
 {
-	static const char *const good[] = { "a", "A1", "run-0a1b2c3d", "a_b-c", "0", "abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabc" };
+	static const char *const good[] = { "a", "A1", "run-0a1b2c3d", "a_b-c", "0",
+		"abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabc" };
 	static const char *const bad[] = { "", "-a", "a-", "_", "a.b", "a/b", "..", "a b", "a\n", "\xc3\xa9",
 		"abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcd" };
 
