@@ -73,8 +73,8 @@ static void reply_comes_from_the_address_that_was_asked(void **state)
 	rig_open(&r, POLICY_DENY, false);
 	dns_proxy_free(r.proxy);
 	r.udp_port = 53;
-	socks = (struct dns_sockets){ any_socket(AF_INET, SOCK_DGRAM, 53), any_socket(AF_INET, SOCK_STREAM, 53), any_socket(AF_INET6, SOCK_DGRAM, 53),
-		any_socket(AF_INET6, SOCK_STREAM, 53) };
+	socks = (struct dns_sockets){ any_socket(AF_INET, SOCK_DGRAM, 53), any_socket(AF_INET, SOCK_STREAM, 53),
+		any_socket(AF_INET6, SOCK_DGRAM, 53), any_socket(AF_INET6, SOCK_STREAM, 53) };
 	snprintf(csv, sizeof(csv), "127.0.0.1:%u", r.up_port);
 	assert_int_equal(dns_proxy_new(r.base, &socks, &hooks, &conf, &r.proxy, &err), 0);
 	assert_int_equal(dns_client_new(r.proxy, SANDBOX, r.policy, NULL, NULL, &r.client), 0);

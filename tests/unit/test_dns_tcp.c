@@ -11,7 +11,9 @@ struct stream {
 
 static void stream_open(struct rig *r, struct stream *s)
 {
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(r->tcp_port) };
+	struct sockaddr_in sin = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(r->tcp_port)
+	};
 	int on = 1;
 
 	s->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
