@@ -313,6 +313,18 @@ static void a_writable_root_is_private(void **state)
 
 /* ---- mounts ---- */
 
+/*
+ * Old roots are stacked on the new one before they are taken off; "/.." would climb onto what is left of them. So: one mount on
+ * "/", "/.." is "/", and its entries are ours.
+ */
+static void expect_one_root(struct trial *t)
+{
+	RUN_OK(t, "sh", "-c",
+		"[ \"$(stat -c %d:%i /)\" = \"$(stat -c %d:%i /..)\" ] || echo above; [ ! -e /../etc/shadow ] || echo shadow; "
+		"cd /.. && [ ! -e etc/shadow ] || echo shadow; awk '$5 == \"/\"' /proc/self/mountinfo | wc -l");
+	assert_string_equal(t->text, "1\n");
+}
+
 static char work_dir[64];
 
 static int make_work_dir(void **state)
@@ -343,6 +355,23 @@ static const char *work_path(const char *name)
 
 	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
 	return path;
+}
+
+static void nothing_of_the_hosts_root_is_left_above(void **state)
+{
+	char upper[256];
+
+	snprintf(upper, sizeof(upper), "%s", work_path("upper3"));
+	assert_int_equal(mkdir(upper, 0700), 0);
+	for (enum sandbox_isolation i = SANDBOX_MODERATE; i < SANDBOX_ISOLATION_NUM; i++) {
+		for (int kept = 0; kept < 2; kept++) {
+			_cleanup_trial_ struct trial t;
+
+			trial_init(&t, i);
+			t.spec.upper_dir = kept ? upper : NULL;
+			expect_one_root(&t);
+		}
+	}
 }
 
 static void a_project_is_writable_and_owned_by_the_invoker(void **state)
@@ -746,6 +775,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(proc_is_masked),
 		cmocka_unit_test(a_strict_root_is_read_only),
 		cmocka_unit_test(a_writable_root_is_private),
+		cmocka_unit_test(nothing_of_the_hosts_root_is_left_above),
 		cmocka_unit_test(a_project_is_writable_and_owned_by_the_invoker),
 		cmocka_unit_test(a_read_only_mount_refuses_writing),
 		cmocka_unit_test(a_mount_on_the_sandboxs_own_folders_is_refused),
