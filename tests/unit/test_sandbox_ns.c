@@ -5,7 +5,6 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 /* ---- probes: run inside ---- */
@@ -338,23 +337,20 @@ static int remove_work_dir(void **state)
 	return ak_remove_tree(AT_FDCWD, work_dir) < 0 ? -1 : 0;
 }
 
-static void put_file(const char *name, const char *text)
-{
-	char path[256];
-	_cleanup_fclose_ FILE *f = NULL;
-
-	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
-	f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-}
-
 static const char *work_path(const char *name)
 {
 	static char path[256];
 
 	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
 	return path;
+}
+
+static void put_file(const char *name, const char *text)
+{
+	_cleanup_fclose_ FILE *f = fopen(work_path(name), "w");
+
+	assert_non_null(f);
+	fputs(text, f);
 }
 
 static void nothing_of_the_hosts_root_is_left_above(void **state)
