@@ -38,7 +38,7 @@ struct lab {
 	unsigned n_seen;
 };
 
-static inline bool lab_write(const char *path, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static inline bool lab_write(const char *path, const char *fmt, ...)
 {
 	char text[128];
 	va_list ap;
@@ -54,7 +54,7 @@ static inline bool lab_write(const char *path, const char *fmt, ...)
 	return n >= 0;
 }
 
-static inline bool lab_run(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static inline bool lab_run(const char *fmt, ...)
 {
 	char command[1024];
 	va_list ap;
