@@ -509,5 +509,6 @@ int gw_spawn(const struct gw_conf *conf, pid_t *ret, struct ak_err *err)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a full log is counted loss, not the end */
 	_exit(gw_process(conf));
 }
