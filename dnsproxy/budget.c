@@ -1,3 +1,4 @@
+/* The exfiltration budget: purses of names and octets by wildcard, and the names that were paid for. */
 #include "dnsproxy/budget.h"
 
 #include "dnsproxy/hash.h"

@@ -1,3 +1,4 @@
+/* The cache: one allocation an entry, chained buckets, a list from old to young, and a small table from addresses back to entries. */
 #include "dnsproxy/cache.h"
 
 #include "dnsproxy/hash.h"
@@ -72,7 +73,8 @@ static struct dns_cache_entry *lookup(const struct dns_cache *cache, uint64_t ha
 	if (cache->n_buckets == 0)
 		return NULL;
 	for (e = *bucket_of(cache, hash); e; e = e->next)
-		if (e->hash == hash && e->qtype == qtype && e->name_len == name->len && memcmp(e->name, name->wire, name->len) == 0)
+		if (e->hash == hash && e->qtype == qtype && e->name_len == name->len &&
+			memcmp(e->name, name->wire, name->len) == 0)
 			return e;
 	return NULL;
 }

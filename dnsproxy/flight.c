@@ -206,7 +206,8 @@ static void finish_addrs(struct dns_flight *f, struct dns_reply *r, struct dns_v
 {
 	struct dns_client *c = f->client;
 	enum dns_cache_kind kind = kind_of(r, filter(c, r));
-	uint32_t ttl_s = kind == DNS_CACHE_ADDRS ? dns_ttl_clamp(r->ttl_s, DNS_TTL_MAX_S) : dns_ttl_clamp(r->negative_ttl_s, DNS_NEGATIVE_TTL_MAX_S);
+	uint32_t ttl_s = kind == DNS_CACHE_ADDRS ? dns_ttl_clamp(r->ttl_s, DNS_TTL_MAX_S)
+						 : dns_ttl_clamp(r->negative_ttl_s, DNS_NEGATIVE_TTL_MAX_S);
 	struct dns_cache_item item = {
 		.kind = kind,
 		.qtype = f->qtype,

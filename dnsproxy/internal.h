@@ -152,10 +152,12 @@ struct dns_verdict {
 	bool cached;
 	struct dns_content content;
 };
-void dns_verdict_send(struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v);
+void dns_verdict_send(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v);
 void dns_verdict_deny(struct dns_verdict *v, const struct policy_decision *d, char text[static DNS_WIRE_EDE_TEXT]);
 /* Serve from E, learning it first where needed. */
-void dns_verdict_from_entry(struct dns_client *c, struct dns_cache_entry *e, struct dns_verdict *v, struct dns_name chain[static DNS_CNAME_MAX]);
+void dns_verdict_from_entry(
+	struct dns_client *c, struct dns_cache_entry *e, struct dns_verdict *v, struct dns_name chain[static DNS_CNAME_MAX]);
 uint32_t dns_ttl_clamp(uint32_t ttl_s, uint32_t max_s);
 
 /* ---- udp.c ---- */

@@ -40,7 +40,8 @@ enum dns_plan dns_plan_of(bool default_allow, bool ipv6, const char *name, uint1
 
 /* ---- refusals ---- */
 
-static void refuse_malformed(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, enum dns_parse how, const char *why)
+static void refuse_malformed(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, enum dns_parse how, const char *why)
 {
 	static const uint8_t rcodes[DNS_PARSE_NUM] = {
 		[DNS_PARSE_FORMERR] = DNS_RCODE_FORMERR,
@@ -53,7 +54,9 @@ static void refuse_malformed(struct dns_client *c, const struct dns_origin *orig
 		.outcome = DNS_OUTCOME_MALFORMED,
 		.name = q->text,
 		.detail = why,
-		.content = { .rcode = rcodes[how], .ede = how == DNS_PARSE_BADNAME ? DNS_EDE_BLOCKED : DNS_EDE_NONE, .ede_text = why },
+		.content = { .rcode = rcodes[how],
+			.ede = how == DNS_PARSE_BADNAME ? DNS_EDE_BLOCKED : DNS_EDE_NONE,
+			.ede_text = why },
 	};
 
 	dns_verdict_send(c, origin, &q->ask, &v);
@@ -64,7 +67,9 @@ static void refuse_rate(struct dns_client *c, const struct dns_origin *origin, c
 {
 	struct dns_proxy *proxy = c->proxy;
 	char detail[96];
-	struct dns_content content = { .rcode = DNS_RCODE_REFUSED, .ede = DNS_EDE_PROHIBITED, .ede_text = "too many questions a second" };
+	struct dns_content content = {
+		.rcode = DNS_RCODE_REFUSED, .ede = DNS_EDE_PROHIBITED, .ede_text = "too many questions a second"
+	};
 	struct dns_event event = { .outcome = DNS_OUTCOME_BUDGET, .name = q->text, .qtype = q->ask.qtype, .detail = detail };
 	uint8_t buf[DNS_WIRE_UDP_PLAIN];
 	size_t len = dns_reply_build(buf, sizeof(buf), sizeof(buf), &q->ask, &content);
@@ -78,13 +83,16 @@ static void refuse_rate(struct dns_client *c, const struct dns_origin *origin, c
 	if (c->refused_told_ms && proxy->now_ms - c->refused_told_ms < RATE_TELL_MS)
 		return;
 	snprintf(detail, sizeof(detail), "%llu over the limit of %u questions a second", (unsigned long long)c->refused, c->qps);
-	event.decision = (struct policy_decision){ .reason = POLICY_REASON_RULE, .policy = policy_name(c->policy), .rule = "limits.dns_qps" };
+	event.decision = (struct policy_decision){
+		.reason = POLICY_REASON_RULE, .policy = policy_name(c->policy), .rule = "limits.dns_qps"
+	};
 	c->refused = 0;
 	c->refused_told_ms = proxy->now_ms;
 	proxy->hooks.event(proxy->hooks.ctx, c->sandbox, &event);
 }
 
-static void refuse_denied(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
+static void refuse_denied(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
 	char text[DNS_WIRE_EDE_TEXT];
 	struct dns_verdict v = { .name = q->text };
@@ -93,7 +101,8 @@ static void refuse_denied(struct dns_client *c, const struct dns_origin *origin,
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
-static void refuse_budget(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
+static void refuse_budget(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
 	struct dns_verdict v = {
 		.outcome = DNS_OUTCOME_BUDGET,
@@ -101,13 +110,16 @@ static void refuse_budget(struct dns_client *c, const struct dns_origin *origin,
 		.decision = *d,
 		.detail = "too many different names under one wildcard",
 		/* musl waits for its time-out on REFUSED, so NXDOMAIN it is */
-		.content = { .rcode = DNS_RCODE_NXDOMAIN, .ede = DNS_EDE_BLOCKED, .ede_text = "too many different names under one wildcard" },
+		.content = { .rcode = DNS_RCODE_NXDOMAIN,
+			.ede = DNS_EDE_BLOCKED,
+			.ede_text = "too many different names under one wildcard" },
 	};
 
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
-static void refuse_busy(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d, int rc)
+static void refuse_busy(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q,
+	const struct policy_decision *d, int rc)
 {
 	struct dns_verdict v = {
 		.outcome = DNS_OUTCOME_UPSTREAM,
@@ -120,7 +132,8 @@ static void refuse_busy(struct dns_client *c, const struct dns_origin *origin, c
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
-static void withhold(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
+static void withhold(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
 	struct dns_verdict v = {
 		.outcome = DNS_OUTCOME_NODATA,
@@ -135,8 +148,8 @@ static void withhold(struct dns_client *c, const struct dns_origin *origin, cons
 
 /* ---- answers without upstream ---- */
 
-static void serve_entry(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, struct dns_cache_entry *e,
-	const struct policy_decision *d, bool cached)
+static void serve_entry(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q,
+	struct dns_cache_entry *e, const struct policy_decision *d, bool cached)
 {
 	struct dns_name chain[DNS_CNAME_MAX];
 	struct dns_verdict v = { .name = q->text, .decision = *d, .cached = cached };
@@ -146,7 +159,8 @@ static void serve_entry(struct dns_client *c, const struct dns_origin *origin, c
 }
 
 /* The machine outside, as our end of this sandbox's link. It is in a blocked range and meant to be: a rule named it. */
-static void serve_host(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
+static void serve_host(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
 	const struct ak_addr *addr = q->ask.qtype == DNS_TYPE_A ? &c->host4 : &c->host6;
 	struct dns_cache_item item = {
@@ -212,7 +226,8 @@ static bool within_budget(struct dns_client *c, const struct dns_question *q, co
 	return dns_budget_take(&c->budget, d->rule, &q->name, c->proxy->now_ms);
 }
 
-static void resolve(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d, enum dns_plan plan)
+static void resolve(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q,
+	const struct policy_decision *d, enum dns_plan plan)
 {
 	struct dns_cache_entry *e;
 	int rc;

@@ -64,7 +64,8 @@ static void tell(struct dns_client *c, const struct dns_ask *ask, const struct d
 	c->proxy->hooks.event(c->proxy->hooks.ctx, c->sandbox, &event);
 }
 
-void dns_verdict_send(struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v)
+void dns_verdict_send(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v)
 {
 	struct dns_proxy *proxy = c->proxy;
 	uint8_t buf[DNS_WIRE_REPLY_MAX];
@@ -84,7 +85,8 @@ void dns_verdict_deny(struct dns_verdict *v, const struct policy_decision *d, ch
 {
 	char label[DNS_WIRE_EDE_TEXT / 2];
 
-	snprintf(text, DNS_WIRE_EDE_TEXT, "%s (%s)", policy_rule_label(d, label, sizeof(label)), policy_reason_text(d->reason, false));
+	snprintf(text, DNS_WIRE_EDE_TEXT, "%s (%s)", policy_rule_label(d, label, sizeof(label)),
+		policy_reason_text(d->reason, false));
 	v->outcome = DNS_OUTCOME_DENIED;
 	v->decision = *d;
 	v->content = (struct dns_content){ .rcode = DNS_RCODE_NXDOMAIN, .ede = DNS_EDE_BLOCKED, .ede_text = text };
@@ -94,7 +96,7 @@ void dns_verdict_deny(struct dns_verdict *v, const struct policy_decision *d, ch
 static bool still_learned(const struct dns_client *c, const struct dns_cache_entry *e, uint32_t ttl_s)
 {
 	return e->learned_until_ms >= c->proxy->now_ms + ttl_s * 1000ull && e->learned_generation == c->generation &&
-	       c->learned_seq - e->learned_seq < DNS_RELEARN_AFTER;
+		c->learned_seq - e->learned_seq < DNS_RELEARN_AFTER;
 }
 
 static int learn(struct dns_client *c, struct dns_cache_entry *e, const struct dns_verdict *v, const struct dns_name *chain)
@@ -129,10 +131,13 @@ static void unlearned(struct dns_verdict *v)
 {
 	v->outcome = DNS_OUTCOME_UNLEARNED;
 	v->detail = "the kernel did not take the addresses";
-	v->content = (struct dns_content){ .rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_OTHER, .ede_text = "addresses could not be opened" };
+	v->content = (struct dns_content){
+		.rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_OTHER, .ede_text = "addresses could not be opened"
+	};
 }
 
-void dns_verdict_from_entry(struct dns_client *c, struct dns_cache_entry *e, struct dns_verdict *v, struct dns_name chain[static DNS_CNAME_MAX])
+void dns_verdict_from_entry(
+	struct dns_client *c, struct dns_cache_entry *e, struct dns_verdict *v, struct dns_name chain[static DNS_CNAME_MAX])
 {
 	v->outcome = DNS_OUTCOME_ANSWERED;
 	v->content = (struct dns_content){

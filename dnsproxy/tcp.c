@@ -280,7 +280,8 @@ static bool conn_start(struct dns_tcp *tcp, struct dns_conn *conn)
 	conn->read = event_new(base, conn->fd, EV_READ | EV_PERSIST, on_conn_read, conn);
 	conn->write = event_new(base, conn->fd, EV_WRITE | EV_PERSIST, on_conn_write, conn);
 	conn->deadline = evtimer_new(base, on_conn_deadline, conn);
-	return conn->read && conn->write && conn->deadline && event_add(conn->read, NULL) == 0 && evtimer_add(conn->deadline, &quiet) == 0;
+	return conn->read && conn->write && conn->deadline && event_add(conn->read, NULL) == 0 &&
+		evtimer_add(conn->deadline, &quiet) == 0;
 }
 
 static void conn_open(struct dns_tcp *tcp, int fd, struct dns_client *c)

@@ -106,7 +106,8 @@ void dns_udp_send(struct dns_udp *udp, const struct dns_origin *origin, const ui
 		.msg_iovlen = 1,
 		.msg_control = &b->control[i],
 	};
-	b->msgs[i].msg_hdr.msg_controllen = origin->sock ? put_source6(&b->control[i].align, origin) : put_source4(&b->control[i].align, origin);
+	b->msgs[i].msg_hdr.msg_controllen =
+		origin->sock ? put_source6(&b->control[i].align, origin) : put_source4(&b->control[i].align, origin);
 }
 
 /* ---- in ---- */

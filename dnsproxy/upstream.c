@@ -1,3 +1,9 @@
+/*
+ * c-ares on libevent.
+ *
+ * Theory: c-ares tells which of its sockets to watch; a socket that is ready, or a tick while anything is in flight, lets it go
+ * on. Its sockets are closed whenever nothing is in flight, so that each quiet moment brings a new source port.
+ */
 #include "dnsproxy/upstream.h"
 
 #include "gateway/base/cleanup.h"
@@ -153,8 +159,8 @@ static int channel_make(struct channel *ch, const struct dns_upstream_conf *conf
 		.socket_receive_buffer_size = 1 << 20, /* a volley of answers must not overflow while we talk to the kernel */
 	};
 	int mask = ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_NDOTS | ARES_OPT_EDNSPSZ | ARES_OPT_SERVERS |
-		   ARES_OPT_DOMAINS | ARES_OPT_SORTLIST | ARES_OPT_LOOKUPS | ARES_OPT_RESOLVCONF | ARES_OPT_SOCK_STATE_CB |
-		   ARES_OPT_SOCK_RCVBUF | ARES_OPT_NOROTATE;
+		ARES_OPT_DOMAINS | ARES_OPT_SORTLIST | ARES_OPT_LOOKUPS | ARES_OPT_RESOLVCONF | ARES_OPT_SOCK_STATE_CB |
+		ARES_OPT_SOCK_RCVBUF | ARES_OPT_NOROTATE;
 	int rc;
 
 #ifdef ARES_OPT_QUERY_CACHE

@@ -91,7 +91,8 @@ enum dns_parse dns_question_parse(const uint8_t *msg, size_t len, struct dns_que
 
 /* The upstream's form of a question: rebuilt from the lower-case name, RD only, our own OPT unless EDNS is false. The length. */
 #define DNS_WIRE_QUERY_MAX (DNS_WIRE_HEADER + DNS_WIRE_NAME_MAX + 4 + 11)
-size_t dns_query_build(uint8_t out[static DNS_WIRE_QUERY_MAX], uint16_t id, const struct dns_name *name, uint16_t qtype, bool edns);
+size_t dns_query_build(
+	uint8_t out[static DNS_WIRE_QUERY_MAX], uint16_t id, const struct dns_name *name, uint16_t qtype, bool edns);
 
 /* What an upstream answer says about one question; everything of other owners is left out. */
 struct dns_reply {
@@ -109,7 +110,8 @@ struct dns_reply {
 };
 
 /* 0, or -EBADMSG and a static reason. QTYPE's records are read as addresses (A, AAAA) or as raw rdata (the forwarded types). */
-int dns_reply_parse(const uint8_t *msg, size_t len, const struct dns_name *name, uint16_t qtype, struct dns_reply *ret, const char **ret_why);
+int dns_reply_parse(
+	const uint8_t *msg, size_t len, const struct dns_name *name, uint16_t qtype, struct dns_reply *ret, const char **ret_why);
 
 /* The content of a reply; pointers borrowed. */
 struct dns_content {

@@ -305,7 +305,8 @@ size_t dns_reply_build(uint8_t *out, size_t cap, size_t limit, const struct dns_
 	return b.len;
 }
 
-size_t dns_query_build(uint8_t out[static DNS_WIRE_QUERY_MAX], uint16_t id, const struct dns_name *name, uint16_t qtype, bool edns)
+size_t dns_query_build(
+	uint8_t out[static DNS_WIRE_QUERY_MAX], uint16_t id, const struct dns_name *name, uint16_t qtype, bool edns)
 {
 	struct builder b = { .buf = out, .cap = DNS_WIRE_QUERY_MAX };
 

@@ -233,7 +233,8 @@ static int walk_chain(const struct message *m, const struct dns_name *question, 
 		struct dns_name target;
 		size_t end;
 
-		if (!read_name(m->msg, m->len, rec->rdata, &target, &end) || end != rec->rdata + rec->rdlen || !host_name(&target)) {
+		if (!read_name(m->msg, m->len, rec->rdata, &target, &end) || end != rec->rdata + rec->rdlen ||
+			!host_name(&target)) {
 			*ret_why = "malformed CNAME";
 			return -EBADMSG;
 		}
@@ -396,7 +397,8 @@ static size_t check_head(const uint8_t *msg, size_t len, const struct dns_name *
 	return end + 4;
 }
 
-int dns_reply_parse(const uint8_t *msg, size_t len, const struct dns_name *name, uint16_t qtype, struct dns_reply *ret, const char **ret_why)
+int dns_reply_parse(
+	const uint8_t *msg, size_t len, const struct dns_name *name, uint16_t qtype, struct dns_reply *ret, const char **ret_why)
 {
 	struct message m; /* its table is not cleared: only the first n_records are ever read */
 	size_t off;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <strings.h>
 
@@ -37,6 +38,18 @@ void ak_say(const char *fmt, ...)
 	strbuf_putc(&out, '\n');
 	if (!out.failed)
 		ak_write_all(STDERR_FILENO, out.data, out.len);
+}
+
+int ak_flush(struct ak_err *err)
+{
+	int code;
+
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	code = errno ? errno : EIO;
+	__fpurge(stdout);
+	clearerr(stdout);
+	return ak_fail_errno(err, code, "cannot write the output");
 }
 
 /* ---- options ---- */

@@ -332,7 +332,8 @@ struct verify {
 static int torn_unattested(const struct verify *v, struct ak_err *err)
 {
 	return ak_fail(err, EBADMSG, "%s: line %llu: seq %llu: %s", v->torn_name, (unsigned long long)v->torn_line,
-		(unsigned long long)v->torn_after + 1, v->torn_cut ? "cut short" : "not a record, or changed after it was written");
+		(unsigned long long)v->torn_after + 1,
+		v->torn_cut ? "cut short" : "not a record, or changed after it was written");
 }
 
 static void note_torn(struct verify *v, size_t len, bool whole)
@@ -364,7 +365,8 @@ static int check_order(const struct verify *v, const struct audit_link *link, st
 	else if (c->count == 0)
 		return 0;
 	else if (link->seq > c->last_seq + 1)
-		snprintf(why, sizeof(why), "%llu records before it are missing", (unsigned long long)(link->seq - c->last_seq - 1));
+		snprintf(why, sizeof(why), "%llu records before it are missing",
+			(unsigned long long)(link->seq - c->last_seq - 1));
 	else if (link->seq <= c->last_seq)
 		snprintf(why, sizeof(why), "out of order or twice: it comes after seq %llu", (unsigned long long)c->last_seq);
 	else if (strcmp(link->prev, c->last_hash) != 0)

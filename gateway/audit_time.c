@@ -114,8 +114,8 @@ int audit_time_parse(const char *text, uint64_t *ret_wall_us)
 	int64_t y, mo, d, h, mi, s, us, offset, total;
 	const char *p = text;
 
-	if (!take_number(&p, 4, 1970, 9999, &y) || !take_char(&p, "-") || !take_number(&p, 2, 1, 12, &mo) || !take_char(&p, "-") ||
-		!take_number(&p, 2, 1, month_days[mo - 1], &d))
+	if (!take_number(&p, 4, 1970, 9999, &y) || !take_char(&p, "-") || !take_number(&p, 2, 1, 12, &mo) ||
+		!take_char(&p, "-") || !take_number(&p, 2, 1, month_days[mo - 1], &d))
 		return -EINVAL;
 	if (mo == 2 && d == 29 && (y % 4 != 0 || (y % 100 == 0 && y % 400 != 0)))
 		return -EINVAL;

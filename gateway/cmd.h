@@ -85,6 +85,9 @@ void cmd_print_overview(const char *group, FILE *out);
 /* "agentkernel: …" on stderr in one write; control characters are shown escaped. */
 void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Flush stdout. A failure is told once: what could not be written is dropped. -EPIPE when the reader has left. */
+int ak_flush(struct ak_err *err);
+
 /* Sizes ("512M", "2G", "0"), durations ("30s", "10m", "1h30m", "500ms"; a bare number is seconds) and counts. */
 int ak_parse_size(const char *text, unsigned long long *ret_bytes, struct ak_err *err);
 int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_err *err);

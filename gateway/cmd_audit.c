@@ -41,7 +41,8 @@ static int parse_events(struct events *e, int argc, char **argv, struct ak_err *
 		if (i == CMD_BAD || i == CMD_HELP)
 			return i;
 		if (i == CMD_ARG)
-			return ak_fail(err, EINVAL, "audit: unexpected '%.100s'; did you mean 'agentkernel audit verify'?", value);
+			return ak_fail(
+				err, EINVAL, "audit: unexpected '%.100s'; did you mean 'agentkernel audit verify'?", value);
 		if (!strcmp(opt, "since") && ak_parse_since(value, ak_wall_us(), &e->since_us, err) < 0)
 			return ak_err_prefix(err, -EINVAL, "audit: --since");
 		if (!strcmp(opt, "sandbox"))
@@ -158,8 +159,8 @@ static int show_events(struct events *e, struct ak_err *err)
 		printf("%-19s  %-16s  %-16s  %s\n", "TIME", "EVENT", "SANDBOX", "DETAIL");
 	for (;;) {
 		rc = drain_events(e, err);
-		if (rc == 0 && fflush(stdout) != 0)
-			rc = ak_fail_errno(err, errno, "cannot write the output");
+		if (rc == 0)
+			rc = ak_flush(err);
 		if (rc < 0 || !e->follow)
 			break;
 		ak_follow_wait(&f, TICK_MS);

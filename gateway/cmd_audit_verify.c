@@ -117,7 +117,8 @@ static void note_end(struct check *c, const char *line, size_t len)
 	sandbox = cJSON_GetObjectItemCaseSensitive(rec.json, "sandbox");
 	hash = cJSON_GetObjectItemCaseSensitive(rec.json, "network_hash");
 	records = cJSON_GetObjectItemCaseSensitive(rec.json, "network_records");
-	if (cJSON_IsString(sandbox) && ak_sandbox_name_ok(sandbox->valuestring) && cJSON_IsString(hash) && cJSON_IsNumber(records)) {
+	if (cJSON_IsString(sandbox) && ak_sandbox_name_ok(sandbox->valuestring) && cJSON_IsString(hash) &&
+		cJSON_IsNumber(records)) {
 		memcpy(key.name, sandbox->valuestring, strlen(sandbox->valuestring) + 1);
 		run = bsearch(&key, c->runs, c->n_runs, sizeof(*c->runs), by_name);
 		if (run) {
@@ -158,12 +159,14 @@ static void compare_end(struct check *c, const struct run_check *run, const char
 	if (!run->finished || run->broken || (!run->there && run->want_records == 0))
 		return;
 	if (!run->there)
-		ak_fail(&err, EBADMSG, "%s: missing; it had %llu records when the run ended", path, (unsigned long long)run->want_records);
+		ak_fail(&err, EBADMSG, "%s: missing; it had %llu records when the run ended", path,
+			(unsigned long long)run->want_records);
 	else if (run->chain.last_seq != run->want_records)
 		ak_fail(&err, EBADMSG, "%s: ends with seq %llu, but the run ended with seq %llu", path,
 			(unsigned long long)run->chain.last_seq, (unsigned long long)run->want_records);
 	else if (run->want_records > 0 && strcmp(run->chain.last_hash, run->want_hash) != 0)
-		ak_fail(&err, EBADMSG, "%s: seq %llu: not the record the run ended with", path, (unsigned long long)run->want_records);
+		ak_fail(&err, EBADMSG, "%s: seq %llu: not the record the run ended with", path,
+			(unsigned long long)run->want_records);
 	else
 		return;
 	problem(c, &err);
@@ -204,8 +207,8 @@ static int report(const struct check *c)
 		printf("{\"intact\":%s,\"files\":%llu,\"records\":%llu,\"problems\":[%s]}\n", c->broken ? "false" : "true",
 			(unsigned long long)c->files, (unsigned long long)c->records, c->problems.len ? c->problems.data : "");
 	if (c->broken) {
-		ak_say("audit verify: %llu of %llu files broken; first: %s", (unsigned long long)c->broken, (unsigned long long)c->files,
-			c->first.text);
+		ak_say("audit verify: %llu of %llu files broken; first: %s", (unsigned long long)c->broken,
+			(unsigned long long)c->files, c->first.text);
 		return AK_EXIT_ERROR;
 	}
 	if (!c->json)

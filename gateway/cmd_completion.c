@@ -289,8 +289,8 @@ static void print_fish_words(const struct cmd *c)
 	const char *space = strchr(c->name, ' ');
 
 	if (space)
-		printf("complete -c agentkernel -n '__agentkernel_at \"%.*s\"' -f -a %s -d \"%s\"\n", (int)(space - c->name), c->name,
-			space + 1, c->help);
+		printf("complete -c agentkernel -n '__agentkernel_at \"%.*s\"' -f -a %s -d \"%s\"\n", (int)(space - c->name),
+			c->name, space + 1, c->help);
 	else
 		printf("complete -c agentkernel -n '__agentkernel_at \"\"' -f -a %s -d \"%s\"\n", c->name, c->help);
 	if (closed_operands(c)) {

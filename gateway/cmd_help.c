@@ -51,7 +51,8 @@ void cmd_print_help(const struct cmd *cmd, FILE *out)
 	char text[160];
 	int width = 0;
 
-	fprintf(out, "Usage: agentkernel %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", cmd->name, cmd->args[0] ? " " : "", cmd->args, cmd->help);
+	fprintf(out, "Usage: agentkernel %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", cmd->name, cmd->args[0] ? " " : "", cmd->args,
+		cmd->help);
 	for (const struct cmd_opt *o = cmd->opts; o->name; o++) {
 		if (!hidden(o))
 			width = MAX(width, MIN(opt_text(o, text, sizeof(text)), 32));

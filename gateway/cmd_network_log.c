@@ -221,9 +221,7 @@ static int show(struct view *v, bool first, bool ended, struct ak_err *err)
 		flush_ring(v);
 	else
 		rc = show_table(v, first, ended, err);
-	if (rc == 0 && fflush(stdout) != 0)
-		return ak_fail_errno(err, errno, "cannot write the output");
-	return rc;
+	return rc < 0 ? rc : ak_flush(err);
 }
 
 /* Once, or again and again until the sandbox ended. Whether it ended is asked before the log is read, so that nothing is missed. */

@@ -6,15 +6,17 @@
 #include <string.h>
 
 #define MODES "claude|codex|gemini|native"
-#define OPT_JSON                                                \
-	{                                                       \
-		.name = "json", .help = "print JSON, not a table" \
+#define OPT_JSON                                                                                                                 \
+	{                                                                                                                        \
+		.name = "json", .help = "print JSON, not a table"                                                                \
 	}
-#define OPT_RULES                                                                                                                  \
-	{ .name = "allow-host", .arg = "HOST[:PORT]", .help = "allow a host on top of the policy", .repeat = true },               \
-		{ .name = "block-host", .arg = "HOST[:PORT]", .help = "deny a host on top of the policy", .repeat = true },        \
-		{ .name = "allow-cidr", .arg = "CIDR", .help = "allow a range of addresses, private ones too", .repeat = true },   \
-		{ .name = "block-cidr", .arg = "CIDR", .help = "deny a range of addresses", .repeat = true }
+#define OPT_RULES                                                                                                                \
+	{ .name = "allow-host", .arg = "HOST[:PORT]", .help = "allow a host on top of the policy", .repeat = true },             \
+		{ .name = "block-host", .arg = "HOST[:PORT]", .help = "deny a host on top of the policy", .repeat = true },      \
+		{ .name = "allow-cidr", .arg = "CIDR", .help = "allow a range of addresses, private ones too", .repeat = true }, \
+	{                                                                                                                        \
+		.name = "block-cidr", .arg = "CIDR", .help = "deny a range of addresses", .repeat = true                         \
+	}
 
 static const struct cmd_opt run_opts[] = {
 	{ .name = "compatibility-mode", .arg = MODES, .help = "whose network and files the command gets (native)" },
@@ -23,7 +25,10 @@ static const struct cmd_opt run_opts[] = {
 	{ .name = "image", .arg = "IMAGE", .help = "root file system from an image", .missing = "*" },
 	{ .name = "keep", .help = "keep the sandbox's files and print its name" },
 	{ .name = "config", .arg = "FILE", .help = "settings of the project", .missing = "*" },
-	{ .name = "backend", .arg = "ns|vm|podman|docker", .help = "what the sandbox is made of; only ns in this version", .missing = "vm|podman|docker" },
+	{ .name = "backend",
+		.arg = "ns|vm|podman|docker",
+		.help = "what the sandbox is made of; only ns in this version",
+		.missing = "vm|podman|docker" },
 	{ .name = "dir", .arg = "DIR", .help = "the project (the current folder)" },
 	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
 	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the command in this folder" },

@@ -25,7 +25,7 @@ static const int allowed_calls[] = {
 	SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait), SCMP_SYS(epoll_ctl), SCMP_SYS(splice), SCMP_SYS(recvmsg), SCMP_SYS(sendmsg),
 	SCMP_SYS(recvmmsg), SCMP_SYS(sendmmsg), SCMP_SYS(recvfrom), SCMP_SYS(sendto), SCMP_SYS(read), SCMP_SYS(write),
 	SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(accept4), SCMP_SYS(connect), SCMP_SYS(getsockname), SCMP_SYS(getpeername),
-	SCMP_SYS(getsockopt), SCMP_SYS(setsockopt), SCMP_SYS(shutdown), SCMP_SYS(close), SCMP_SYS(pipe2), SCMP_SYS(fcntl),
+	SCMP_SYS(getsockopt), SCMP_SYS(setsockopt), SCMP_SYS(bind), SCMP_SYS(shutdown), SCMP_SYS(close), SCMP_SYS(pipe2), SCMP_SYS(fcntl),
 	SCMP_SYS(poll), SCMP_SYS(ppoll), SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday), SCMP_SYS(getrandom), SCMP_SYS(futex),
 	SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(fstat), SCMP_SYS(lseek),
 	SCMP_SYS(ftruncate), SCMP_SYS(fsync), SCMP_SYS(fdatasync), SCMP_SYS(rt_sigreturn), SCMP_SYS(rt_sigprocmask),

@@ -41,8 +41,8 @@ struct learned {
 
 /* ---- names ---- */
 
-struct learned_name *learned_name_new(const char *name, const char *const *cname, size_t n_cname, const struct ak_addr *addrs,
-	size_t n_addrs, uint32_t ttl_s)
+struct learned_name *learned_name_new(
+	const char *name, const char *const *cname, size_t n_cname, const struct ak_addr *addrs, size_t n_addrs, uint32_t ttl_s)
 {
 	struct learned_name *n = calloc(1, sizeof(*n));
 
@@ -406,7 +406,8 @@ size_t learned_count(const struct learned *l)
 	return l->n;
 }
 
-void learned_sweep(struct learned *l, uint64_t now_ms, bool (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx)
+void learned_sweep(struct learned *l, uint64_t now_ms,
+	bool (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx)
 {
 	expire(l, now_ms);
 	for (size_t i = 0; i < l->n_buckets; i++) {

@@ -87,11 +87,12 @@ static int dispatch(int argc, char **argv)
 /* Output that could not be written is a failure, except when its reader just left. */
 static int finish(int code)
 {
-	if (fflush(stdout) == 0 && !ferror(stdout))
+	struct ak_err err;
+	int rc = ak_flush(&err);
+
+	if (rc == 0 || rc == -EPIPE)
 		return code;
-	if (errno == EPIPE)
-		return code;
-	ak_say("cannot write the output: %s", strerror(errno));
+	ak_say("%s", err.text);
 	return code ? code : AK_EXIT_ERROR;
 }
 

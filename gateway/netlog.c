@@ -413,7 +413,8 @@ static int by_time(const void *a, const void *b)
 	return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
-int netlog_rows(struct netlog *log, enum netlog_only only, uint64_t now_us, uint64_t hold_us, struct netlog_row ***ret, size_t *ret_n)
+int netlog_rows(
+	struct netlog *log, enum netlog_only only, uint64_t now_us, uint64_t hold_us, struct netlog_row ***ret, size_t *ret_n)
 {
 	struct netlog_row **rows = calloc(log->n + 1, sizeof(*rows));
 	size_t n = 0;

@@ -57,7 +57,8 @@ int netlog_add(struct netlog *log, const struct netlog_rec *rec);
 
 /* The live rows, oldest first. With HOLD_US, DNS questions younger than that (at NOW_US) are left out: their flow may come yet.
  * The array is the caller's to free, the rows stay the log's. */
-int netlog_rows(struct netlog *log, enum netlog_only only, uint64_t now_us, uint64_t hold_us, struct netlog_row ***ret, size_t *ret_n);
+int netlog_rows(
+	struct netlog *log, enum netlog_only only, uint64_t now_us, uint64_t hold_us, struct netlog_row ***ret, size_t *ret_n);
 
 /* ---- printing ---- */
 
@@ -67,7 +68,8 @@ struct netlog_layout {
 };
 
 /* Widths that fit ROWS into WIDTH columns; with FLOOR for rows still to come as well. The date is shown unless all is of today. */
-void netlog_layout_fit(struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor);
+void netlog_layout_fit(
+	struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor);
 void netlog_print_header(const struct netlog_layout *l, FILE *out);
 void netlog_print_row(const struct netlog_layout *l, const struct netlog_row *row, FILE *out);
 

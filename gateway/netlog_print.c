@@ -100,7 +100,8 @@ static void cell_bytes(struct strbuf *out, const struct netlog_row *row)
 
 	strbuf_reset(out);
 	if (row->has_bytes)
-		strbuf_printf(out, "%s/%s", netlog_bytes(row->bytes_out, a, sizeof(a)), netlog_bytes(row->bytes_in, b, sizeof(b)));
+		strbuf_printf(
+			out, "%s/%s", netlog_bytes(row->bytes_out, a, sizeof(a)), netlog_bytes(row->bytes_in, b, sizeof(b)));
 }
 
 static void cell_safe(struct strbuf *out, const char *text)
@@ -182,7 +183,8 @@ static void fit_width(struct netlog_layout *l, int width)
 	shrink(&l->dest, DEST_MIN, &excess);
 }
 
-void netlog_layout_fit(struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor)
+void netlog_layout_fit(
+	struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor)
 {
 	struct netlog_layout l = { .verdict = 7, .proto = 5, .dest = 11, .rule = 4, .reason = 6, .bytes = 9 };
 	_cleanup_strbuf_ struct strbuf text = { 0 };

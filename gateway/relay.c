@@ -96,7 +96,8 @@ void relay_flow_judged(struct relay_flow *f, const struct relay_verdict *v)
 /* Past a limit the decision is the policy's own, with the limit as its rule. */
 static bool over_limit(struct relay_flow *f, const char *rule, const char *detail)
 {
-	f->decision = (struct policy_decision){ .reason = POLICY_REASON_RULE, .policy = policy_name(f->sb->policy), .rule = rule };
+	f->decision =
+		(struct policy_decision){ .reason = POLICY_REASON_RULE, .policy = policy_name(f->sb->policy), .rule = rule };
 	relay_flow_fail(f, RELAY_END_LIMIT, detail);
 	return false;
 }
@@ -140,7 +141,8 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named)
 		} else if (f->route == RELAY_ROUTE_NAMED && relay_port_needs_name(&f->target)) {
 			v.allow = !named; /* one that still peeks gets its chance under the new policy */
 		} else if (f->name && f->route != RELAY_ROUTE_OPEN) {
-			struct policy_decision d = policy_judge_name(f->sb->policy, f->name->name, f->target.proto, f->target.port);
+			struct policy_decision d =
+				policy_judge_name(f->sb->policy, f->name->name, f->target.proto, f->target.port);
 
 			/* The binding may have run out in the table; the flow that holds it lives on. */
 			if (d.allow)
@@ -463,8 +465,8 @@ void relay_sandbox_set_policy(struct relay *r, struct relay_sandbox *sb, struct 
 	sb->policy = p;
 	sb->generation = generation;
 	for (struct relay_flow *f = sb->flows, *next; f; f = next) {
-		bool stays = f->target.proto == POLICY_TCP ? relay_tcp_rejudge((struct relay_tcp *)f) :
-							     relay_udp_rejudge((struct relay_udp *)f);
+		bool stays = f->target.proto == POLICY_TCP ? relay_tcp_rejudge((struct relay_tcp *)f)
+							   : relay_udp_rejudge((struct relay_udp *)f);
 
 		next = f->next;
 		if (!stays)

@@ -40,8 +40,8 @@ struct relay_verdict {
 bool relay_name_canon(const char *raw, char ret[static POLICY_NAME_MAX]);
 
 /* The road, and the verdict as far as it can be given without a name from the flow itself. */
-enum relay_route relay_judge_route(const struct relay_sandbox *sb, const struct relay_target *t, uint64_t now_ms,
-	struct relay_verdict *ret);
+enum relay_route relay_judge_route(
+	const struct relay_sandbox *sb, const struct relay_target *t, uint64_t now_ms, struct relay_verdict *ret);
 
 /* The verdict once the flow has named NAME (canonical). HELD is the binding it already has, or NULL. */
 void relay_judge_named(const struct relay_sandbox *sb, enum relay_route route, const struct relay_target *t, const char *name,

@@ -47,7 +47,8 @@ static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
 	if (!relay_name_canon(raw, name)) {
 		if (!is_strict(t))
 			return RELAY_LOOK_PASS;
-		return cut(t, ak_addr_parse(raw, &literal) == 0 || raw[0] == '[' ? "an address in place of a name" : "malformed name");
+		return cut(t,
+			ak_addr_parse(raw, &literal) == 0 || raw[0] == '[' ? "an address in place of a name" : "malformed name");
 	}
 	relay_judge_named(f->sb, f->route, &f->target, name, f->name, ak_now_ms(), &v);
 	relay_flow_judged(f, &v);

@@ -40,7 +40,8 @@ static void judge_host(const struct relay_sandbox *sb, const struct relay_target
 }
 
 /* By the names that DNS has bound to the address, else by the address alone. */
-static void judge_nameless(const struct relay_sandbox *sb, const struct relay_target *t, uint64_t now_ms, struct relay_verdict *ret)
+static void judge_nameless(
+	const struct relay_sandbox *sb, const struct relay_target *t, uint64_t now_ms, struct relay_verdict *ret)
 {
 	struct learned_name *names[NAMES_MAX];
 	size_t n = learned_names(sb->learned, &t->dst, now_ms, names, NAMES_MAX);
@@ -61,8 +62,8 @@ static void judge_nameless(const struct relay_sandbox *sb, const struct relay_ta
 	ret->allow = ret->decision.allow;
 }
 
-enum relay_route relay_judge_route(const struct relay_sandbox *sb, const struct relay_target *t, uint64_t now_ms,
-	struct relay_verdict *ret)
+enum relay_route relay_judge_route(
+	const struct relay_sandbox *sb, const struct relay_target *t, uint64_t now_ms, struct relay_verdict *ret)
 {
 	*ret = (struct relay_verdict){ 0 };
 	if (ak_addr_eq(&t->dst, &sb->gw4) || ak_addr_eq(&t->dst, &sb->gw6)) {

@@ -55,7 +55,8 @@ static uint32_t pseudo_sum(const struct ak_addr *src, const struct ak_addr *dst,
 }
 
 /* FRAG is the offset in bytes, with 1 added when more fragments follow. */
-static size_t put_ip4(uint8_t *at, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto, uint16_t id, size_t frag, size_t len)
+static size_t put_ip4(
+	uint8_t *at, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto, uint16_t id, size_t frag, size_t len)
 {
 	memset(at, 0, IP4_HEADER);
 	at[0] = 0x45;
@@ -148,7 +149,8 @@ int relay_packet_udp(const struct relay_endpoints *e, uint16_t id, const void *p
 	return 0;
 }
 
-size_t relay_packet_icmp(const struct relay_endpoints *e, enum relay_icmp kind, size_t len, uint8_t ret[static RELAY_ICMP_PACKET_MAX])
+size_t relay_packet_icmp(
+	const struct relay_endpoints *e, enum relay_icmp kind, size_t len, uint8_t ret[static RELAY_ICMP_PACKET_MAX])
 {
 	static const uint8_t v4[RELAY_ICMP_NUM][2] = { [RELAY_ICMP_PROHIBITED] = { 3, 13 }, [RELAY_ICMP_PORT] = { 3, 3 } };
 	static const uint8_t v6[RELAY_ICMP_NUM][2] = { [RELAY_ICMP_PROHIBITED] = { 1, 1 }, [RELAY_ICMP_PORT] = { 1, 4 } };

@@ -26,7 +26,8 @@ enum relay_icmp { RELAY_ICMP_PROHIBITED, RELAY_ICMP_PORT, RELAY_ICMP_NUM };
 #define RELAY_ICMP_PACKET_MAX 128
 
 /* "Destination unreachable" from E->dst about a datagram from E->src to E->dst of LEN bytes; the packet's length. */
-size_t relay_packet_icmp(const struct relay_endpoints *e, enum relay_icmp kind, size_t len, uint8_t ret[static RELAY_ICMP_PACKET_MAX]);
+size_t relay_packet_icmp(
+	const struct relay_endpoints *e, enum relay_icmp kind, size_t len, uint8_t ret[static RELAY_ICMP_PACKET_MAX]);
 
 /* The Internet checksum (RFC 1071) of LEN bytes on top of SUM, not yet folded. */
 uint32_t relay_checksum_add(uint32_t sum, const void *data, size_t len);

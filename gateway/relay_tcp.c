@@ -173,7 +173,8 @@ static int peek_ended(struct relay_tcp *t)
 	if (t->out.len)
 		return relay_flow_fail(&t->flow, RELAY_END_DENIED, "ended before it gave a name");
 	/* A client that tries two addresses at once drops the slower one unused: no offence. */
-	return relay_flow_fail(&t->flow, t->flow.decision.allow ? RELAY_END_CLOSED : RELAY_END_DENIED, "closed before it gave a name");
+	return relay_flow_fail(
+		&t->flow, t->flow.decision.allow ? RELAY_END_CLOSED : RELAY_END_DENIED, "closed before it gave a name");
 }
 
 static int tcp_peek(struct relay_tcp *t)

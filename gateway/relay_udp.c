@@ -52,8 +52,9 @@ static struct relay_udp *udp_find(struct relay *r, const struct ak_addr *src, ui
 {
 	struct relay_udp *u = r->udp[udp_bucket(src, sport, t)];
 
-	while (u && !(u->sport == sport && u->flow.target.port == t->port && ak_addr_eq(&u->src, src) &&
-			    ak_addr_eq(&u->flow.target.dst, &t->dst)))
+	while (u &&
+		!(u->sport == sport && u->flow.target.port == t->port && ak_addr_eq(&u->src, src) &&
+			ak_addr_eq(&u->flow.target.dst, &t->dst)))
 		u = u->next;
 	return u;
 }
@@ -212,7 +213,8 @@ static void udp_refuse(struct relay_udp *u, size_t len)
 	relay_timer_arm(&u->flow, REFUSED_MS);
 }
 
-static struct relay_udp *udp_begin(struct relay *r, const struct ak_addr *src, uint16_t sport, const struct relay_target *t, size_t len)
+static struct relay_udp *udp_begin(
+	struct relay *r, const struct ak_addr *src, uint16_t sport, const struct relay_target *t, size_t len)
 {
 	struct relay_sandbox *sb = relay_sandbox_of(r, src);
 	struct relay_udp *u = sb && t->port ? calloc(1, sizeof(*u)) : NULL;
@@ -286,8 +288,12 @@ void relay_udp_receive(struct relay *r, int fd, int family)
 		} control;
 		struct sockaddr_storage from;
 		struct iovec iov = { datagram, sizeof(datagram) };
-		struct msghdr msg = { .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1,
-			.msg_control = &control, .msg_controllen = sizeof(control) };
+		struct msghdr msg = { .msg_name = &from,
+			.msg_namelen = sizeof(from),
+			.msg_iov = &iov,
+			.msg_iovlen = 1,
+			.msg_control = &control,
+			.msg_controllen = sizeof(control) };
 		struct relay_target target = { .proto = POLICY_UDP };
 		ssize_t n = recvmsg(fd, &msg, 0);
 		struct relay_udp *u;

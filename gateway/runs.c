@@ -35,7 +35,8 @@ static int read_runs(DIR *dir, struct run_entry **ret, size_t *ret_n)
 	for (struct dirent *e; (e = readdir(dir));) {
 		struct stat st;
 
-		if (!ak_sandbox_name_ok(e->d_name) || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+		if (!ak_sandbox_name_ok(e->d_name) || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+			!S_ISDIR(st.st_mode))
 			continue;
 		if (n == cap) {
 			struct run_entry *grown = realloc(runs, (cap ? cap * 2 : 32) * sizeof(*runs));
@@ -116,7 +117,8 @@ int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MA
 	struct stat st;
 
 	if (!ak_sandbox_name_ok(name))
-		return ak_fail(err, EINVAL, "'%.64s' is not a name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends", name);
+		return ak_fail(
+			err, EINVAL, "'%.64s' is not a name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends", name);
 	if (ak_path_join(dir, p->state, "runs", name) < 0)
 		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
 	if (lstat(dir, &st) < 0 && errno != ENOENT)

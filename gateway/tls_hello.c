@@ -143,7 +143,8 @@ static enum tls_hello_status check_start(const uint8_t *d, size_t len, struct tl
 }
 
 /* Join the payload of the records; OK once the first handshake message is whole in BUF. */
-static enum tls_hello_status join_records(struct cursor in, struct tls_hello *h, uint8_t buf[static TLS_HELLO_MAX], size_t *ret_len)
+static enum tls_hello_status join_records(
+	struct cursor in, struct tls_hello *h, uint8_t buf[static TLS_HELLO_MAX], size_t *ret_len)
 {
 	size_t have = 0, want = MESSAGE_HEADER;
 

@@ -8,6 +8,8 @@
  */
 #include "nft/batch.h"
 
+#include "nft/netlink.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -49,6 +51,7 @@ static bool batch_room(struct fw_batch *b, size_t n)
 		fw_batch_fail(b, -ENOMEM);
 		return false;
 	}
+	memset(buf + b->cap, 0, cap - b->cap);
 	b->buf = buf;
 	b->cap = cap;
 	return true;
@@ -73,6 +76,8 @@ static bool batch_room_entry(struct fw_batch *b)
 
 void fw_batch_begin(struct fw_batch *b, uint32_t seq)
 {
+	if (b->len)
+		memset(b->buf, 0, b->len); /* libmnl leaves the padding between attributes as it finds it */
 	b->len = b->last = b->n = 0;
 	b->failed = 0;
 	b->seq = seq;
@@ -117,10 +122,10 @@ void fw_batch_text(struct fw_batch *b, const char *fmt, ...)
 
 void fw_acks_parse(const struct fw_batch *b, const void *data, size_t len, struct fw_acks *acks)
 {
-	const struct nlmsghdr *nlh = data;
-	int left = len > INT32_MAX ? 0 : (int)len;
+	const struct nlmsghdr *nlh;
+	size_t at = 0;
 
-	for (; mnl_nlmsg_ok(nlh, left); nlh = mnl_nlmsg_next(nlh, &left)) {
+	while ((nlh = fw_nlmsg_next(data, len, &at))) {
 		const struct nlmsgerr *e = mnl_nlmsg_get_payload(nlh);
 		uint32_t index = nlh->nlmsg_seq - b->seq; /* 0 is the begin; wraps on what is not ours */
 

@@ -2,6 +2,7 @@
 #include "nft/counts.h"
 
 #include "nft/batch.h"
+#include "nft/netlink.h"
 #include "nft/object.h"
 #include "nft/ruleset.h"
 
@@ -121,8 +122,8 @@ static int read_answers(struct count_request *q, int fd, struct ak_err *err)
 
 	for (;;) {
 		ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
-		const struct nlmsghdr *nlh = (const struct nlmsghdr *)(const void *)buf;
-		int left = (int)n;
+		const struct nlmsghdr *nlh;
+		size_t at = 0;
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -134,7 +135,7 @@ static int read_answers(struct count_request *q, int fd, struct ak_err *err)
 		}
 		if (n < 0)
 			return rc < 0 ? rc : ak_fail_errno(err, errno, "counters");
-		for (; mnl_nlmsg_ok(nlh, left); nlh = mnl_nlmsg_next(nlh, &left)) {
+		while ((nlh = fw_nlmsg_next(buf, (size_t)n, &at))) {
 			int one = take_answer(q, nlh, rc < 0 ? &ignored : err);
 
 			rc = rc < 0 ? rc : one;

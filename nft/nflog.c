@@ -8,6 +8,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "nft/netlink.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -195,16 +196,15 @@ static int config_send(int fd, struct nlmsghdr *nlh)
 	if (n < 0)
 		return -errno;
 	for (;;) {
-		const struct nlmsghdr *reply = (const struct nlmsghdr *)(const void *)buf;
-		int left;
+		const struct nlmsghdr *reply;
+		size_t at = 0;
 
 		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 		if (n < 0 && (errno == EINTR || errno == ENOBUFS))
 			continue;
 		if (n < 0)
 			return errno == EAGAIN ? -EIO : -errno;
-		left = (int)n;
-		for (; mnl_nlmsg_ok(reply, left); reply = mnl_nlmsg_next(reply, &left))
+		while ((reply = fw_nlmsg_next(buf, (size_t)n, &at)))
 			if (reply->nlmsg_type == NLMSG_ERROR && reply->nlmsg_seq == nlh->nlmsg_seq &&
 				mnl_nlmsg_get_payload_len(reply) >= sizeof(int))
 				return *(const int *)mnl_nlmsg_get_payload(reply);
@@ -279,11 +279,11 @@ int fw_log_fd(const struct fw_log *log)
 /* All messages of one datagram; their number. */
 static unsigned log_take(struct fw_log *log, size_t len)
 {
-	const struct nlmsghdr *nlh = (const struct nlmsghdr *)(const void *)log->buf;
-	int left = (int)len;
+	const struct nlmsghdr *nlh;
+	size_t at = 0;
 	unsigned n = 0;
 
-	for (; mnl_nlmsg_ok(nlh, left); nlh = mnl_nlmsg_next(nlh, &left)) {
+	while ((nlh = fw_nlmsg_next(log->buf, len, &at))) {
 		struct fw_denial d;
 
 		if (nlh->nlmsg_type == NLMSG_DONE)

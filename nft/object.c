@@ -8,6 +8,7 @@
 #include <libnftnl/object.h>
 #include <libnftnl/set.h>
 #include <libnftnl/table.h>
+#include <libnftnl/udata.h>
 
 /* nft's own numbers of key types: the kernel only stores them, `nft list` reads them back. */
 enum { NFT_TYPE_IPADDR = 7, NFT_TYPE_IP6ADDR = 8, NFT_TYPE_PROTOCOL = 12, NFT_TYPE_SERVICE = 13, NFT_TYPE_IFNAME = 41 };
@@ -185,6 +186,18 @@ static void set_text(struct fw_batch *b, uint16_t family, const char *table, con
 	fw_batch_text(b, " }\n");
 }
 
+/* Tells nft that the keys of the link map are text in memory order, or it would list them reversed. */
+static void set_host_order(struct nftnl_set *s)
+{
+	struct nftnl_udata_buf *u = nftnl_udata_buf_alloc(16);
+
+	if (!u)
+		return; /* only `nft list` reads it */
+	nftnl_udata_put_u32(u, NFTNL_UDATA_SET_KEYBYTEORDER, 1);
+	nftnl_set_set_data(s, NFTNL_SET_USERDATA, nftnl_udata_buf_data(u), nftnl_udata_buf_len(u));
+	nftnl_udata_buf_free(u);
+}
+
 static void set_fill(struct nftnl_set *s, const struct fw_set_type *type, uint32_t id)
 {
 	nftnl_set_set_u32(s, NFTNL_SET_FLAGS, type->flags);
@@ -193,8 +206,10 @@ static void set_fill(struct nftnl_set *s, const struct fw_set_type *type, uint32
 	nftnl_set_set_u32(s, NFTNL_SET_ID, id);
 	if (type->size)
 		nftnl_set_set_u32(s, NFTNL_SET_DESC_SIZE, type->size);
-	if (type->flags & NFT_SET_MAP)
+	if (type->flags & NFT_SET_MAP) {
 		nftnl_set_set_u32(s, NFTNL_SET_DATA_TYPE, NFT_TYPE_VERDICT);
+		set_host_order(s);
+	}
 }
 
 void fw_set_add(struct fw_batch *b, uint16_t family, const char *table, const char *name, const struct fw_set_type *type)

@@ -253,15 +253,14 @@ void fw_rule_addr_in(struct fw_rule *r, int family, const char *set)
 	fw_batch_text(r->batch, " %s daddr @%s", family == AF_INET ? "ip" : "ip6", set);
 }
 
-/* udp dport 53 */
-void fw_rule_dport(struct fw_rule *r, enum policy_proto proto, uint16_t port)
+/* th dport 53: once it is known to be TCP or UDP */
+void fw_rule_dport(struct fw_rule *r, uint16_t port)
 {
 	uint16_t be = htons(port);
 
-	need_l4proto(r, proto_number(proto));
 	add_payload(r, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, NFT_REG_1);
 	add_cmp(r, FW_EQ, &be, sizeof(be));
-	fw_batch_text(r->batch, " %s dport %u", proto_text(proto), port);
+	fw_batch_text(r->batch, " th dport %u", port);
 }
 
 /* ip daddr . tcp dport @sb7_tcp4: the port lies in the first 32-bit register after the address */
@@ -464,8 +463,8 @@ void fw_rule_log(struct fw_rule *r, const char *prefix)
 	fw_batch_text(r->batch, " log prefix \"%s\" group %u snaplen %u queue-threshold 1", prefix, FW_LOG_GROUP, LOG_SNAPLEN);
 }
 
-/* tproxy ip to :15001. No listener there: the rule does not match, and the packet goes on to be refused. */
-void fw_rule_tproxy(struct fw_rule *r, int family, uint16_t port)
+/* tproxy to :15001, either family. No listener there: the rule does not match, and the packet goes on to be refused. */
+void fw_rule_tproxy(struct fw_rule *r, uint16_t port)
 {
 	uint16_t be = htons(port);
 	struct nftnl_expr *e;
@@ -474,9 +473,9 @@ void fw_rule_tproxy(struct fw_rule *r, int family, uint16_t port)
 	e = add(r, "tproxy");
 	if (!e)
 		return;
-	nftnl_expr_set_u32(e, NFTNL_EXPR_TPROXY_FAMILY, family == AF_INET ? NFPROTO_IPV4 : NFPROTO_IPV6);
+	nftnl_expr_set_u32(e, NFTNL_EXPR_TPROXY_FAMILY, NFPROTO_UNSPEC);
 	nftnl_expr_set_u32(e, NFTNL_EXPR_TPROXY_REG_PORT, NFT_REG_1);
-	fw_batch_text(r->batch, " tproxy %s to :%u", family == AF_INET ? "ip" : "ip6", port);
+	fw_batch_text(r->batch, " tproxy to :%u", port);
 }
 
 /* meta mark set 0x616b0001 */

@@ -40,7 +40,7 @@ void fw_rule_nfproto(struct fw_rule *r, int family);
 void fw_rule_l4proto(struct fw_rule *r, enum fw_op op, uint8_t proto);
 void fw_rule_addr(struct fw_rule *r, enum fw_side side, enum fw_op op, const struct ak_addr *a);
 void fw_rule_addr_in(struct fw_rule *r, int family, const char *set); /* destination */
-void fw_rule_dport(struct fw_rule *r, enum policy_proto proto, uint16_t port);
+void fw_rule_dport(struct fw_rule *r, uint16_t port);
 void fw_rule_dst_port_in(struct fw_rule *r, int family, enum policy_proto proto, const char *set);
 void fw_rule_not_first_syn(struct fw_rule *r);
 void fw_rule_tcp_rst(struct fw_rule *r);
@@ -62,7 +62,7 @@ void fw_rule_prefix6(struct fw_rule *r, enum fw_side side, const struct ak_addr 
 void fw_rule_counter(struct fw_rule *r, const char *name);
 void fw_rule_limit(struct fw_rule *r);
 void fw_rule_log(struct fw_rule *r, const char *prefix);
-void fw_rule_tproxy(struct fw_rule *r, int family, uint16_t port);
+void fw_rule_tproxy(struct fw_rule *r, uint16_t port);
 void fw_rule_set_mark(struct fw_rule *r);
 void fw_rule_reject_reset(struct fw_rule *r);
 void fw_rule_reject_prohibited(struct fw_rule *r);

@@ -2,10 +2,14 @@
  * The ruleset, statement by statement. For sandbox 7:
  *
  *   table netdev ak_7: chain ingress on its link: our peer's MAC, plain IPv4 and IPv6, nothing else.
- *   table inet agentkernel: chain pre → map links → chain sb7 → tproxy to the relay | sb7_<reason> → refuse.
+ *   table inet agentkernel: chain pre → map links → chain sb7 → sb7_v4 | sb7_v6 → sb7_relay → judged
+ *                                                            or → sb7_<reason> → refuse
  *
- * Nothing is ever forwarded: a packet is delivered to one of our sockets, with FW_MARK set by the rule that judged it,
- * or it is refused. Chain sb7 is the only one that a policy change rewrites.
+ * Nothing is ever forwarded: a packet is delivered to one of our sockets, with FW_MARK set by chain judged, or it is
+ * refused. Chains sb7_v4 and sb7_v6 are the only ones that a policy change rewrites.
+ *
+ * Installing costs the kernel a search through its list of expression types for every expression, so what several rules
+ * would repeat (the family, the mark, the relay) is a chain.
  */
 #include "nft/ruleset.h"
 
@@ -20,6 +24,7 @@
 
 #define DOT_PORT 853
 #define REFUSE "refuse"
+#define JUDGED "judged"
 #define PRIORITY_MANGLE (-150)
 
 static const int families[] = { AF_INET, AF_INET6 };
@@ -124,6 +129,17 @@ static void build_refuse(struct fw_batch *b)
 	fw_rule_end(&r);
 }
 
+/* chain judged { 1 meta mark set FW_MARK accept } */
+static void build_judged(struct fw_batch *b)
+{
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, JUDGED);
+	struct fw_rule r = fw_rule_begin(&c);
+
+	fw_rule_set_mark(&r);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+}
+
 /*
  * chain pre  { hook prerouting; policy drop; iifname vmap @links }   loopback is in no link: none of our sockets uses it
  * chain in   { hook input; policy drop; meta mark FW_MARK accept }
@@ -142,6 +158,7 @@ void fw_build_base(struct fw_batch *b)
 	fw_table_replace(b, NFPROTO_INET, FW_TABLE);
 	fw_set_add(b, NFPROTO_INET, FW_TABLE, "links", &fw_set_links);
 	build_refuse(b);
+	build_judged(b);
 
 	c = fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "pre", &pre);
 	r = fw_rule_begin(&c);
@@ -205,24 +222,26 @@ static void build_link_ipv4(struct fw_chain *c)
 }
 
 /*
- * 4 ether type ip6 ip6 saddr fe80::/10 ip6 daddr ff02::/16 counter name dropped drop
- * 5 ether type ip6 ip6 saddr :: ip6 daddr ff02::/16 counter name dropped drop
- *      what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt
- * 6 ether type ip6 ip6 nexthdr @extensions goto odd
- * 7 ether type ip6 accept
+ * chain six {
+ *   1 ip6 saddr fe80::/10 ip6 daddr ff02::/16 counter name dropped drop
+ *   2 ip6 saddr :: ip6 daddr ff02::/16 counter name dropped drop
+ *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt
+ *   3 ip6 nexthdr @extensions goto odd
+ *   4 accept
+ * }
  */
-static void build_link_ipv6(struct fw_chain *c)
+static void build_link_six(struct fw_batch *b, const char *table)
 {
 	static const struct {
 		struct ak_addr net;
 		unsigned len;
 	} chatter[] = { { { AF_INET6, { 0xfe, 0x80 } }, 10 }, { { AF_INET6, { 0 } }, 128 } };
 	static const struct ak_addr link_group = { AF_INET6, { 0xff, 0x02 } };
+	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, table, "six");
 	struct fw_rule r;
 
 	FOR_EACH(src, chatter) {
-		r = fw_rule_begin(c);
-		fw_rule_ethertype(&r, ETH_P_IPV6);
+		r = fw_rule_begin(&c);
 		fw_rule_prefix6(&r, FW_SRC, &src->net, src->len);
 		fw_rule_prefix6(&r, FW_DST, &link_group, 16);
 		fw_rule_counter(&r, FW_LINK_DROPPED);
@@ -230,23 +249,31 @@ static void build_link_ipv6(struct fw_chain *c)
 		fw_rule_end(&r);
 	}
 
-	r = fw_rule_begin(c);
-	fw_rule_ethertype(&r, ETH_P_IPV6);
+	r = fw_rule_begin(&c);
 	fw_rule_next_header_in(&r, "extensions");
 	fw_rule_goto(&r, "odd");
 	fw_rule_end(&r);
 
-	r = fw_rule_begin(c);
-	fw_rule_ethertype(&r, ETH_P_IPV6);
+	r = fw_rule_begin(&c);
 	fw_rule_accept(&r);
+	fw_rule_end(&r);
+}
+
+/* 4 ether type ip6 goto six */
+static void build_link_ipv6(struct fw_chain *c)
+{
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_ethertype(&r, ETH_P_IPV6);
+	fw_rule_goto(&r, "six");
 	fw_rule_end(&r);
 }
 
 /*
  * table netdev ak_7 { chain ingress { hook ingress device ak7; policy drop
  *   1 ether saddr != 02:… counter name dropped drop
- *   2–3 IPv4, 4–7 IPv6
- *   8 counter name dropped drop                     ARP, VLAN and the rest: neighbours are static
+ *   2–3 IPv4, 4 IPv6
+ *   5 counter name dropped drop                     ARP, VLAN and the rest: neighbours are static
  * } }
  */
 static void build_link(struct fw_batch *b, const struct fw_link *link)
@@ -259,11 +286,12 @@ static void build_link(struct fw_batch *b, const struct fw_link *link)
 	fw_table_replace(b, NFPROTO_NETDEV, table.text);
 	fw_counter_add(b, NFPROTO_NETDEV, table.text, FW_LINK_DROPPED);
 	fw_counter_add(b, NFPROTO_NETDEV, table.text, FW_LINK_ODD);
+	build_link_odd(b, table.text, link->id);
 	if (has_family(link, AF_INET6)) {
 		fw_set_add(b, NFPROTO_NETDEV, table.text, "extensions", &fw_set_protocol);
 		fw_protocols_add(b, table.text, "extensions", ipv6_extensions, sizeof(ipv6_extensions));
+		build_link_six(b, table.text);
 	}
-	build_link_odd(b, table.text, link->id);
 
 	c = fw_chain_add_base(b, NFPROTO_NETDEV, table.text, "ingress", &hook);
 	r = fw_rule_begin(&c);
@@ -307,50 +335,164 @@ static void build_refusal(struct fw_chain *c, enum fw_reason reason)
 	fw_rule_end(&r);
 }
 
-/* Reasons that several rules lead to have a chain of their own; the default ends chain sb7 itself. */
-static const enum fw_reason chained_reasons[] = { FW_REASON_SPOOF, FW_REASON_DOT, FW_REASON_BLOCKED, FW_REASON_PROTO };
+/*
+ * chain sb7_proto begins with what is no one's attempt: the sandbox's own "port unreachable" to a reply that came too late
+ *   1 icmp type 3 counter name "sb7_late" drop
+ *   2 icmpv6 type 1 counter name "sb7_late" drop
+ */
+static void build_icmp_errors(struct fw_chain *c, uint32_t id)
+{
+	struct fw_name late = fw_name(id, "_late");
 
-/* chain sb7_blocked { 1 count and log; 2 goto refuse } */
+	FOR_EACH(family, families) {
+		struct fw_rule r = fw_rule_begin(c);
+
+		fw_rule_icmp_type(&r, *family, *family == AF_INET ? 3 : 1);
+		fw_rule_counter(&r, late.text);
+		fw_rule_drop(&r);
+		fw_rule_end(&r);
+	}
+}
+
+/* chain sb7_blocked { 1 count and log; 2 goto refuse }, and so for every reason */
 static void build_reason_chains(struct fw_batch *b, uint32_t id)
 {
-	FOR_EACH(reason, chained_reasons) {
-		struct fw_name name = name_reason(id, *reason);
+	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
+		struct fw_name name = name_reason(id, reason);
 		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
 
-		build_record(&c, id, *reason);
-		build_refusal(&c, *reason);
+		if (reason == FW_REASON_PROTO)
+			build_icmp_errors(&c, id);
+		build_record(&c, id, reason);
+		build_refusal(&c, reason);
 	}
+}
+
+/* ---- how a packet is admitted ---- */
+
+static void end_with_goto(struct fw_rule *r, const char *chain)
+{
+	fw_rule_goto(r, chain);
+	fw_rule_end(r);
 }
 
 static void end_with_reason(struct fw_rule *r, uint32_t id, enum fw_reason reason)
 {
 	struct fw_name name = name_reason(id, reason);
 
-	fw_rule_goto(r, name.text);
-	fw_rule_end(r);
+	end_with_goto(r, name.text);
+}
+
+/*
+ * chain sb7_relay {
+ *   1 meta l4proto tcp tproxy to :15001 counter name "sb7_admitted" goto judged
+ *   2 meta l4proto udp tproxy to :15002 counter name "sb7_admitted" goto judged
+ *   3 goto refuse                                   no one listens
+ * }
+ */
+static void build_relay(struct fw_batch *b, uint32_t id)
+{
+	struct fw_name name = fw_name(id, "_relay"), admitted = fw_name(id, "_admitted");
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+	struct fw_rule r;
+
+	FOR_EACH(proto, protos) {
+		r = fw_rule_begin(&c);
+		fw_rule_l4proto(&r, FW_EQ, *proto == POLICY_TCP ? IPPROTO_TCP : IPPROTO_UDP);
+		fw_rule_tproxy(&r, *proto == POLICY_TCP ? FW_RELAY_TCP_PORT : FW_RELAY_UDP_PORT);
+		fw_rule_counter(&r, admitted.text);
+		end_with_goto(&r, JUDGED);
+	}
+	r = fw_rule_begin(&c);
+	end_with_goto(&r, REFUSE);
+}
+
+/*
+ * chain sb7_flow {                                  TCP that does not begin a connection
+ *   1 socket transparent 1 goto judged              one of ours
+ *   2 counter name "sb7_late" goto refuse           of a flow that is gone: no one's attempt, so not recorded
+ * }
+ */
+static void build_flow(struct fw_batch *b, uint32_t id)
+{
+	struct fw_name name = fw_name(id, "_flow"), late = fw_name(id, "_late");
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+	struct fw_rule r = fw_rule_begin(&c);
+
+	fw_rule_socket_transparent(&r);
+	end_with_goto(&r, JUDGED);
+
+	r = fw_rule_begin(&c);
+	fw_rule_counter(&r, late.text);
+	end_with_goto(&r, REFUSE);
+}
+
+/* ---- chains sb7_v4 and sb7_v6: the policy ---- */
+
+/* ip daddr 100.64.0.29 goto sb7_blocked */
+static void build_gateway_blocked(struct fw_chain *c, uint32_t id, const struct ak_addr *gw)
+{
+	struct fw_rule r;
+
+	if (!gw->family)
+		return;
+	r = fw_rule_begin(c);
+	fw_rule_addr(&r, FW_DST, FW_EQ, gw);
+	end_with_reason(&r, id, FW_REASON_BLOCKED);
+}
+
+/*
+ * chain sb7_v4 {
+ *   1 ip daddr != 100.64.0.29 ip daddr @sb7_blk4 goto sb7_blocked    our own end lies in a blocked range, yet a port of it
+ *   2 ip daddr . tcp dport @sb7_tcp4 goto sb7_relay                  may have been learned;
+ *   3 ip daddr . udp dport @sb7_udp4 goto sb7_relay
+ *   4 ip daddr 100.64.0.29 goto sb7_blocked                          everything else of it is blocked
+ *   5 ip daddr @sb7_open4 goto sb7_relay                             allow_cidr
+ *   6 goto sb7_relay                                                 where the policy's default is allow, else
+ *     goto sb7_default
+ * }
+ */
+static void build_policy(struct fw_chain *c, const struct fw_link *link, int family, bool default_allow)
+{
+	const struct ak_addr *gw = family == AF_INET ? &link->gw4 : &link->gw6;
+	struct fw_name blocked = name_range(link->id, POLICY_ADDR_BLOCKED, family);
+	struct fw_name open = name_range(link->id, POLICY_ADDR_OPEN, family);
+	struct fw_name relay = fw_name(link->id, "_relay");
+	struct fw_rule r = fw_rule_begin(c);
+
+	if (gw->family)
+		fw_rule_addr(&r, FW_DST, FW_NE, gw);
+	fw_rule_addr_in(&r, family, blocked.text);
+	end_with_reason(&r, link->id, FW_REASON_BLOCKED);
+
+	FOR_EACH(proto, protos) {
+		struct fw_name learned = fw_name_learned(link->id, *proto, family);
+
+		r = fw_rule_begin(c);
+		fw_rule_dst_port_in(&r, family, *proto, learned.text);
+		end_with_goto(&r, relay.text);
+	}
+	build_gateway_blocked(c, link->id, gw);
+
+	r = fw_rule_begin(c);
+	fw_rule_addr_in(&r, family, open.text);
+	end_with_goto(&r, relay.text);
+
+	r = fw_rule_begin(c);
+	if (default_allow)
+		end_with_goto(&r, relay.text);
+	else
+		end_with_reason(&r, link->id, FW_REASON_DEFAULT);
+}
+
+static struct fw_name name_policy(uint32_t id, int family)
+{
+	return fw_name(id, family == AF_INET ? "_v4" : "_v6");
 }
 
 /* ---- chain sb7 ---- */
 
-/* … meta mark set FW_MARK accept: for a packet that finds its socket by itself */
-static void end_with_accept(struct fw_rule *r)
-{
-	fw_rule_set_mark(r);
-	fw_rule_accept(r);
-	fw_rule_end(r);
-}
-
-/* … tproxy ip to :15001 counter name "sb7_admitted" meta mark set FW_MARK accept */
-static void end_with_relay(struct fw_rule *r, uint32_t id, int family, enum policy_proto proto)
-{
-	struct fw_name admitted = fw_name(id, "_admitted");
-
-	fw_rule_tproxy(r, family, proto == POLICY_TCP ? FW_RELAY_TCP_PORT : FW_RELAY_UDP_PORT);
-	fw_rule_counter(r, admitted.text);
-	end_with_accept(r);
-}
-
-/* 1 ip saddr != 100.64.0.30 goto sb7_spoof; a family that is off has no right source at all */
+/* 1–2 ip saddr != 100.64.0.30 goto sb7_spoof; a family that is off has no right source at all */
 static void build_source(struct fw_chain *c, const struct fw_link *link)
 {
 	FOR_EACH(family, families) {
@@ -364,134 +506,57 @@ static void build_source(struct fw_chain *c, const struct fw_link *link)
 	}
 }
 
-/* 2 udp dport 53 meta mark set FW_MARK accept; 3 udp dport 853 goto sb7_dot; the same for tcp */
-static void build_dns(struct fw_chain *c, uint32_t id)
-{
-	struct fw_rule r;
-
-	FOR_EACH(proto, protos) {
-		r = fw_rule_begin(c);
-		fw_rule_dport(&r, *proto, FW_DNS_PORT);
-		end_with_accept(&r);
-	}
-	FOR_EACH(proto, protos) {
-		r = fw_rule_begin(c);
-		fw_rule_dport(&r, *proto, DOT_PORT);
-		end_with_reason(&r, id, FW_REASON_DOT);
-	}
-}
-
-/*
- * 4 tcp flags & (fin | syn | rst | ack) != syn socket transparent 1 meta mark set FW_MARK accept
- *   tcp flags & (fin | syn | rst | ack) != syn counter name "sb7_late" goto refuse
- *   icmp type 3 counter name "sb7_late" drop        the sandbox's answer to a reply that came too late for it
- *      Packets of flows that are gone are nobody's attempt: counted, answered, not recorded.
- */
-static void build_established(struct fw_chain *c, uint32_t id)
-{
-	struct fw_name late = fw_name(id, "_late");
-	struct fw_rule r = fw_rule_begin(c);
-
-	fw_rule_not_first_syn(&r);
-	fw_rule_socket_transparent(&r);
-	end_with_accept(&r);
-
-	r = fw_rule_begin(c);
-	fw_rule_not_first_syn(&r);
-	fw_rule_counter(&r, late.text);
-	fw_rule_goto(&r, REFUSE);
-	fw_rule_end(&r);
-
-	FOR_EACH(family, families) {
-		r = fw_rule_begin(c);
-		fw_rule_icmp_type(&r, *family, *family == AF_INET ? 3 : 1);
-		fw_rule_counter(&r, late.text);
-		fw_rule_drop(&r);
-		fw_rule_end(&r);
-	}
-}
-
-/* ip daddr . tcp dport @sb7_tcp4 … to the relay; ONLY, when given, is the one destination meant */
-static void build_learned_rule(struct fw_chain *c, uint32_t id, int family, enum policy_proto proto, const struct ak_addr *only)
-{
-	struct fw_name set = fw_name_learned(id, proto, family);
-	struct fw_rule r = fw_rule_begin(c);
-
-	if (only)
-		fw_rule_addr(&r, FW_DST, FW_EQ, only);
-	fw_rule_dst_port_in(&r, family, proto, set.text);
-	end_with_relay(&r, id, family, proto);
-}
-
-/*
- * 5 ip daddr 100.64.0.29 ip daddr . tcp dport @sb7_tcp4 …  our own end is in a blocked range, yet may be learned
- *   ip daddr @sb7_blk4 goto sb7_blocked
- */
-static void build_blocked(struct fw_chain *c, const struct fw_link *link)
+/* 7–8 meta nfproto ipv4 goto sb7_v4 */
+static void build_by_family(struct fw_chain *c, const struct fw_link *link)
 {
 	FOR_EACH(family, families) {
-		const struct ak_addr *gw = *family == AF_INET ? &link->gw4 : &link->gw6;
-		struct fw_name set = name_range(link->id, POLICY_ADDR_BLOCKED, *family);
+		struct fw_name name = name_policy(link->id, *family);
 		struct fw_rule r;
 
-		if (has_family(link, *family) && gw->family)
-			FOR_EACH(proto, protos)
-				build_learned_rule(c, link->id, *family, *proto, gw);
+		if (!has_family(link, *family))
+			continue;
 		r = fw_rule_begin(c);
-		fw_rule_addr_in(&r, *family, set.text);
-		end_with_reason(&r, link->id, FW_REASON_BLOCKED);
+		fw_rule_nfproto(&r, *family);
+		end_with_goto(&r, name.text);
 	}
 }
 
 /*
- * 6 ip daddr . tcp dport @sb7_tcp4 …                learned
- * 7 ip daddr @sb7_open4 meta l4proto tcp …          allow_cidr
- * 8 meta nfproto ipv4 meta l4proto tcp …            only where the policy's default is allow
+ * chain sb7 {
+ *   1–2 source address
+ *   3 meta l4proto != tcp meta l4proto != udp goto sb7_proto
+ *   4 th dport 53 goto judged                       the proxy's sockets are bound to it
+ *   5 th dport 853 goto sb7_dot
+ *   6 tcp flags & (fin | syn | rst | ack) != syn goto sb7_flow
+ *   7–8 the family's chain
+ * }
  */
-static void build_admitted(struct fw_chain *c, uint32_t id, int family, enum policy_proto proto, bool default_allow)
+static void build_main(struct fw_batch *b, const struct fw_link *link)
 {
-	struct fw_name open = name_range(id, POLICY_ADDR_OPEN, family);
-	uint8_t number = proto == POLICY_TCP ? IPPROTO_TCP : IPPROTO_UDP;
+	struct fw_name name = fw_name(link->id, ""), flow = fw_name(link->id, "_flow");
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
 	struct fw_rule r;
 
-	build_learned_rule(c, id, family, proto, NULL);
+	build_source(&c, link);
 
-	r = fw_rule_begin(c);
-	fw_rule_addr_in(&r, family, open.text);
-	fw_rule_l4proto(&r, FW_EQ, number);
-	end_with_relay(&r, id, family, proto);
-
-	if (!default_allow)
-		return;
-	r = fw_rule_begin(c);
-	fw_rule_nfproto(&r, family);
-	fw_rule_l4proto(&r, FW_EQ, number);
-	end_with_relay(&r, id, family, proto);
-}
-
-/* 9 meta l4proto != tcp meta l4proto != udp goto sb7_proto; 10 count and log; goto refuse */
-static void build_rest(struct fw_chain *c, uint32_t id)
-{
-	struct fw_rule r = fw_rule_begin(c);
-
+	r = fw_rule_begin(&c);
 	fw_rule_l4proto(&r, FW_NE, IPPROTO_TCP);
 	fw_rule_l4proto(&r, FW_NE, IPPROTO_UDP);
-	end_with_reason(&r, id, FW_REASON_PROTO);
-	build_record(c, id, FW_REASON_DEFAULT);
-	build_refusal(c, FW_REASON_DEFAULT);
-}
+	end_with_reason(&r, link->id, FW_REASON_PROTO);
 
-static void build_chain(struct fw_chain *c, const struct fw_link *link, const struct policy *p)
-{
-	build_source(c, link);
-	build_dns(c, link->id);
-	build_established(c, link->id);
-	build_blocked(c, link);
-	FOR_EACH(family, families)
-		if (has_family(link, *family))
-			FOR_EACH(proto, protos)
-				build_admitted(c, link->id, *family, *proto, policy_default_allow(p));
-	build_rest(c, link->id);
+	r = fw_rule_begin(&c);
+	fw_rule_dport(&r, FW_DNS_PORT);
+	end_with_goto(&r, JUDGED);
+
+	r = fw_rule_begin(&c);
+	fw_rule_dport(&r, DOT_PORT);
+	end_with_reason(&r, link->id, FW_REASON_DOT);
+
+	r = fw_rule_begin(&c);
+	fw_rule_not_first_syn(&r);
+	end_with_goto(&r, flow.text);
+
+	build_by_family(&c, link);
 }
 
 /* ---- a sandbox's objects ---- */
@@ -548,35 +613,48 @@ static void build_ranges(struct fw_batch *b, uint32_t id, const struct policy *p
 void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
 {
 	struct fw_name name = fw_name(link->id, "");
-	struct fw_chain c;
 
 	build_link(b, link);
 	build_counters(b, link->id);
 	build_sets(b, link->id);
 	build_ranges(b, link->id, p, false);
 	build_reason_chains(b, link->id);
-	c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
-	build_chain(&c, link, p);
+	build_relay(b, link->id);
+	build_flow(b, link->id);
+	FOR_EACH(family, families) {
+		struct fw_name chain = name_policy(link->id, *family);
+		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, chain.text);
+
+		build_policy(&c, link, *family, policy_default_allow(p));
+	}
+	build_main(b, link);
 	fw_links_add(b, link->ifname, name.text);
 }
 
 void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
 {
-	struct fw_name name = fw_name(link->id, "");
-	struct fw_chain c = { .batch = b, .family = NFPROTO_INET, .table = FW_TABLE, .name = name.text };
-
-	fw_chain_flush(b, name.text);
 	build_ranges(b, link->id, p, true);
-	build_chain(&c, link, p);
+	FOR_EACH(family, families) {
+		struct fw_name chain = name_policy(link->id, *family);
+		struct fw_chain c = { .batch = b, .family = NFPROTO_INET, .table = FW_TABLE, .name = chain.text };
+
+		fw_chain_flush(b, chain.text);
+		build_policy(&c, link, *family, policy_default_allow(p));
+	}
 }
 
+/* Those that point before those that are pointed at. */
 static void remove_chains(struct fw_batch *b, uint32_t id)
 {
-	struct fw_name name = fw_name(id, "");
+	static const char *const suffixes[] = { "", "_v4", "_v6", "_flow", "_relay" };
+	struct fw_name name;
 
-	fw_chain_remove(b, name.text); /* with its rules, which hold the others */
-	FOR_EACH(reason, chained_reasons) {
-		name = name_reason(id, *reason);
+	FOR_EACH(suffix, suffixes) {
+		name = fw_name(id, *suffix);
+		fw_chain_remove(b, name.text);
+	}
+	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
+		name = name_reason(id, reason);
 		fw_chain_remove(b, name.text);
 	}
 }

@@ -3,7 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "vmctl/sandbox.h"
+#include "vmctl/internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PREFIX "agentkernel-"
@@ -128,6 +129,24 @@ static int make_dir(const char *parent, const char *name, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
+/* Where a controller counts what it refused, and under which word; version 1 where it differs. */
+static const struct {
+	const char *file, *v1_file, *word;
+} events[CGROUP_KIND_NUM] = {
+	[CGROUP_MEMORY] = { "memory.events", "memory.oom_control", "oom_kill" },
+	[CGROUP_PIDS] = { "pids.events", "pids.events", "max" },
+};
+
+static void open_events(struct cgroup *cg, enum cgroup_kind kind, const char *dir, bool v2)
+{
+	char path[PATH_MAX + 32];
+
+	if (!events[kind].file)
+		return;
+	snprintf(path, sizeof(path), "%s/%s", dir, v2 ? events[kind].file : events[kind].v1_file);
+	cg->events_fds[kind] = open(path, O_RDONLY | O_CLOEXEC);
+}
+
 static int apply(enum cgroup_kind kind, const char *dir, const struct sandbox_limits *limits, bool v2)
 {
 	uint64_t quota = (uint64_t)limits->cpus_milli * CPU_PERIOD_US / 1000;
@@ -199,9 +218,11 @@ static int make_v2(struct cgroup *cg, enum cgroup_kind kind, const char *name, c
 	}
 	if (rc < 0 && cg->v2_fd < 0)
 		rmdir(dir);
-	if (rc == 0)
-		cg->dirs[kind] = TAKE(dir);
-	return rc;
+	if (rc < 0)
+		return rc;
+	open_events(cg, kind, dir, true);
+	cg->dirs[kind] = TAKE(dir);
+	return 0;
 }
 
 static int make_v1(struct cgroup *cg, enum cgroup_kind kind, const char *name, const struct sandbox_limits *limits)
@@ -221,22 +242,85 @@ static int make_v1(struct cgroup *cg, enum cgroup_kind kind, const char *name, c
 		cg->join_fds[kind] = open(path, O_WRONLY | O_CLOEXEC);
 		rc = cg->join_fds[kind] < 0 ? -errno : 0;
 	}
-	if (rc < 0)
+	if (rc < 0) {
 		rmdir(dir);
-	else
-		cg->dirs[kind] = TAKE(dir);
-	return rc;
+		return rc;
+	}
+	open_events(cg, kind, dir, false);
+	cg->dirs[kind] = TAKE(dir);
+	return 0;
+}
+
+/* ---- the janitor ---- */
+
+/* A group is busy until its last process is reaped: wait for it, but not for ever. */
+static void remove_dir(const char *dir)
+{
+	for (int i = 0; i < 5000 && rmdir(dir) < 0 && errno == EBUSY; i++)
+		poll(NULL, 0, i < 20 ? 1 : 2);
+}
+
+static void remove_dirs(const struct cgroup *cg)
+{
+	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
+		if (cg->dirs[kind])
+			remove_dir(cg->dirs[kind]);
+	}
+}
+
+static _Noreturn void janitor_main(const struct cgroup *cg, int fd)
+{
+	sigset_t all;
+	char byte;
+
+	/* Ctrl-C and the like are for the caller: this one ends when the caller does. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	sb_keep_fds(&fd, 1);
+	while (read(fd, &byte, 1) < 0 && errno == EINTR)
+		;
+	remove_dirs(cg);
+	_exit(0);
+}
+
+static bool in_use(const struct cgroup *cg)
+{
+	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
+		if (cg->dirs[kind])
+			return true;
+	}
+	return false;
+}
+
+static void start_janitor(struct cgroup *cg)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (!in_use(cg) || pipe2(fds, O_CLOEXEC) < 0)
+		return;
+	pid = fork();
+	if (pid == 0)
+		janitor_main(cg, fds[0]);
+	ak_close(fds[0]);
+	if (pid < 0) {
+		ak_close(fds[1]);
+		return;
+	}
+	cg->janitor = pid;
+	cg->janitor_fd = fds[1];
 }
 
 void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limits *limits, bool want_pids, struct strbuf *notes)
 {
-	*cg = (struct cgroup){ .join_fds = { -1, -1, -1 }, .v2_fd = -1 };
+	*cg = (struct cgroup){ .join_fds = { -1, -1, -1 }, .events_fds = { -1, -1, -1 }, .v2_fd = -1, .janitor_fd = -1 };
 	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
 		if (!wanted(kind, limits, want_pids))
 			continue;
 		if (make_v1(cg, kind, name, limits) < 0 && make_v2(cg, kind, name, limits) < 0)
 			strbuf_printf(notes, "no writable cgroup: %s limit off\n", kind_names[kind]);
 	}
+	start_janitor(cg);
 }
 
 int cgroup_join(const struct cgroup *cg)
@@ -250,51 +334,53 @@ int cgroup_join(const struct cgroup *cg)
 
 /* ---- what happened inside ---- */
 
-/* The number after WORD at the start of a line of FILE; 0 when there is none. */
-static unsigned long event_count(const char *dir, const char *file, const char *word)
+/* True when the controller's event count is not 0. */
+static bool has_event(const struct cgroup *cg, enum cgroup_kind kind)
 {
-	_cleanup_free_ char *text = NULL;
-	char path[PATH_MAX], *save = NULL;
-	size_t len = strlen(word);
+	size_t len = events[kind].word ? strlen(events[kind].word) : 0;
+	char text[1024], *save = NULL;
+	ssize_t n;
 
-	if (!dir || snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
-		return 0;
-	if (ak_read_file(AT_FDCWD, path, 4096, &text, NULL) < 0)
-		return 0;
+	if (cg->events_fds[kind] < 0)
+		return false;
+	n = pread(cg->events_fds[kind], text, sizeof(text) - 1, 0);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		if (!strncmp(line, word, len) && line[len] == ' ')
-			return strtoul(line + len, NULL, 10);
+		if (!strncmp(line, events[kind].word, len) && line[len] == ' ')
+			return strtoul(line + len, NULL, 10) > 0;
 	}
-	return 0;
+	return false;
 }
 
 bool cgroup_oom_killed(const struct cgroup *cg)
 {
-	const char *dir = cg->dirs[CGROUP_MEMORY];
-
-	return event_count(dir, "memory.events", "oom_kill") > 0 || event_count(dir, "memory.oom_control", "oom_kill") > 0;
+	return has_event(cg, CGROUP_MEMORY);
 }
 
 bool cgroup_pids_hit(const struct cgroup *cg)
 {
-	return event_count(cg->dirs[CGROUP_PIDS], "pids.events", "max") > 0;
-}
-
-/* A group whose last process was reaped a moment ago can be busy still: wait for it, but not for ever. */
-static void remove_dir(const char *dir)
-{
-	for (int i = 0; i < 200 && rmdir(dir) < 0 && errno == EBUSY; i++)
-		poll(NULL, 0, 1);
+	return has_event(cg, CGROUP_PIDS);
 }
 
 void cgroup_done(struct cgroup *cg)
 {
 	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
 		cg->join_fds[kind] = ak_close(cg->join_fds[kind]);
-		if (cg->dirs[kind])
-			remove_dir(cg->dirs[kind]);
+		cg->events_fds[kind] = ak_close(cg->events_fds[kind]);
+	}
+	cg->v2_fd = ak_close(cg->v2_fd);
+	cg->janitor_fd = ak_close(cg->janitor_fd);
+	if (cg->janitor > 0) {
+		while (waitpid(cg->janitor, NULL, 0) < 0 && errno == EINTR)
+			;
+		cg->janitor = 0;
+	} else {
+		remove_dirs(cg);
+	}
+	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
 		free(cg->dirs[kind]);
 		cg->dirs[kind] = NULL;
 	}
-	cg->v2_fd = ak_close(cg->v2_fd);
 }

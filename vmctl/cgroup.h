@@ -2,7 +2,9 @@
  * Limits by control group, where the caller may write below its own: version 2 (delegated) or version 1.
  *
  * Joining a version-1 group can take a grace period of the kernel (tens of milliseconds), so a group is made only when a limit
- * needs one. Groups are named agentkernel-NAME-PID after the caller; those whose caller is gone are removed by the next start.
+ * needs one. A small child of the caller, the janitor, removes the groups: it outlives a caller that is killed, and it keeps its rights
+ * when the caller gives up the file system. Groups are named agentkernel-NAME-PID after the caller; should the janitor
+ * be killed too, the next start removes those whose caller is gone.
  */
 #ifndef AK_VMCTL_CGROUP_H
 #define AK_VMCTL_CGROUP_H
@@ -11,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct sandbox_limits;
 
@@ -19,7 +22,10 @@ enum cgroup_kind { CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU, CGROUP_KIND_NUM };
 struct cgroup {
 	char *dirs[CGROUP_KIND_NUM]; /* owned; the group's folder by controller, NULL where there is none; equal text in version 2 */
 	int join_fds[CGROUP_KIND_NUM]; /* version 1: cgroup.procs, open for writing; -1 where there is none */
+	int events_fds[CGROUP_KIND_NUM]; /* the controller's event counts, open because they are read when paths are out of reach; -1 */
 	int v2_fd; /* version 2: the folder, for clone3; -1 */
+	int janitor_fd; /* closing it lets the janitor go to work; -1 */
+	pid_t janitor; /* 0 when there is none */
 };
 
 /* Make groups for the limits that need one and set them; what could not be limited is noted, a line each. */
@@ -31,7 +37,7 @@ int cgroup_join(const struct cgroup *cg);
 bool cgroup_oom_killed(const struct cgroup *cg);
 bool cgroup_pids_hit(const struct cgroup *cg);
 
-/* Kill what is left inside, remove the folders. */
+/* Remove the folders; what ran in them has ended. */
 void cgroup_done(struct cgroup *cg);
 
 #endif

@@ -52,12 +52,12 @@ static const struct {
 	{ "var/cache", 0755 },
 	{ "var/log", 0755 },
 	{ "var/spool", 0755 },
+	{ "var/tmp", 01777 },
 };
 
 static const struct {
 	const char *path, *target;
 } links[] = {
-	{ "var/tmp", "../tmp" },
 	{ "var/run", "../run" },
 	{ "var/lock", "../run" },
 	{ "dev/fd", "/proc/self/fd" },
@@ -273,7 +273,7 @@ static int add_private_usr(const struct sb_root *r, struct ak_err *err)
 static int add_tmp(const struct sb_root *r, struct ak_err *err)
 {
 	uint64_t bytes = r->ctx->spec->limits.tmp_bytes;
-	_cleanup_close_ int tree = -1;
+	_cleanup_close_ int tree = -1, again = -1;
 	int rc;
 
 	if (r->ctx->spec->upper_dir) {
@@ -286,7 +286,11 @@ static int add_tmp(const struct sb_root *r, struct ak_err *err)
 		tree = mnt_new("tmpfs", opts, MNT_SAFE);
 	}
 	rc = tree < 0 ? tree : mnt_attach(tree, r->fd, "tmp");
-	return rc < 0 ? failed(err, rc, "/tmp") : 0;
+	if (rc < 0)
+		return failed(err, rc, "/tmp");
+	again = mnt_clone(r->fd, "tmp", false); /* a link would not do: a project may lie below it */
+	rc = again < 0 ? again : mnt_attach(again, r->fd, "var/tmp");
+	return rc < 0 ? failed(err, rc, "/var/tmp") : 0;
 }
 
 /* In a root that will be read-only, a mount of the folder on itself stays writable. */

@@ -181,22 +181,22 @@ static const char *const masked_files[] = { "kcore", "keys", "key-users", "timer
 static const char *const masked_for_root[] = { "kmsg", "kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo",
 	"pagetypeinfo", "mtrr", "vmcore", "bootconfig", "allocinfo", NULL };
 
-/* Copies of what is mounted at SOURCE in the root, one on each of NAMES that this kernel has in /proc. */
+/*
+ * Copies of what is mounted at SOURCE in the root, one on each of NAMES that this kernel has in /proc. Asked first: a copy
+ * that finds no place would have to be unmounted again, and that waits for a grace period.
+ */
 static int cover(const struct sb_root *r, const char *source, int proc, const char *const *names, struct ak_err *err)
 {
-	_cleanup_close_ int tree = -1;
-
 	for (; *names; names++) {
+		_cleanup_close_ int tree = -1;
 		int rc;
 
-		if (tree < 0)
-			tree = mnt_clone(r->fd, source, false);
-		rc = tree < 0 ? tree : mnt_attach(tree, proc, *names);
-		if (rc == -ENOENT) /* the copy serves for the next one */
+		if (faccessat(proc, *names, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
 			continue;
+		tree = mnt_clone(r->fd, source, false);
+		rc = tree < 0 ? tree : mnt_attach(tree, proc, *names);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "covering /proc/%s", *names);
-		tree = ak_close(tree);
 	}
 	return 0;
 }
@@ -229,7 +229,8 @@ static int cover_all(const struct sb_root *r, int proc, struct ak_err *err)
 /* Linux 6.14 counts pid_max per pid namespace; before, this would be the host's, so the caller has looked at the version. */
 static int limit_pids(const struct sb_root *r, int proc)
 {
-	const uint32_t asked = r->ctx->spec->limits.pids, reserved = 300; /* pids that are not given out a second time */
+	const uint32_t reserved = 300, most = 1 << 22; /* pids that are not given out a second time; the kernel's own limit */
+	uint32_t pids = r->ctx->spec->limits.pids ? r->ctx->spec->limits.pids : 1024;
 	_cleanup_close_ int fd = -1;
 	char text[16];
 
@@ -238,7 +239,7 @@ static int limit_pids(const struct sb_root *r, int proc)
 	fd = openat(proc, "sys/kernel/pid_max", O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	snprintf(text, sizeof(text), "%u", (asked ? asked : 1024) + reserved);
+	snprintf(text, sizeof(text), "%u", pids > most - reserved ? most : pids + reserved);
 	return write(fd, text, strlen(text)) < 0 ? -errno : 0;
 }
 

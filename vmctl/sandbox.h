@@ -52,7 +52,7 @@ struct sandbox_spec {
 	const char *upper_dir; /* host folder that keeps what the sandbox writes to its root, home and /tmp; NULL: tmpfs */
 	struct sandbox_limits limits;
 	bool tty; /* the command gets a pty as controlling terminal; see sandbox_tty_fd */
-	int stdio[3]; /* what the command gets as 0, 1, 2 when not tty */
+	int stdio[3]; /* what the command gets as 0, 1, 2 when not tty; -1 is the null device, a folder is refused */
 	const struct gwns_link *link; /* NULL: loopback only */
 	int gw_user_ns, gw_net_ns; /* with a link: attach it to the gateway that lives in these; both -1 (or 0): make new ones for it */
 	bool parked; /* stop before the mounts; sandbox_assign brings the rest */
@@ -80,13 +80,15 @@ struct sandbox;
 /*
  * Fork the setup child and return at once. With a link, the child sends its sockets (enum gwns_fd order, those
  * present, preceded by a uint32_t bit mask of which) as one SCM_RIGHTS message on NET_SOCK (borrowed, SEQPACKET).
+ * The sandbox dies with the calling thread. With a memory or cpu limit a second child is forked that removes the control
+ * group in the end, whatever becomes of the caller.
  */
 int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox **ret, struct ak_err *err);
 
 /* Readable when sandbox_poll has something to do; for poll(2) or an event loop. */
 int sandbox_fd(const struct sandbox *sb);
 
-/* Take what init reported, without blocking; the state now. */
+/* Take what init reported, without blocking; the state now. ENDED is the command's end: sandbox_free waits for the rest. */
 enum sandbox_state sandbox_poll(struct sandbox *sb);
 
 /* READY → RUNNING: let init run the command. */
@@ -95,7 +97,7 @@ int sandbox_go(struct sandbox *sb, struct ak_err *err);
 /* Send a signal to the command's process group (init forwards it); SIGKILL ends the whole sandbox. */
 int sandbox_signal(struct sandbox *sb, int sig);
 
-/* The pty's master side after RUNNING, when spec.tty; owned by the sandbox. */
+/* The pty's master side from READY on, when spec.tty; blocking; owned by the sandbox. */
 int sandbox_tty_fd(const struct sandbox *sb);
 pid_t sandbox_init_pid(const struct sandbox *sb);
 

@@ -146,6 +146,8 @@ _Noreturn void sb_setup_main(struct sb_ctx *ctx)
 	signal(SIGCHLD, SIG_DFL);
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
+	/* A caller that is not dumpable could not write its own id map. init switches it off again. */
+	prctl(PR_SET_DUMPABLE, 1);
 	if (setup(ctx, &err) < 0)
 		sb_child_fail(ctx->ctl, 125, &err);
 	_exit(0);

@@ -79,20 +79,29 @@ void strbuf_printf(struct strbuf *sb, const char *fmt, ...)
 	sb->len += (size_t)n;
 }
 
+/* Bytes that a JSON string may hold as they are. */
+static bool json_plain(unsigned char c)
+{
+	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
 void strbuf_jsonn(struct strbuf *sb, const char *bytes, size_t len)
 {
 	strbuf_putc(sb, '"');
-	for (size_t i = 0; i < len; i++) {
+	for (size_t i = 0, n; i < len; i += n) {
 		unsigned char c = (unsigned char)bytes[i];
 
-		if (c == '"' || c == '\\') {
-			strbuf_putc(sb, '\\');
-			strbuf_putc(sb, (char)c);
-		} else if (c >= 0x20 && c < 0x7f) {
-			strbuf_putc(sb, (char)c);
-		} else {
-			strbuf_printf(sb, "\\u%04x", c);
+		for (n = 0; i + n < len && json_plain((unsigned char)bytes[i + n]);)
+			n++;
+		if (n > 0) {
+			strbuf_add(sb, bytes + i, n);
+			continue;
 		}
+		n = 1;
+		if (c == '"' || c == '\\')
+			strbuf_printf(sb, "\\%c", c);
+		else
+			strbuf_printf(sb, "\\u%04x", c);
 	}
 	strbuf_putc(sb, '"');
 }

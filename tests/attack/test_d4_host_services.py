@@ -37,7 +37,7 @@ def services(lab):
 
 def attempts(lab):
     unix = "s = socket.socket(socket.AF_UNIX); s.connect(%r); out = s.recv(100).decode()"
-    steps = [["tcp", a, 8000] for a in ("127.0.0.1", "11.200.0.2", "10.77.0.1", "::1", "2a00:ffff::2", "100.64.0.1", "100.64.0.5")]
+    steps = [["read", a, 8000] for a in ("127.0.0.1", "11.200.0.2", "10.77.0.1", "::1", "2a00:ffff::2", "100.64.0.1", "100.64.0.5")]
     steps += [["eval", "s = socket.create_connection((gateway(), 8000), 3); out = s.recv(100).decode()"],
               ["eval", "s = socket.create_connection((gateway(), 22), 3); out = 'in'"],
               ["eval", "s = socket.create_connection((gateway(), 15001), 3); s.send(b'x'); out = 'in' if s.recv(10) else 1/0"],
@@ -60,18 +60,18 @@ def test_d4_one_chosen_service_opens_and_only_it(lab):
     for mode in ("codex", "native"):
         with services(lab) as server:
             got = lab.probe(allow("host.agentkernel.internal:8000", mode=mode), [["read", "host.agentkernel.internal", 8000],
-                                                                            ["tcp", "host.agentkernel.internal", 8001, b"x".hex()], ["tcp", "11.200.0.2", 8000],
-                                                                            ["tcp", "10.77.0.1", 8000]])
+                                                                            ["tcp", "host.agentkernel.internal", 8001, b"x".hex()], ["tcp", "11.200.0.2", 8000, b"x".hex()],
+                                                                            ["tcp", "10.77.0.1", 8000, b"x".hex()]])
             assert worked(got[0]) == "host service\n", (mode, got)
             for row in got[1:]:
                 assert "err" in row, (mode, row)
         assert server.output[1].count(b"hit") == 1 and b"'127.0.0.1', 8000" in server.output[1], server.output
-        allowed(lab.netlog(), event="flow", name="host.agentkernel.internal", port=8000)
+        allowed(lab.netlog(), event="flow", rule="host.agentkernel.internal", port=8000)
 
 
 def test_d4_sockets_of_the_project_folder_stay_outside_the_network_rule(lab):
     """A path socket in the mounted project is a file the user gave away; it is the one door that is open by design, so it is at least known."""
-    server = lab.spawn([PYTHON, "-c", "import socket,sys\ns=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print('up', flush=True)\ns.accept()[0].sendall(b'x')",
+    server = lab.spawn([PYTHON, "-c", "import socket,sys\ns=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print('up', flush=True)\nwhile True: s.accept()[0].sendall(b'x')",
                         lab.path("project", "s")], who=None)
     server.wait_output(b"up\n")
     lab.probe(allow("ok.test"), [["eval", "s = socket.socket(socket.AF_UNIX); s.connect(%r); out = 1" % lab.path("project", "s")]])

@@ -62,7 +62,8 @@ static void as_answer(const uint8_t *data, size_t size, uint16_t qtype)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const uint16_t types[] = { DNS_TYPE_A, DNS_TYPE_AAAA, DNS_TYPE_MX, DNS_TYPE_TXT, DNS_TYPE_SOA, DNS_TYPE_NAPTR, DNS_TYPE_CAA };
+	static const uint16_t types[] = { DNS_TYPE_A, DNS_TYPE_AAAA, DNS_TYPE_MX, DNS_TYPE_TXT, DNS_TYPE_SOA, DNS_TYPE_NAPTR,
+		DNS_TYPE_CAA };
 
 	as_question(data, size);
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)

@@ -47,7 +47,31 @@ def enter(net_fd):
     user_fd = fcntl.ioctl(net_fd, NS_GET_USERNS)
     if os.fstat(user_fd).st_ino != os.stat("/proc/self/ns/user").st_ino:
         setns(user_fd)
+        become_owner()
     setns(net_fd)
+
+
+def become_owner():
+    """Be an id that the namespace knows, or exec would take the capabilities away again."""
+    with open("/proc/self/uid_map") as f:
+        uid = int(f.read().split()[0])
+    with open("/proc/self/gid_map") as f:
+        gid = int(f.read().split()[0])
+    os.setresgid(gid, gid, gid)
+    if uid == 0:
+        os.setresuid(0, 0, 0)
+        return
+    libc.prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
+    os.setresuid(uid, uid, uid)
+    every = 0xFFFFFFFF
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    data = (ctypes.c_uint32 * 6)()
+    libc.capget(header, data)
+    for half in (0, 3):
+        data[half] = data[half + 2] = data[half + 1] & every
+    libc.capset(header, data)
+    for cap in (12, 13, 21):  # NET_ADMIN, NET_RAW, SYS_ADMIN
+        libc.prctl(47, 2, cap, 0, 0)  # PR_CAP_AMBIENT_RAISE
 
 
 if __name__ == "__main__":

@@ -121,9 +121,9 @@ class Lab:
         self.go_r, go_w = os.pipe()
         self.inet_pid = self.internet()
         ip_batch(["link set lo up", "link add eth0 type veth peer name inet0 netns %d" % self.inet_pid,
-                  "addr add %s/24 dev eth0" % HOST4, "addr add %s/64 dev eth0 nodad" % HOST6, "addr add 10.77.0.1/32 dev lo",
+                  "addr add %s/24 dev eth0" % HOST4, "addr add %s/64 dev eth0 nodad" % HOST6, "addr add fe80::2/64 dev eth0 nodad", "addr add 10.77.0.1/32 dev lo",
                   "link set eth0 addrgenmode none up"])
-        lines = ["link set lo up", "addr add %s/24 dev inet0" % INET4, "addr add %s/64 dev inet0 nodad" % INET6, "link set inet0 addrgenmode none up"]
+        lines = ["link set lo up", "addr add %s/24 dev inet0" % INET4, "addr add %s/64 dev inet0 nodad" % INET6, "addr add fe80::1/64 dev inet0 nodad", "link set inet0 addrgenmode none up"]
         nets = [n for n in ipaddress.ip_network("0.0.0.0/0").address_exclude(LINK4)]
         lines += ["route add local %s dev lo table local" % n for n in nets]
         for text in EVERYTHING6:

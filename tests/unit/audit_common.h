@@ -67,7 +67,9 @@ MAYBE_UNUSED static void write_n(struct audit_writer *w, int n)
 	struct ak_addr dst = ak_addr_v4(0x0b000001);
 
 	for (int i = 0; i < n; i++)
-		audit_write_net(w, &(struct audit_net){ .sandbox = "s", .event = "dns", .verdict = "deny", .name = "a.example", .dst = &dst });
+		audit_write_net(w,
+			&(struct audit_net){
+				.sandbox = "s", .event = "dns", .verdict = "deny", .name = "a.example", .dst = &dst });
 }
 
 MAYBE_UNUSED static void write_records(const char *path, int n)

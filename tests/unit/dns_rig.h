@@ -272,7 +272,9 @@ static inline void rig_event(void *ctx, uint32_t sandbox, const struct dns_event
 
 static inline int rig_socket(int type, uint16_t *ret_port)
 {
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(*ret_port) };
+	struct sockaddr_in sin = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(*ret_port)
+	};
 	socklen_t len = sizeof(sin);
 	int fd = socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
 
@@ -324,7 +326,8 @@ static inline struct policy *rig_policy(const char *json)
 #define POLICY_DENY                                                                                                              \
 	"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test:443\",\"*.wild.test:443\",\"www.ok.test:443\"," \
 	"\"host.agentkernel.internal:8080\"],\"deny\":[\"bad.wild.test\"],\"limits\":{\"dns_qps\":100000}}"
-#define POLICY_ALLOW "{\"version\":1,\"name\":\"n\",\"default\":\"allow\",\"deny\":[\"bad.test\"],\"limits\":{\"dns_qps\":100000}}"
+#define POLICY_ALLOW                                                                                                             \
+	"{\"version\":1,\"name\":\"n\",\"default\":\"allow\",\"deny\":[\"bad.test\"],\"limits\":{\"dns_qps\":100000}}"
 
 static inline void rig_open(struct rig *r, const char *policy, bool ipv6)
 {

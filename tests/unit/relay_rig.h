@@ -109,14 +109,17 @@ static inline bool rig_net(void)
 	if (rig.ns_inside < 0 || rig.ns_far < 0 || rig.ns_host < 0)
 		return false;
 	snprintf(move, sizeof(move), "ip link set f0 netns /proc/%d/fd/%d", (int)getpid(), rig.ns_far);
-	return rig_sh(rig.ns_inside, "ip link set lo up && ip route add local 11.0.0.0/8 dev lo && ip route add local 100.64.0.0/10 dev lo && "
-				     "{ ip -6 route add local 2a00::/16 dev lo && ip -6 route add local fd6b::/16 dev lo; } 2>/dev/null; true") &&
+	return rig_sh(rig.ns_inside,
+		       "ip link set lo up && ip route add local 11.0.0.0/8 dev lo && ip route add local 100.64.0.0/10 dev lo && "
+		       "{ ip -6 route add local 2a00::/16 dev lo && ip -6 route add local fd6b::/16 dev lo; } 2>/dev/null; true") &&
 		rig_sh(rig.ns_host, "ip link set lo up && ip link add h0 type veth peer name f0") && rig_sh(rig.ns_host, move) &&
-		rig_sh(rig.ns_far, "ip link set lo up && ip addr add 10.99.0.2/30 dev f0 && ip link set f0 up && ip route add local 11.0.0.0/8 dev lo && "
-				   "{ ip -6 addr add fd99::2/64 dev f0 nodad && ip -6 route add local 2a00::/16 dev lo; } 2>/dev/null; true") &&
-		rig_sh(rig.ns_host, "ip addr add 10.99.0.1/30 dev h0 && ip link set h0 up && ip route add 11.0.0.0/8 via 10.99.0.2 && "
-				    "ip addr add 11.9.9.9/32 dev lo && ip addr add 11.9.9.8/32 dev lo && "
-				    "{ ip -6 addr add fd99::1/64 dev h0 nodad && ip -6 route add 2a00::/16 via fd99::2; } 2>/dev/null; true");
+		rig_sh(rig.ns_far,
+			"ip link set lo up && ip addr add 10.99.0.2/30 dev f0 && ip link set f0 up && ip route add local 11.0.0.0/8 dev lo && "
+			"{ ip -6 addr add fd99::2/64 dev f0 nodad && ip -6 route add local 2a00::/16 dev lo; } 2>/dev/null; true") &&
+		rig_sh(rig.ns_host,
+			"ip addr add 10.99.0.1/30 dev h0 && ip link set h0 up && ip route add 11.0.0.0/8 via 10.99.0.2 && "
+			"ip addr add 11.9.9.9/32 dev lo && ip addr add 11.9.9.8/32 dev lo && "
+			"{ ip -6 addr add fd99::1/64 dev h0 nodad && ip -6 route add 2a00::/16 via fd99::2; } 2>/dev/null; true");
 }
 
 /* ---- hooks ---- */
@@ -130,8 +133,13 @@ static inline void rig_on_event(void *ctx, struct relay_sandbox *sb, const struc
 {
 	struct rig_event *e = &rig.events[rig.n_events++ % RIG_EVENTS];
 
-	*e = (struct rig_event){ .end = ev->end, .allow = ev->decision.allow, .reason = ev->decision.reason, .bytes_out = ev->bytes_out,
-		.bytes_in = ev->bytes_in, .generation = ev->generation, .port = ev->port };
+	*e = (struct rig_event){ .end = ev->end,
+		.allow = ev->decision.allow,
+		.reason = ev->decision.reason,
+		.bytes_out = ev->bytes_out,
+		.bytes_in = ev->bytes_in,
+		.generation = ev->generation,
+		.port = ev->port };
 	snprintf(e->seen, sizeof(e->seen), "%s", ev->seen);
 	snprintf(e->sni, sizeof(e->sni), "%s", ev->sni ? ev->sni : "");
 	snprintf(e->name, sizeof(e->name), "%s", ev->name ? ev->name->name : "");
@@ -146,14 +154,14 @@ static inline void rig_on_tick(evutil_socket_t fd, short what, void *arg)
 /* ---- waiting ---- */
 
 /* Run the loop until COND is true; fails the test after ten seconds. */
-#define rig_wait(cond)                                                    \
-	do {                                                              \
-		uint64_t until_ = ak_now_ms() + 10000;                    \
-		while (!(cond)) {                                         \
-			if (ak_now_ms() > until_)                         \
-				fail_msg("never came true: %s", #cond);   \
-			event_base_loop(rig.base, EVLOOP_ONCE);           \
-		}                                                         \
+#define rig_wait(cond)                                                                                                           \
+	do {                                                                                                                     \
+		uint64_t until_ = ak_now_ms() + 10000;                                                                           \
+		while (!(cond)) {                                                                                                \
+			if (ak_now_ms() > until_)                                                                                \
+				fail_msg("never came true: %s", #cond);                                                          \
+			event_base_loop(rig.base, EVLOOP_ONCE);                                                                  \
+		}                                                                                                                \
 	} while (0)
 
 static inline void rig_wait_events(size_t n)
@@ -356,8 +364,13 @@ static inline void rig_open(const char *json, uint16_t port, const struct relay_
 	socks.udp6 = rig_udp_listener("::", port);
 	rig.n_events = 0;
 	rig.policy = rig_policy(json);
-	rig.sb = (struct relay_sandbox){ .id = 7, .policy = rig.policy, .generation = 1, .addr4 = rig_addr(RIG_SRC),
-		.addr6 = rig_addr("fd6b::2"), .gw4 = rig_addr(RIG_GW), .gw6 = rig_addr("fd6b::1") };
+	rig.sb = (struct relay_sandbox){ .id = 7,
+		.policy = rig.policy,
+		.generation = 1,
+		.addr4 = rig_addr(RIG_SRC),
+		.addr6 = rig_addr("fd6b::2"),
+		.gw4 = rig_addr(RIG_GW),
+		.gw6 = rig_addr("fd6b::1") };
 	assert_int_equal(learned_new(&rig.sb.learned), 0);
 	assert_int_equal(relay_new(rig.base, &socks, &hooks, conf, &rig.relay, &err), 0);
 	relay_sandbox_open(rig.relay, &rig.sb);
@@ -370,6 +383,31 @@ static inline void rig_set_policy(const char *json)
 	relay_sandbox_set_policy(rig.relay, &rig.sb, p, rig.sb.generation + 1);
 	policy_unref(rig.policy);
 	rig.policy = p;
+}
+
+/* ---- refusals ---- */
+
+/* Connect to DST, say BYTES: refused with DETAIL and nobody was dialled. */
+static inline void rig_denied(const char *dst, uint16_t port, const void *bytes, size_t len, const char *detail)
+{
+	int far = rig_listen(rig.ns_far, "0.0.0.0", port), fd;
+	size_t before = rig.n_events;
+	struct rig_event *e = &rig.events[before % RIG_EVENTS];
+
+	fd = rig_connect(dst, port);
+	if (len)
+		rig_send(fd, bytes, len);
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	rig_wait_events(before + 1);
+	assert_int_equal(e->end, RELAY_END_DENIED);
+	assert_false(e->allow);
+	assert_string_equal(e->name, "");
+	if (detail)
+		assert_string_equal(e->detail, detail);
+	assert_true(rig_nobody_came(far));
+	assert_int_equal(rig.sb.n_flows, 0);
+	close(fd);
+	close(far);
 }
 
 /* Also run after a failed test, so that the next begins afresh. */

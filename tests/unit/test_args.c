@@ -56,7 +56,8 @@ static const char *parse(const char *name, const char *const *words)
 		if (i == CMD_ARG)
 			snprintf(out + used, sizeof(out) - used, "[%s] ", value);
 		else
-			snprintf(out + used, sizeof(out) - used, "%s%s%s ", a.cmd->opts[i].name, value ? "=" : "", value ? value : "");
+			snprintf(out + used, sizeof(out) - used, "%s%s%s ", a.cmd->opts[i].name, value ? "=" : "",
+				value ? value : "");
 	}
 	quiet_end(1, out_fd);
 	quiet_end(2, err_fd);
@@ -86,7 +87,8 @@ static void options_in_every_spelling(void **state)
 		{ "run", { "--env", "--keep", "sh" }, "env=--keep [sh] " },
 		{ "run", { "-", "x" }, "[-] [x] " },
 		{ "run", { "", "x" }, "[] [x] " },
-		{ "run", { "--allow-host", "a.example", "--allow-host", "b.example", "x" }, "allow-host=a.example allow-host=b.example [x] " },
+		{ "run", { "--allow-host", "a.example", "--allow-host", "b.example", "x" },
+			"allow-host=a.example allow-host=b.example [x] " },
 		{ "run", { "--keep", "--keep", "x" }, "keep keep [x] " },
 		{ "run", { "--backend", "ns", "x" }, "backend=ns [x] " },
 		{ "run", { "--help", "x" }, "HELP" },
@@ -123,7 +125,8 @@ static void options_in_every_spelling(void **state)
 
 static void the_command_follows_untouched(void **state)
 {
-	char *argv[] = { (char[]){ "run" }, (char[]){ "--keep" }, (char[]){ "sh" }, (char[]){ "-c" }, (char[]){ "--profile" }, NULL };
+	char *argv[] = { (char[]){ "run" }, (char[]){ "--keep" }, (char[]){ "sh" }, (char[]){ "-c" }, (char[]){ "--profile" },
+		NULL };
 	struct cmd_args a;
 	const char *value;
 
@@ -141,9 +144,27 @@ static void durations(void **state)
 		const char *text;
 		long long ms; /* -1: refused */
 	} vectors[] = {
-		{ "0", 0 }, { "5", 5000 }, { "30s", 30000 }, { "10m", 600000 }, { "1h30m", 5400000 }, { "500ms", 500 }, { "1d", 86400000 },
-		{ "1m500ms", 60500 }, { "1h0m1s", 3601000 }, { "", -1 }, { "s", -1 }, { "5x", -1 }, { "-5", -1 }, { "1m1h", -1 }, { "1m1m", -1 },
-		{ "5 s", -1 }, { "1h30", -1 }, { "1.5h", -1 }, { "99999999999999999999s", -1 }, { "18446744073709551615h", -1 }, { "5S", -1 },
+		{ "0", 0 },
+		{ "5", 5000 },
+		{ "30s", 30000 },
+		{ "10m", 600000 },
+		{ "1h30m", 5400000 },
+		{ "500ms", 500 },
+		{ "1d", 86400000 },
+		{ "1m500ms", 60500 },
+		{ "1h0m1s", 3601000 },
+		{ "", -1 },
+		{ "s", -1 },
+		{ "5x", -1 },
+		{ "-5", -1 },
+		{ "1m1h", -1 },
+		{ "1m1m", -1 },
+		{ "5 s", -1 },
+		{ "1h30", -1 },
+		{ "1.5h", -1 },
+		{ "99999999999999999999s", -1 },
+		{ "18446744073709551615h", -1 },
+		{ "5S", -1 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
@@ -163,9 +184,25 @@ static void sizes(void **state)
 		const char *text;
 		long long bytes; /* -1: refused */
 	} vectors[] = {
-		{ "0", 0 }, { "1", 1 }, { "512M", 512ll << 20 }, { "2G", 2ll << 30 }, { "1k", 1024 }, { "1KiB", 1024 }, { "1MB", 1 << 20 },
-		{ "1T", 1ll << 40 }, { "7b", 7 }, { "", -1 }, { "M", -1 }, { "5X", -1 }, { "-1", -1 }, { "1.5G", -1 }, { "5 M", -1 }, { "5ib", -1 },
-		{ "5MM", -1 }, { "99999999999T", -1 }, { "0x10", -1 },
+		{ "0", 0 },
+		{ "1", 1 },
+		{ "512M", 512ll << 20 },
+		{ "2G", 2ll << 30 },
+		{ "1k", 1024 },
+		{ "1KiB", 1024 },
+		{ "1MB", 1 << 20 },
+		{ "1T", 1ll << 40 },
+		{ "7b", 7 },
+		{ "", -1 },
+		{ "M", -1 },
+		{ "5X", -1 },
+		{ "-1", -1 },
+		{ "1.5G", -1 },
+		{ "5 M", -1 },
+		{ "5ib", -1 },
+		{ "5MM", -1 },
+		{ "99999999999T", -1 },
+		{ "0x10", -1 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {

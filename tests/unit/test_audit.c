@@ -16,10 +16,31 @@ static void every_line_is_one_json_object(void **state)
 	const char *const cname[] = { "a.example", "b\n.example" };
 	struct ak_addr addrs[2] = { ak_addr_v4(0x0b000001), ak_addr_v4(0x0b000002) };
 	struct audit_net rec = {
-		.sandbox = "s", .event = "dns", .verdict = "deny", .reason = "not in allowlist", .rule = "default", .policy = "codex",
-		.generation = 3, .proto = "dns", .name = "ev\"il\\\n\r\x01\x1b[2J\x80\xff.example", .qtype = "A", .sni = "\x7f", .dst = &addrs[0],
-		.port = 443, .cname = cname, .n_cname = 2, .answers = addrs, .n_answers = 2, .ttl = 60, .has_bytes = true,
-		.bytes_out = 0, .bytes_in = UINT64_MAX, .duration_ms = 7, .count = 2, .suppressed = 9, .detail = "x",
+		.sandbox = "s",
+		.event = "dns",
+		.verdict = "deny",
+		.reason = "not in allowlist",
+		.rule = "default",
+		.policy = "codex",
+		.generation = 3,
+		.proto = "dns",
+		.name = "ev\"il\\\n\r\x01\x1b[2J\x80\xff.example",
+		.qtype = "A",
+		.sni = "\x7f",
+		.dst = &addrs[0],
+		.port = 443,
+		.cname = cname,
+		.n_cname = 2,
+		.answers = addrs,
+		.n_answers = 2,
+		.ttl = 60,
+		.has_bytes = true,
+		.bytes_out = 0,
+		.bytes_in = UINT64_MAX,
+		.duration_ms = 7,
+		.count = 2,
+		.suppressed = 9,
+		.detail = "x",
 	};
 	struct audit_writer w;
 	_cleanup_free_ char *text = NULL;

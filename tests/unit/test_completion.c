@@ -100,11 +100,12 @@ static const struct {
 
 static void bash_completes_words_options_and_choices(void **state)
 {
-	static const char code[] = "source \"$SCRIPT\" || exit 1\n"
-				   "while read -r line; do\n"
-				   "  read -ra w <<< \"$line\"; [[ ${w[-1]} = . ]] && w[-1]=\n"
-				   "  COMP_WORDS=(agentkernel \"${w[@]}\"); COMP_CWORD=${#w[@]}; _agentkernel; echo \"${COMPREPLY[*]}\"\n"
-				   "done <<< \"$LINES_IN\"\n";
+	static const char code[] =
+		"source \"$SCRIPT\" || exit 1\n"
+		"while read -r line; do\n"
+		"  read -ra w <<< \"$line\"; [[ ${w[-1]} = . ]] && w[-1]=\n"
+		"  COMP_WORDS=(agentkernel \"${w[@]}\"); COMP_CWORD=${#w[@]}; _agentkernel; echo \"${COMPREPLY[*]}\"\n"
+		"done <<< \"$LINES_IN\"\n";
 	_cleanup_(script_done) struct script s;
 	_cleanup_strbuf_ struct strbuf in = { 0 }, want = { 0 };
 	char out[8192];
@@ -122,24 +123,27 @@ static void bash_completes_words_options_and_choices(void **state)
 
 static void zsh_reads_the_script(void **state)
 {
-	static const char code[] = "compdef() { : }; source $SCRIPT || exit 1\n"
-				   "t() { local cmd want state; _agentkernel_scan \"${@[1,-2]}\"; echo $(_agentkernel_candidates \"$@[-1]\") }\n"
-				   "t ''; t network ''; t run --profile ''; t run ls --no; t completion ''\n";
+	static const char code[] =
+		"compdef() { : }; source $SCRIPT || exit 1\n"
+		"t() { local cmd want state; _agentkernel_scan \"${@[1,-2]}\"; echo $(_agentkernel_candidates \"$@[-1]\") }\n"
+		"t ''; t network ''; t run --profile ''; t run ls --no; t completion ''\n";
 	_cleanup_(script_done) struct script s;
 	char out[8192];
 
 	assert_int_equal(write_script("zsh", &s), 0);
 	if (run_shell("zsh", "-fc", code, &s, out, sizeof(out)) == 127)
 		skip();
-	assert_string_equal(out, "run network policy audit completion version help\nlog check\npermissive moderate restrictive\n<any>\nbash zsh fish\n");
+	assert_string_equal(out,
+		"run network policy audit completion version help\nlog check\npermissive moderate restrictive\n<any>\nbash zsh fish\n");
 }
 
 static void fish_completes_words_options_and_choices(void **state)
 {
-	static const char code[] = "source $SCRIPT; or exit 1\n"
-				   "for l in 'agentkernel network ' 'agentkernel run --profile ' 'agentkernel run --no-n' 'agentkernel completion '\n"
-				   "  echo (complete -C $l | string replace -r '\\t.*' '')\n"
-				   "end\n";
+	static const char code[] =
+		"source $SCRIPT; or exit 1\n"
+		"for l in 'agentkernel network ' 'agentkernel run --profile ' 'agentkernel run --no-n' 'agentkernel completion '\n"
+		"  echo (complete -C $l | string replace -r '\\t.*' '')\n"
+		"end\n";
 	_cleanup_(script_done) struct script s;
 	char out[8192];
 

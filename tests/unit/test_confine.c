@@ -83,14 +83,16 @@ static int try_netlink_socket(void)
 	return socket(AF_NETLINK, SOCK_RAW, 0) < 0 ? 0 : 1;
 }
 
-static int try_bind(void)
+static int try_listen(void)
 {
 	struct sockaddr_in any = { .sin_family = AF_INET };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	if (fd < 0)
 		return 2;
-	return bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 ? 0 : 1;
+	/* Binding is how the relay finds out whether an address is the host's own. */
+	(void)!bind(fd, (struct sockaddr *)&any, sizeof(any));
+	return listen(fd, 1) < 0 ? 0 : 1;
 }
 
 static int try_executable_memory(void)
@@ -143,7 +145,7 @@ static void only_internet_sockets_and_no_listening(void **state)
 	(void)state;
 	assert_int_equal(confined(try_unix_socket), 0);
 	assert_int_equal(confined(try_netlink_socket), 0);
-	assert_int_equal(confined(try_bind), 0);
+	assert_int_equal(confined(try_listen), 0);
 }
 
 static void no_executable_memory_and_no_signals(void **state)

@@ -93,10 +93,11 @@ static bool take(struct dns_budget *b, const char *rule, const char *text, uint6
 
 static void package_managers_never_trip_the_budget(void **state)
 {
-	static const char *const names[] = { "registry.npmjs.org", "www.npmjs.org", "replicate.npmjs.org", "files.pythonhosted.org",
-		"pypi.pythonhosted.org", "storage.googleapis.com", "generativelanguage.googleapis.com", "oauth2.googleapis.com" };
-	static const char *const rules[] = { "*.npmjs.org:443", "*.npmjs.org:443", "*.npmjs.org:443", "*.pythonhosted.org", "*.pythonhosted.org",
-		"*.googleapis.com:443", "*.googleapis.com:443", "*.googleapis.com:443" };
+	static const char *const names[] = { "registry.npmjs.org", "www.npmjs.org", "replicate.npmjs.org",
+		"files.pythonhosted.org", "pypi.pythonhosted.org", "storage.googleapis.com", "generativelanguage.googleapis.com",
+		"oauth2.googleapis.com" };
+	static const char *const rules[] = { "*.npmjs.org:443", "*.npmjs.org:443", "*.npmjs.org:443", "*.pythonhosted.org",
+		"*.pythonhosted.org", "*.googleapis.com:443", "*.googleapis.com:443", "*.googleapis.com:443" };
 	struct dns_budget b;
 
 	dns_budget_init(&b, key);
@@ -138,7 +139,8 @@ static void budget_bounds_octets_whatever_their_shape(void **state)
 	for (unsigned i = 0; i < 100000; i++) {
 		unsigned mixed = i * 2654435761u;
 
-		snprintf(name, sizeof(name), "%08xqwrtpsdfghkl%08xzxcvbnm.%08xmnbvcxzlkjhgf%08x.w.test", mixed, i, ~mixed, i ^ mixed);
+		snprintf(name, sizeof(name), "%08xqwrtpsdfghkl%08xzxcvbnm.%08xmnbvcxzlkjhgf%08x.w.test", mixed, i, ~mixed,
+			i ^ mixed);
 		if (take(&b, "*.w.test", name, 1000 + i))
 			passed += strlen(name) - strlen(".w.test");
 	}
@@ -172,7 +174,8 @@ static void encoded_labels_weigh_more(void **state)
 		unsigned weight;
 	} cases[] = { { "registry", 1 }, { "files", 1 }, { "production-cloudflare-images", 1 }, { "generativelanguage", 1 },
 		{ "d2lzkl7pfhq30w", 1 }, { "mfzwizltoq2gk3tfnfxgoylmnrxw", 2 }, { "deadbeef0123456789abcdef01234567", 2 },
-		{ "deadbeef0123456789abcdef0123456789abcdef", 4 }, { "deadbeef0123456789abcdef0123456789abcdef0123456789abcdef", 8 } };
+		{ "deadbeef0123456789abcdef0123456789abcdef", 4 },
+		{ "deadbeef0123456789abcdef0123456789abcdef0123456789abcdef", 8 } };
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_int_equal(dns_budget_weight((const uint8_t *)cases[i].label, strlen(cases[i].label)), cases[i].weight);

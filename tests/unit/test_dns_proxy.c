@@ -1,9 +1,9 @@
 /* The DNS proxy over UDP against a scripted upstream. Names are claims; "nothing upstream" is the upstream's own counter. */
 #include "tests/unit/dns_rig.h"
 
-#define WITH_RIG(policy)      \
-	static struct rig r;  \
-	static struct packet p; \
+#define WITH_RIG(policy)                                                                                                         \
+	static struct rig r;                                                                                                     \
+	static struct packet p;                                                                                                  \
 	rig_open(&r, policy, false)
 
 static bool upstream_asked(struct rig *r, void *arg)
@@ -34,8 +34,8 @@ static void allowed_name_is_resolved_and_learned(void **state)
 static void denied_names_never_reach_the_upstream(void **state)
 {
 	WITH_RIG(POLICY_DENY);
-	static const char *const names[] = { "evil.test", "evilok.test", "ok.test.evil", "wild.test", "bad.wild.test", "localhost",
-		"metadata.google.internal", "printer.local", "use-application-dns.net" };
+	static const char *const names[] = { "evil.test", "evilok.test", "ok.test.evil", "wild.test", "bad.wild.test",
+		"localhost", "metadata.google.internal", "printer.local", "use-application-dns.net" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		assert_int_equal(rig_ask(&r, names[i], 1, &p), DNS_RCODE_NXDOMAIN);
@@ -58,8 +58,9 @@ static void malformed_questions_never_reach_the_upstream(void **state)
 		size_t off;
 		uint8_t value;
 		unsigned rcode;
-	} cases[] = { { 2, 0x81, 1 }, { 2, 0x29, 4 }, { 5, 0, 1 }, { 5, 2, 1 }, { 7, 1, 1 }, { 9, 1, 1 }, { 11, 2, 1 }, { 12, 0xc0, 1 }, { 12, 64, 1 },
-		{ 14, 0, 3 }, { 14, '.', 3 }, { 14, ' ', 3 }, { 14, 0xe9, 3 }, { 24, 3, 1 }, { 26, 9, 1 } };
+	} cases[] = { { 2, 0x81, 1 }, { 2, 0x29, 4 }, { 5, 0, 1 }, { 5, 2, 1 }, { 7, 1, 1 }, { 9, 1, 1 }, { 11, 2, 1 },
+		{ 12, 0xc0, 1 }, { 12, 64, 1 }, { 14, 0, 3 }, { 14, '.', 3 }, { 14, ' ', 3 }, { 14, 0xe9, 3 }, { 24, 3, 1 },
+		{ 26, 9, 1 } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		make_query(&p, 1, "ok.test", 1, true);
@@ -193,8 +194,8 @@ static void script_ttl(struct rig *r, const struct dns_question *q, bool tcp, st
 
 static void ttl_is_bounded_and_never_longer_than_what_was_learned(void **state)
 {
-	static const uint32_t ttls[][2] = { { 0, DNS_TTL_MIN_S }, { 1, DNS_TTL_MIN_S }, { 60, 60 }, { 0x7fffffffu, DNS_TTL_MAX_S },
-		{ 0x80000000u, DNS_TTL_MIN_S }, { 0xffffffffu, DNS_TTL_MIN_S } };
+	static const uint32_t ttls[][2] = { { 0, DNS_TTL_MIN_S }, { 1, DNS_TTL_MIN_S }, { 60, 60 },
+		{ 0x7fffffffu, DNS_TTL_MAX_S }, { 0x80000000u, DNS_TTL_MIN_S }, { 0xffffffffu, DNS_TTL_MIN_S } };
 	WITH_RIG(POLICY_DENY);
 	char name[] = "0.wild.test";
 
@@ -216,7 +217,8 @@ static void script_mixed(struct rig *r, const struct dns_question *q, bool tcp, 
 {
 	answer_begin(out, q, 0);
 	if (q->ask.qtype == 28) {
-		static const char *const hidden[] = { "::ffff:169.254.169.254", "64:ff9b::a00:1", "2002:7f00:1::", "::1", "fe80::1", "fd00:ec2::254" };
+		static const char *const hidden[] = { "::ffff:169.254.169.254", "64:ff9b::a00:1", "2002:7f00:1::", "::1",
+			"fe80::1", "fd00:ec2::254" };
 
 		for (size_t i = 0; i < ARRAY_SIZE(hidden); i++)
 			answer_a(out, q->text, 60, hidden[i]);

@@ -11,7 +11,9 @@ struct stream {
 
 static void stream_open(struct rig *r, struct stream *s)
 {
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(r->tcp_port) };
+	struct sockaddr_in sin = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(r->tcp_port)
+	};
 	int on = 1;
 
 	s->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -269,6 +271,41 @@ static void half_closed_client_gets_its_answers(void **state)
 	rig_close(&r);
 }
 
+/* One sends nothing, the other an octet now and then but never a whole question: both must go, and the third stays. */
+static void idle_and_dripping_connections_are_closed_in_time(void **state)
+{
+	static struct rig r;
+	static struct stream idle, drip, busy;
+	uint8_t buf[512];
+	size_t n = frame(buf, 9, "ok.test", 1), sent = 0;
+	uint64_t end = ak_now_ms() + 20000, next = 0;
+
+	rig_open(&r, POLICY_DENY, false);
+	stream_open(&r, &idle);
+	stream_open(&r, &drip);
+	stream_open(&r, &busy);
+	while (!(idle.closed && drip.closed) && ak_now_ms() < end) {
+		static const struct timeval step = { .tv_usec = 50000 };
+
+		if (ak_now_ms() >= next && sent + 1 < n) {
+			send(drip.fd, buf + sent++, 1, MSG_NOSIGNAL);
+			send(busy.fd, buf, n, MSG_NOSIGNAL);
+			next = ak_now_ms() + 1000;
+		}
+		event_base_loopexit(r.base, &step);
+		event_base_loop(r.base, 0);
+		stream_read(&idle);
+		stream_read(&drip);
+		stream_read(&busy);
+	}
+	assert_true(idle.closed && drip.closed);
+	assert_false(busy.closed);
+	close(idle.fd);
+	close(drip.fd);
+	close(busy.fd);
+	rig_close(&r);
+}
+
 static void freeing_the_proxy_with_connections_and_questions_is_safe(void **state)
 {
 	static struct rig r;
@@ -296,6 +333,7 @@ int main(void)
 		cmocka_unit_test(idle_connections_make_room_for_new_ones),
 		cmocka_unit_test(answers_for_a_closed_connection_go_nowhere),
 		cmocka_unit_test(half_closed_client_gets_its_answers),
+		cmocka_unit_test(idle_and_dripping_connections_are_closed_in_time),
 		cmocka_unit_test(freeing_the_proxy_with_connections_and_questions_is_safe),
 	};
 

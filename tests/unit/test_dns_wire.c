@@ -127,9 +127,14 @@ static void header_must_be_one_plain_question(void **state)
 		unsigned flags, qd, an, ns, ar;
 		enum dns_parse want;
 	} cases[] = {
-		{ 0x8100, 1, 0, 0, 0, DNS_PARSE_FORMERR }, { 0x2900, 1, 0, 0, 0, DNS_PARSE_NOTIMP }, { 0x0100, 0, 0, 0, 0, DNS_PARSE_FORMERR },
-		{ 0x0100, 2, 0, 0, 0, DNS_PARSE_FORMERR }, { 0x0100, 1, 1, 0, 0, DNS_PARSE_FORMERR }, { 0x0100, 1, 0, 1, 0, DNS_PARSE_FORMERR },
-		{ 0x0100, 1, 0, 0, 2, DNS_PARSE_FORMERR }, { 0x0100, 65535, 0, 0, 0, DNS_PARSE_FORMERR },
+		{ 0x8100, 1, 0, 0, 0, DNS_PARSE_FORMERR },
+		{ 0x2900, 1, 0, 0, 0, DNS_PARSE_NOTIMP },
+		{ 0x0100, 0, 0, 0, 0, DNS_PARSE_FORMERR },
+		{ 0x0100, 2, 0, 0, 0, DNS_PARSE_FORMERR },
+		{ 0x0100, 1, 1, 0, 0, DNS_PARSE_FORMERR },
+		{ 0x0100, 1, 0, 1, 0, DNS_PARSE_FORMERR },
+		{ 0x0100, 1, 0, 0, 2, DNS_PARSE_FORMERR },
+		{ 0x0100, 65535, 0, 0, 0, DNS_PARSE_FORMERR },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -182,7 +187,8 @@ static void trailing_bytes_are_refused(void **state)
 
 static void pointer_in_the_question_is_refused(void **state)
 {
-	static const uint8_t pointers[][4] = { { 0xc0, 0x0c, 0, 0 }, { 0xc0, 0x00, 0, 0 }, { 0x40, 0x01, 0, 0 }, { 0x80, 0x01, 0, 0 } };
+	static const uint8_t pointers[][4] = { { 0xc0, 0x0c, 0, 0 }, { 0xc0, 0x00, 0, 0 }, { 0x40, 0x01, 0, 0 },
+		{ 0x80, 0x01, 0, 0 } };
 
 	for (size_t i = 0; i < 4; i++) {
 		struct packet p;
@@ -473,7 +479,8 @@ static void wrong_rdata_sizes_and_classes_are_left_out(void **state)
 
 static void ttl_with_the_top_bit_counts_as_zero(void **state)
 {
-	static const uint32_t ttls[][2] = { { 0, 0 }, { 1, 1 }, { 0x7fffffff, 0x7fffffff }, { 0x80000000u, 0 }, { 0xffffffffu, 0 } };
+	static const uint32_t ttls[][2] = { { 0, 0 }, { 1, 1 }, { 0x7fffffff, 0x7fffffff }, { 0x80000000u, 0 },
+		{ 0xffffffffu, 0 } };
 
 	for (size_t i = 0; i < 5; i++) {
 		struct packet p;
@@ -568,8 +575,9 @@ static void reason_is_told_only_to_those_who_speak_edns(void **state)
 	opt(&p, 1232, 0, 0);
 	parse(&p, &q);
 	n = dns_reply_build(out, sizeof(out), 512, &q.ask, &c);
-	assert_memory_equal(out + n - 13, "\x00\x0f\x00\x09\x00\x0f"
-					  "default",
+	assert_memory_equal(out + n - 13,
+		"\x00\x0f\x00\x09\x00\x0f"
+		"default",
 		13);
 }
 
@@ -585,8 +593,8 @@ static void reverse_names_are_read(void **state)
 	assert_int_equal(dns_name_from_text("1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.a.2.ip6.arpa", &n), 0);
 	assert_true(dns_name_reverse(&n, &a));
 	assert_string_equal(ak_addr_print(&a, text), "2a00::1");
-	static const char *const wrong[] = { "3.2.11.in-addr.arpa", "256.3.2.11.in-addr.arpa", "04.3.2.11.in-addr.arpa", "5.4.3.2.11.in-addr.arpa",
-		"4.3.2.11.in-addr.arpa.test", "in-addr.arpa", "1.ip6.arpa", "arpa" };
+	static const char *const wrong[] = { "3.2.11.in-addr.arpa", "256.3.2.11.in-addr.arpa", "04.3.2.11.in-addr.arpa",
+		"5.4.3.2.11.in-addr.arpa", "4.3.2.11.in-addr.arpa.test", "in-addr.arpa", "1.ip6.arpa", "arpa" };
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		assert_int_equal(dns_name_from_text(wrong[i], &n), 0);
 		assert_false(dns_name_reverse(&n, &a));

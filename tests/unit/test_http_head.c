@@ -207,8 +207,9 @@ static void bodies_end_where_they_should(void **state)
 
 static void bad_chunks_are_refused(void **state)
 {
-	static const char *const bad[] = { "\r\n", "g\r\n", "5\nhello", "5 \r\nhello", "5\r\nhelloX", "5\r\nhello\n", "0x5\r\nhello\r\n",
-		"-1\r\n", "1234567890abcdef0\r\n", "5;a\x01\r\n", "0\r\n X: y\r\n\r\n", "0\r\n\nGET", "0\r\nX: y\rz" };
+	static const char *const bad[] = { "\r\n", "g\r\n", "5\nhello", "5 \r\nhello", "5\r\nhelloX", "5\r\nhello\n",
+		"0x5\r\nhello\r\n", "-1\r\n", "1234567890abcdef0\r\n", "5;a\x01\r\n", "0\r\n X: y\r\n\r\n", "0\r\n\nGET",
+		"0\r\nX: y\rz" };
 	const struct http_head with_chunks = { .chunked = true };
 	bool done;
 

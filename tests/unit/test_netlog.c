@@ -30,10 +30,12 @@ static void add(struct netlog *log, unsigned second, const char *members)
 	netlog_rec_done(&rec);
 }
 
-#define ALLOW_DNS(name, qtype) "\"event\":\"dns\",\"verdict\":\"allow\",\"proto\":\"dns\",\"name\":\"" name "\",\"qtype\":\"" qtype "\",\"rule\":\"codex: " name "\",\"count\":1"
-#define FLOW(name, dst, out, in)                                                                                                      \
-	"\"event\":\"flow\",\"verdict\":\"allow\",\"proto\":\"tcp\",\"name\":\"" name "\",\"dst\":\"" dst "\",\"port\":443,\"rule\":\"codex: " name \
-	"\",\"bytes_out\":" out ",\"bytes_in\":" in ",\"duration_ms\":5,\"count\":1"
+#define ALLOW_DNS(name, qtype)                                                                                                   \
+	"\"event\":\"dns\",\"verdict\":\"allow\",\"proto\":\"dns\",\"name\":\"" name "\",\"qtype\":\"" qtype                     \
+	"\",\"rule\":\"codex: " name "\",\"count\":1"
+#define FLOW(name, dst, out, in)                                                                                                 \
+	"\"event\":\"flow\",\"verdict\":\"allow\",\"proto\":\"tcp\",\"name\":\"" name "\",\"dst\":\"" dst                        \
+	"\",\"port\":443,\"rule\":\"codex: " name "\",\"bytes_out\":" out ",\"bytes_in\":" in ",\"duration_ms\":5,\"count\":1"
 
 /* The table as it would be printed WIDTH columns wide. */
 static char *table(struct netlog *log, enum netlog_only only, int width, uint64_t now_us)
@@ -70,13 +72,18 @@ static void the_table_of_the_manual(void **state)
 	add(log, 1, ALLOW_DNS("api.openai.com", "A"));
 	add(log, 1, ALLOW_DNS("api.openai.com", "AAAA"));
 	add(log, 1, FLOW("api.openai.com", "104.18.6.192", "2000", "40000"));
-	add(log, 2, "\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"pastebin.com\",\"qtype\":\"A\",\"rule\":\"default\",\"reason\":\"not in allowlist\",\"count\":1");
-	add(log, 2, "\"event\":\"packet\",\"verdict\":\"deny\",\"proto\":\"tcp\",\"dst\":\"169.254.169.254\",\"port\":80,\"rule\":\"builtin: metadata\",\"reason\":\"cloud metadata\",\"count\":1,\"suppressed\":41");
-	add(log, 3, "\"event\":\"flow\",\"verdict\":\"deny\",\"proto\":\"tls\",\"dst\":\"203.0.113.9\",\"port\":443,\"sni\":\"evil.example\",\"rule\":\"default\",\"reason\":\"SNI not allowed here\",\"count\":1");
+	add(log, 2,
+		"\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"pastebin.com\",\"qtype\":\"A\",\"rule\":\"default\",\"reason\":\"not in allowlist\",\"count\":1");
+	add(log, 2,
+		"\"event\":\"packet\",\"verdict\":\"deny\",\"proto\":\"tcp\",\"dst\":\"169.254.169.254\",\"port\":80,\"rule\":\"builtin: metadata\",\"reason\":\"cloud metadata\",\"count\":1,\"suppressed\":41");
+	add(log, 3,
+		"\"event\":\"flow\",\"verdict\":\"deny\",\"proto\":\"tls\",\"dst\":\"203.0.113.9\",\"port\":443,\"sni\":\"evil.example\",\"rule\":\"default\",\"reason\":\"SNI not allowed here\",\"count\":1");
 	add(log, 4, FLOW("api.openai.com", "104.18.6.192", "2200", "50000"));
 	add(log, 5, FLOW("api.openai.com", "104.18.7.192", "0", "112"));
-	add(log, 6, "\"event\":\"packet\",\"verdict\":\"deny\",\"proto\":\"tcp\",\"dst\":\"2a00::1\",\"port\":22,\"rule\":\"default\",\"reason\":\"address not learned\",\"count\":1");
-	add(log, 7, "\"event\":\"packet\",\"verdict\":\"deny\",\"proto\":\"icmp\",\"dst\":\"11.0.0.1\",\"rule\":\"builtin: protocol\",\"reason\":\"only TCP and UDP may pass\",\"count\":1");
+	add(log, 6,
+		"\"event\":\"packet\",\"verdict\":\"deny\",\"proto\":\"tcp\",\"dst\":\"2a00::1\",\"port\":22,\"rule\":\"default\",\"reason\":\"address not learned\",\"count\":1");
+	add(log, 7,
+		"\"event\":\"packet\",\"verdict\":\"deny\",\"proto\":\"icmp\",\"dst\":\"11.0.0.1\",\"rule\":\"builtin: protocol\",\"reason\":\"only TCP and UDP may pass\",\"count\":1");
 	add(log, 8, "\"event\":\"loss\",\"reason\":\"disk full\",\"count\":7");
 	expect(log, NETLOG_ALL, 140,
 		"TIME      VERDICT PROTO  DESTINATION                           RULE                   REASON                     BYTES ↑/↓  COUNT\n"
@@ -154,7 +161,8 @@ static void a_denied_flow_uses_its_question_too(void **state)
 
 	assert_int_equal(netlog_new(&log), 0);
 	add(log, 1, ALLOW_DNS("a.example", "A"));
-	add(log, 2, "\"event\":\"flow\",\"verdict\":\"deny\",\"proto\":\"tls\",\"name\":\"a.example\",\"dst\":\"11.0.0.1\",\"port\":443,\"sni\":\"b.example\",\"count\":1");
+	add(log, 2,
+		"\"event\":\"flow\",\"verdict\":\"deny\",\"proto\":\"tls\",\"name\":\"a.example\",\"dst\":\"11.0.0.1\",\"port\":443,\"sni\":\"b.example\",\"count\":1");
 	assert_int_equal(netlog_rows(log, NETLOG_ALLOWED, NOON, 0, &rows, &n), 0);
 	assert_int_equal(n, 0);
 }
@@ -166,7 +174,8 @@ static void a_denied_question_is_never_folded(void **state)
 	size_t n;
 
 	assert_int_equal(netlog_new(&log), 0);
-	add(log, 1, "\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"a.example\",\"qtype\":\"A\",\"count\":1");
+	add(log, 1,
+		"\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"a.example\",\"qtype\":\"A\",\"count\":1");
 	add(log, 2, FLOW("a.example", "11.0.0.1", "1", "1"));
 	assert_int_equal(netlog_rows(log, NETLOG_DENIED, NOON, 0, &rows, &n), 0);
 	assert_int_equal(n, 1);
@@ -205,7 +214,8 @@ static void nothing_steers_the_terminal(void **state)
 	_cleanup_free_ char *text = NULL;
 
 	assert_int_equal(netlog_new(&log), 0);
-	add(log, 1, "\"event\":\"dns\",\"verdict\":\"\\u001b[1m\",\"proto\":\"\\u009b\",\"name\":\"a\\u0000b\\u001b]0;x\\u0007\\u0085\\u00ff\\u202e\\n\",\"rule\":\"\\u007f\",\"reason\":\"\\u0008\",\"count\":1");
+	add(log, 1,
+		"\"event\":\"dns\",\"verdict\":\"\\u001b[1m\",\"proto\":\"\\u009b\",\"name\":\"a\\u0000b\\u001b]0;x\\u0007\\u0085\\u00ff\\u202e\\n\",\"rule\":\"\\u007f\",\"reason\":\"\\u0008\",\"count\":1");
 	text = table(log, NETLOG_ALL, 200, NOON);
 	for (const char *p = text; *p; p++)
 		assert_true(*p == '\n' || ((unsigned char)*p >= 0x20 && *p != 0x7f));
@@ -216,7 +226,8 @@ static void nothing_steers_the_terminal(void **state)
 static void what_is_no_record_is_refused(void **state)
 {
 	static const char *const bad[] = { "", "{", "[]", "{}", "{\"v\":2,\"time\":\"2026-01-02T03:04:05Z\"}", "{\"v\":1}",
-		"{\"v\":1,\"time\":\"x\"}", "{\"v\":1,\"time\":\"2026-01-02T03:04:05Z\"} x", "{\"v\":1,\"time\":\"2026-01-02T03:04:05Z\",\"a\":\"\x1b\"}",
+		"{\"v\":1,\"time\":\"x\"}", "{\"v\":1,\"time\":\"2026-01-02T03:04:05Z\"} x",
+		"{\"v\":1,\"time\":\"2026-01-02T03:04:05Z\",\"a\":\"\x1b\"}",
 		"{\"v\":1,\"time\":\"2026-01-02T03:04:05Z\",\"a\":\"\xff\"}" };
 	static const char odd[] = "{\"v\":1,\"time\":\"2026-01-02T03:04:05Z\",\"name\":5,\"count\":\"x\",\"port\":-1}";
 	struct netlog_rec rec;
@@ -235,8 +246,8 @@ static void byte_counts_are_short(void **state)
 	static const struct {
 		uint64_t n;
 		const char *text;
-	} vectors[] = { { 0, "0" }, { 999, "999" }, { 1000, "1.0K" }, { 4200, "4.1K" }, { 10188, "9.9K" }, { 10240, "10K" }, { 90112, "88K" },
-		{ 1048576, "1.0M" }, { 1023u << 10, "1.0M" }, { 5ull << 30, "5.0G" }, { UINT64_MAX, "16E" } };
+	} vectors[] = { { 0, "0" }, { 999, "999" }, { 1000, "1.0K" }, { 4200, "4.1K" }, { 10188, "9.9K" }, { 10240, "10K" },
+		{ 90112, "88K" }, { 1048576, "1.0M" }, { 1023u << 10, "1.0M" }, { 5ull << 30, "5.0G" }, { UINT64_MAX, "16E" } };
 	char buf[32];
 
 	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++)
@@ -254,8 +265,10 @@ static void the_summary_counts(void **state)
 	assert_int_equal(netlog_new(&log), 0);
 	for (unsigned i = 0; i < 3; i++)
 		add(log, i, FLOW("a.example", "11.0.0.1", "10", "2000"));
-	add(log, 4, "\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"b.example\",\"qtype\":\"A\",\"rule\":\"default\",\"reason\":\"not in allowlist\",\"count\":1");
-	add(log, 4, "\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"c.example\",\"qtype\":\"A\",\"rule\":\"default\",\"reason\":\"not in allowlist\",\"count\":2");
+	add(log, 4,
+		"\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"b.example\",\"qtype\":\"A\",\"rule\":\"default\",\"reason\":\"not in allowlist\",\"count\":1");
+	add(log, 4,
+		"\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"c.example\",\"qtype\":\"A\",\"rule\":\"default\",\"reason\":\"not in allowlist\",\"count\":2");
 	add(log, 5, "\"event\":\"loss\",\"reason\":\"disk full\",\"count\":4");
 	assert_int_equal(netlog_rows(log, NETLOG_ALL, NOON, 0, &rows, &n), 0);
 	out = open_memstream(&text, &len);
@@ -297,7 +310,8 @@ static void many_rows_stay_quick(void **state)
 	assert_int_equal(netlog_new(&log), 0);
 	for (unsigned i = 0; i < 20000; i++) {
 		snprintf(members, sizeof(members),
-			"\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"h%u.example\",\"qtype\":\"A\",\"count\":1", i);
+			"\"event\":\"dns\",\"verdict\":\"deny\",\"proto\":\"dns\",\"name\":\"h%u.example\",\"qtype\":\"A\",\"count\":1",
+			i);
 		add(log, i % 60, members);
 		add(log, i % 60, ALLOW_DNS("a.example", "A"));
 		add(log, i % 60, FLOW("a.example", "11.0.0.1", "1", "1"));

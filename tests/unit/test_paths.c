@@ -69,7 +69,7 @@ static void a_runtime_folder_that_is_not_ours_is_not_used(void **state)
 	struct stat st;
 
 	setenv("XDG_STATE_HOME", "/s", 1);
-	setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+	setenv("XDG_RUNTIME_DIR", "/proc/nonexistent", 1);
 	p = paths();
 	snprintf(fallback, sizeof(fallback), "/run/user/%u", (unsigned)geteuid());
 	if (stat(fallback, &st) == 0 && st.st_uid == geteuid())
@@ -139,7 +139,8 @@ static void policies_of_the_user_come_first(void **state)
 
 static void names(void **state)
 {
-	static const char *const good[] = { "a", "A1", "run-0a1b2c3d", "a_b-c", "0", "abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabc" };
+	static const char *const good[] = { "a", "A1", "run-0a1b2c3d", "a_b-c", "0",
+		"abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabc" };
 	static const char *const bad[] = { "", "-a", "a-", "_", "a.b", "a/b", "..", "a b", "a\n", "\xc3\xa9",
 		"abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcd" };
 

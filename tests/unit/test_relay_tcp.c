@@ -27,33 +27,10 @@ static void expect_hello(int fd)
 	assert_memory_equal(in.buf, hello.data, hello.len);
 }
 
-/* Connect to DST, say BYTES: refused with DETAIL and nobody was dialled. */
-static void expect_denied(const char *dst, uint16_t port, const void *bytes, size_t len, const char *detail)
-{
-	int far = rig_listen(rig.ns_far, "0.0.0.0", port), fd;
-	size_t before = rig.n_events;
-	struct rig_event *e = &rig.events[before % RIG_EVENTS];
-
-	fd = rig_connect(dst, port);
-	if (len)
-		rig_send(fd, bytes, len);
-	assert_int_equal(rig_end_of(fd), ECONNRESET);
-	rig_wait_events(before + 1);
-	assert_int_equal(e->end, RELAY_END_DENIED);
-	assert_false(e->allow);
-	assert_string_equal(e->name, "");
-	if (detail)
-		assert_string_equal(e->detail, detail);
-	assert_true(rig_nobody_came(far));
-	assert_int_equal(rig.sb.n_flows, 0);
-	close(fd);
-	close(far);
-}
-
 static void deny_hello(const char *dst, const struct hello_opts *o, const char *detail)
 {
 	hello_build(&hello, o);
-	expect_denied(dst, 443, hello.data, hello.len, detail);
+	rig_denied(dst, 443, hello.data, hello.len, detail);
 }
 
 /* ---- 443 ---- */
@@ -102,15 +79,15 @@ static void wrong_or_missing_names_are_reset(void **state)
 	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "11.1.2.3" }, "an address in place of a name");
 	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "ok.test\n" }, "malformed name");
 	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "ok.test", .second_sni = "evil.test" }, "several names in SNI");
-	expect_denied("11.1.2.3", 443, "GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n", 33, "not TLS");
-	expect_denied("11.1.2.3", 443, "\x80\x2e\x01\x00\x02", 5, "SSLv2 hello");
+	rig_denied("11.1.2.3", 443, "GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n", 33, "not TLS");
+	rig_denied("11.1.2.3", 443, "\x80\x2e\x01\x00\x02", 5, "SSLv2 hello");
 }
 
 static void blocked_addresses_are_reset_at_once(void **state)
 {
 	rig_open(ALLOW_OK, 443, NULL);
-	expect_denied("100.64.7.7", 443, NULL, 0, NULL);
-	expect_denied(RIG_GW, 443, NULL, 0, NULL);
+	rig_denied("100.64.7.7", 443, NULL, 0, NULL);
+	rig_denied(RIG_GW, 443, NULL, 0, NULL);
 }
 
 static void hello_in_single_bytes_is_judged_whole(void **state)
@@ -170,164 +147,6 @@ static void stranger_is_dropped_without_a_word(void **state)
 	close(fd);
 }
 
-/* ---- 80 ---- */
-
-#define REQ(host) "GET / HTTP/1.1\r\nHost: " host "\r\n\r\n"
-
-static void each_request_is_judged(void **state)
-{
-	static const char post[] = "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 3\r\n\r\nabc" REQ("ok.test:80");
-	int far, fd, peer;
-
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	rig_learn("evil.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	rig_send(fd, REQ("ok.test"), strlen(REQ("ok.test")));
-	peer = rig_accept(far);
-	rig_expect(peer, REQ("ok.test"));
-	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
-	rig_expect(fd, "HTTP/1.1 200 OK\r\n\r\n");
-	rig_send(fd, post, strlen(post));
-	rig_expect(peer, post);
-	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
-	assert_int_equal(rig_end_of(fd), ECONNRESET);
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
-	rig_wait_events(1);
-	assert_int_equal(rig.events[0].end, RELAY_END_DENIED);
-	assert_string_equal(rig.events[0].sni, "evil.test");
-	assert_string_equal(rig.events[0].seen, "http");
-	assert_int_equal(rig.events[0].bytes_out, strlen(REQ("ok.test")) + strlen(post));
-	close(fd);
-	close(peer);
-	close(far);
-}
-
-static void wrong_or_doubtful_requests_are_cut(void **state)
-{
-	static const struct {
-		const char *text, *detail;
-	} bad[] = {
-		{ REQ("evil.test"), "Host not allowed here" },
-		{ REQ("11.1.2.3"), "an address in place of a name" },
-		{ "GET / HTTP/1.0\r\n\r\n", "no Host" },
-		{ "CONNECT ok.test:443 HTTP/1.1\r\nHost: ok.test\r\n\r\n", "CONNECT" },
-		{ "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 without TLS" },
-		{ "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "Host not allowed here" },
-		{ "\x16\x03\x01\x02\x03", "not HTTP" },
-		{ "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "ambiguous body length" },
-	};
-
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-		expect_denied("11.1.2.3", 80, bad[i].text, strlen(bad[i].text), bad[i].detail);
-	expect_denied("11.1.2.4", 80, REQ("ok.test"), strlen(REQ("ok.test")), "Host is not a name of this address");
-}
-
-static void smuggled_request_never_arrives(void **state)
-{
-	static const char text[] = "POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" REQ("evil.test");
-	static struct rig_in in;
-	int far, fd, peer;
-
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	rig_send(fd, text, strlen(text));
-	assert_int_equal(rig_end_of(fd), ECONNRESET);
-	in = (struct rig_in){ 0 };
-	if (rig_try_accept(far, &peer)) {
-		rig_wait(rig_try_read(peer, &in, sizeof(in.buf)));
-		assert_null(memmem(in.buf, in.len, "evil", 4));
-		close(peer);
-	}
-	close(fd);
-	close(far);
-}
-
-#define UPGRADE "GET /chat HTTP/1.1\r\nHost: ok.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-
-static void websocket_is_opaque_once_the_far_side_agrees(void **state)
-{
-	int far, fd, peer;
-
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	rig_send(fd, UPGRADE "\x81\x03", strlen(UPGRADE) + 2);
-	peer = rig_accept(far);
-	rig_expect(peer, UPGRADE);
-	rig_send(peer, "HTTP/1.1 10", 11);
-	event_base_loop(rig.base, EVLOOP_NONBLOCK);
-	rig_send(peer, "1 Switching\r\n\r\n", 15);
-	rig_expect(fd, "HTTP/1.1 101 Switching\r\n\r\n");
-	rig_expect(peer, "\x81\x03");
-	rig_send(fd, "\x00\x01\xff", 3);
-	rig_wait(rig.sb.bytes_out == strlen(UPGRADE) + 5);
-	close(fd);
-	close(peer);
-	close(far);
-	rig_wait_events(1);
-}
-
-static void refused_upgrade_stays_http(void **state)
-{
-	int far, fd, peer;
-
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	rig_send(fd, UPGRADE REQ("evil.test"), strlen(UPGRADE REQ("evil.test")));
-	peer = rig_accept(far);
-	rig_expect(peer, UPGRADE);
-	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
-	rig_wait_events(1);
-	assert_string_equal(rig.events[0].sni, "evil.test");
-	assert_int_equal(rig.events[0].bytes_out, strlen(UPGRADE));
-	close(fd);
-	close(peer);
-	close(far);
-}
-
-static void body_of_known_length_passes_and_the_next_request_is_seen(void **state)
-{
-	static char body[300000];
-	static char got[400000];
-	char head[128];
-	size_t sent = 0, n_got = 0, total;
-	int far, fd, peer;
-
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	memset(body, 'b', sizeof(body));
-	snprintf(head, sizeof(head), "PUT / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: %zu\r\n\r\n", sizeof(body));
-	rig_send(fd, head, strlen(head));
-	peer = rig_accept(far);
-	total = strlen(head) + sizeof(body);
-	rig_wait(({
-		ssize_t n = send(fd, body + sent, sizeof(body) - sent, MSG_NOSIGNAL);
-		ssize_t m = recv(peer, got + n_got, sizeof(got) - n_got, 0);
-		sent += n > 0 ? (size_t)n : 0;
-		n_got += m > 0 ? (size_t)m : 0;
-		n_got == total;
-	}));
-	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
-	rig_wait_events(1);
-	assert_int_equal(rig.events[0].bytes_out, total);
-	close(fd);
-	close(peer);
-	close(far);
-}
-
 /* ---- other ports ---- */
 
 static void far_side_may_speak_first(void **state)
@@ -349,7 +168,7 @@ static void far_side_may_speak_first(void **state)
 	rig_wait_events(1);
 	assert_string_equal(rig.events[0].name, "ok.test");
 	close(far);
-	expect_denied("11.1.2.4", 22, NULL, 0, NULL);
+	rig_denied("11.1.2.4", 22, NULL, 0, NULL);
 }
 
 static void names_on_other_ports_are_judged_when_given(void **state)
@@ -408,7 +227,9 @@ static void open_range_wants_no_name_but_honours_a_denial(void **state)
 {
 	int far, fd, peer;
 
-	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[],\"deny\":[\"evil.test\"],\"allow_cidr\":[\"11.7.0.0/16\"]}", 443, NULL);
+	rig_open(
+		"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[],\"deny\":[\"evil.test\"],\"allow_cidr\":[\"11.7.0.0/16\"]}",
+		443, NULL);
 	deny_hello("11.7.0.1", &(struct hello_opts){ .sni = "evil.test" }, "name denied");
 	far = rig_listen(rig.ns_far, "11.7.0.1", 443);
 	fd = rig_connect("11.7.0.1", 443);
@@ -425,7 +246,8 @@ static void one_chosen_service_of_the_host_is_reached(void **state)
 {
 	int near, fd, peer;
 
-	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"host.agentkernel.internal:8080\"]}", 8080, NULL);
+	rig_open(
+		"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"host.agentkernel.internal:8080\"]}", 8080, NULL);
 	near = rig_listen(rig.ns_host, "127.0.0.1", 8080);
 	fd = rig_connect(RIG_GW, 8080);
 	peer = rig_accept(near);
@@ -586,7 +408,8 @@ static void flow_outlives_the_binding_that_admitted_it(void **state)
 
 static void limits_of_the_policy_hold(void **state)
 {
-	static const char json[] = "{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"limits\":{\"connections\":2,\"egress_bytes\":\"10\"}}";
+	static const char json[] =
+		"{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"limits\":{\"connections\":2,\"egress_bytes\":\"10\"}}";
 	int far, fd[3], peer[2];
 
 	rig_open(json, 9000, NULL);
@@ -698,7 +521,7 @@ static void bytes_arrive_whole_and_in_order_both_ways(void **state)
 	rig_wait(({
 		up_done = up_done || stream_step(&up);
 		down_done = down_done || stream_step(&down);
-		up_done && down_done;
+		up_done &&down_done;
 	}));
 	close(fd);
 	close(peer);
@@ -736,9 +559,13 @@ static void slow_reader_holds_the_writer_back(void **state)
 
 static void running_out_of_descriptors_pauses_and_resumes(void **state)
 {
+	const char *preload = getenv("LD_PRELOAD");
 	struct rlimit was, tight;
 	int far, fd, peer, next;
 
+	/* valgrind accepts past the limit and then closes what it got. */
+	if (preload && strstr(preload, "vgpreload"))
+		skip();
 	rig_open(ALLOW_ALL, 9000, NULL);
 	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
 	fd = rig_connect("11.1.1.1", 9000);
@@ -797,12 +624,6 @@ int main(void)
 		RIG_TEST(stalled_hello_times_out),
 		RIG_TEST(unused_connection_is_no_offence),
 		RIG_TEST(stranger_is_dropped_without_a_word),
-		RIG_TEST(each_request_is_judged),
-		RIG_TEST(wrong_or_doubtful_requests_are_cut),
-		RIG_TEST(smuggled_request_never_arrives),
-		RIG_TEST(websocket_is_opaque_once_the_far_side_agrees),
-		RIG_TEST(refused_upgrade_stays_http),
-		RIG_TEST(body_of_known_length_passes_and_the_next_request_is_seen),
 		RIG_TEST(far_side_may_speak_first),
 		RIG_TEST(names_on_other_ports_are_judged_when_given),
 		RIG_TEST(native_passes_everything_but_denied_names),

@@ -5,7 +5,6 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 /* ---- probes: run inside ---- */
@@ -313,6 +312,18 @@ static void a_writable_root_is_private(void **state)
 
 /* ---- mounts ---- */
 
+/*
+ * Old roots are stacked on the new one before they are taken off; "/.." would climb onto what is left of them. So: one mount on
+ * "/", "/.." is "/", and its entries are ours.
+ */
+static void expect_one_root(struct trial *t)
+{
+	RUN_OK(t, "sh", "-c",
+		"[ \"$(stat -c %d:%i /)\" = \"$(stat -c %d:%i /..)\" ] || echo above; [ ! -e /../etc/shadow ] || echo shadow; "
+		"cd /.. && [ ! -e etc/shadow ] || echo shadow; awk '$5 == \"/\"' /proc/self/mountinfo | wc -l");
+	assert_string_equal(t->text, "1\n");
+}
+
 static char work_dir[64];
 
 static int make_work_dir(void **state)
@@ -326,23 +337,37 @@ static int remove_work_dir(void **state)
 	return ak_remove_tree(AT_FDCWD, work_dir) < 0 ? -1 : 0;
 }
 
-static void put_file(const char *name, const char *text)
-{
-	char path[256];
-	_cleanup_fclose_ FILE *f = NULL;
-
-	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
-	f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-}
-
 static const char *work_path(const char *name)
 {
 	static char path[256];
 
 	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
 	return path;
+}
+
+static void put_file(const char *name, const char *text)
+{
+	_cleanup_fclose_ FILE *f = fopen(work_path(name), "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+}
+
+static void nothing_of_the_hosts_root_is_left_above(void **state)
+{
+	char upper[256];
+
+	snprintf(upper, sizeof(upper), "%s", work_path("upper3"));
+	assert_int_equal(mkdir(upper, 0700), 0);
+	for (enum sandbox_isolation i = SANDBOX_MODERATE; i < SANDBOX_ISOLATION_NUM; i++) {
+		for (int kept = 0; kept < 2; kept++) {
+			_cleanup_trial_ struct trial t;
+
+			trial_init(&t, i);
+			t.spec.upper_dir = kept ? upper : NULL;
+			expect_one_root(&t);
+		}
+	}
 }
 
 static void a_project_is_writable_and_owned_by_the_invoker(void **state)
@@ -576,12 +601,32 @@ static _Noreturn void doomed_caller(int stage_fd, bool go)
 	struct trial t;
 
 	trial_init(&t, SANDBOX_STRICT);
+	t.spec.limits.memory_bytes = go ? (uint64_t)64 << 20 : 0;
 	trial_start(&t, (const char *const[]){ "sleep", "1000", NULL });
 	if (go)
 		trial_go(&t);
 	(void)!write(stage_fd, "s", 1);
 	for (;;)
 		pause();
+}
+
+/* Whether a control group of caller PID is below our own, in any hierarchy. */
+static bool has_cgroup(pid_t pid)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "r");
+	char line[PATH_MAX], path[3 * PATH_MAX];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		char *list = strchr(line, ':') + 1, *own = strchr(list, ':');
+
+		line[strcspn(line, "\n")] = '\0';
+		*own++ = '\0';
+		snprintf(path, sizeof(path), "/sys/fs/cgroup/%s%s/agentkernel-test-%d", list, own, (int)pid);
+		if (access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
 }
 
 static void kill_a_caller(bool go, int delay_us)
@@ -600,11 +645,12 @@ static void kill_a_caller(bool go, int delay_us)
 	nanosleep(&delay, NULL); /* not to wait for anything: to hit another moment each time */
 	kill(pid, SIGKILL);
 	wait_for_no_children();
+	assert_false(has_cgroup(pid));
 	close(stage[0]);
 	close(stage[1]);
 }
 
-static void killing_the_caller_at_any_moment_leaves_no_process(void **state)
+static void killing_the_caller_at_any_moment_leaves_nothing(void **state)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	kill_a_caller(true, 0);
@@ -658,6 +704,31 @@ static void a_bad_spec_is_refused(void **state)
 	assert_null(sb);
 }
 
+/* In a user namespace of its own, a process may forbid itself further ones: the host as it is with that sysctl. */
+static int without_user_namespaces(void)
+{
+	struct trial t;
+	int rc;
+
+	if (unshare(CLONE_NEWUSER) < 0 || ak_write_file("/proc/sys/user/max_user_namespaces", "0") < 0)
+		return 77;
+	trial_init(&t, SANDBOX_STRICT);
+	rc = RUN(&t, "true");
+	return rc == 125 && strstr(t.result.err.text, "max_user_namespaces") ? 0 : 1;
+}
+
+static void without_user_namespaces_the_setting_is_named(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(without_user_namespaces());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 static void start_takes_milliseconds(void **state)
 {
 	enum { RUNS = 20 };
@@ -700,6 +771,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(proc_is_masked),
 		cmocka_unit_test(a_strict_root_is_read_only),
 		cmocka_unit_test(a_writable_root_is_private),
+		cmocka_unit_test(nothing_of_the_hosts_root_is_left_above),
 		cmocka_unit_test(a_project_is_writable_and_owned_by_the_invoker),
 		cmocka_unit_test(a_read_only_mount_refuses_writing),
 		cmocka_unit_test(a_mount_on_the_sandboxs_own_folders_is_refused),
@@ -712,10 +784,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_fork_bomb_is_limited),
 		cmocka_unit_test(other_limits_hold),
 		cmocka_unit_test(out_of_memory_is_said_or_its_absence_noted),
-		cmocka_unit_test(killing_the_caller_at_any_moment_leaves_no_process),
+		cmocka_unit_test(killing_the_caller_at_any_moment_leaves_nothing),
 		cmocka_unit_test(freeing_at_any_moment_leaves_no_process),
 		cmocka_unit_test(killing_init_is_noticed),
 		cmocka_unit_test(a_bad_spec_is_refused),
+		cmocka_unit_test(without_user_namespaces_the_setting_is_named),
 		cmocka_unit_test(start_takes_milliseconds),
 	};
 	int rc = run_probe(probes, argc, argv);

@@ -137,10 +137,12 @@ static void endless_hello_is_bounded(void **state)
 {
 	struct tls_hello h;
 
-	assert_int_equal(parse(&(struct hello_opts){ .sni = "a.example", .key_share = 20000, .record_size = 16000 }, &h), TLS_HELLO_BAD);
+	assert_int_equal(
+		parse(&(struct hello_opts){ .sni = "a.example", .key_share = 20000, .record_size = 16000 }, &h), TLS_HELLO_BAD);
 	assert_string_equal(h.why, "ClientHello too long");
 	/* Records of one byte: six bytes of the stream for each of the message. */
-	assert_int_equal(parse(&(struct hello_opts){ .sni = "a.example", .key_share = 4000, .record_size = 1 }, &h), TLS_HELLO_BAD);
+	assert_int_equal(
+		parse(&(struct hello_opts){ .sni = "a.example", .key_share = 4000, .record_size = 1 }, &h), TLS_HELLO_BAD);
 	assert_int_equal(tls_hello_parse(buf.data, TLS_HELLO_MAX - 1, &h), TLS_HELLO_MORE);
 }
 

@@ -130,14 +130,14 @@ static int add_families(scmp_filter_ctx ctx, const char *name)
 	int nr = seccomp_syscall_resolve_name(name), rc;
 	uint32_t refuse = SCMP_ACT_ERRNO(EAFNOSUPPORT);
 
-	rc = seccomp_rule_add(ctx, refuse, nr, 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
+	rc = seccomp_rule_add(ctx, refuse, nr, 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK, 0));
 	for (unsigned family = 0; rc >= 0 && family < AF_NETLINK; family++) {
 		if (family == AF_UNIX || family == AF_INET || family == AF_INET6)
 			continue;
-		rc = seccomp_rule_add(ctx, refuse, nr, 1, SCMP_A0(SCMP_CMP_EQ, family));
+		rc = seccomp_rule_add(ctx, refuse, nr, 1, SCMP_A0(SCMP_CMP_EQ, family, 0));
 	}
 	if (rc >= 0)
-		rc = seccomp_rule_add(ctx, refuse, nr, 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_NE, 0));
+		rc = seccomp_rule_add(ctx, refuse, nr, 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK, 0), SCMP_A2(SCMP_CMP_NE, 0, 0));
 	return check(rc, name);
 }
 
@@ -182,7 +182,7 @@ static int add_strict_arguments(scmp_filter_ctx ctx)
 			return check(rc, "clone");
 	}
 	/* 0xffffffff asks, everything else changes how addresses are laid out. */
-	rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_NE, LOW32));
+	rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_NE, LOW32, 0));
 	return check(rc, "personality");
 }
 

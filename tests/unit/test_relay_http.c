@@ -1,0 +1,176 @@
+/* HTTP on port 80 through a real relay: see relay_rig.h for the namespaces. */
+#include "relay_rig.h"
+
+#define ALLOW_OK "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test\"]}"
+
+#define REQ(host) "GET / HTTP/1.1\r\nHost: " host "\r\n\r\n"
+
+static void each_request_is_judged(void **state)
+{
+	static const char post[] = "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 3\r\n\r\nabc" REQ("ok.test:80");
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	rig_learn("evil.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, REQ("ok.test"), strlen(REQ("ok.test")));
+	peer = rig_accept(far);
+	rig_expect(peer, REQ("ok.test"));
+	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
+	rig_expect(fd, "HTTP/1.1 200 OK\r\n\r\n");
+	rig_send(fd, post, strlen(post));
+	rig_expect(peer, post);
+	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_DENIED);
+	assert_string_equal(rig.events[0].sni, "evil.test");
+	assert_string_equal(rig.events[0].seen, "http");
+	assert_int_equal(rig.events[0].bytes_out, strlen(REQ("ok.test")) + strlen(post));
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+static void wrong_or_doubtful_requests_are_cut(void **state)
+{
+	static const struct {
+		const char *text, *detail;
+	} bad[] = {
+		{ REQ("evil.test"), "Host not allowed here" },
+		{ REQ("11.1.2.3"), "an address in place of a name" },
+		{ "GET / HTTP/1.0\r\n\r\n", "no Host" },
+		{ "CONNECT ok.test:443 HTTP/1.1\r\nHost: ok.test\r\n\r\n", "CONNECT" },
+		{ "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 without TLS" },
+		{ "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "Host not allowed here" },
+		{ "\x16\x03\x01\x02\x03", "not HTTP" },
+		{ "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"ambiguous body length" },
+	};
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		rig_denied("11.1.2.3", 80, bad[i].text, strlen(bad[i].text), bad[i].detail);
+	rig_denied("11.1.2.4", 80, REQ("ok.test"), strlen(REQ("ok.test")), "Host is not a name of this address");
+}
+
+static void smuggled_request_never_arrives(void **state)
+{
+	static const char text[] =
+		"POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" REQ("evil.test");
+	static struct rig_in in;
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, text, strlen(text));
+	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	in = (struct rig_in){ 0 };
+	if (rig_try_accept(far, &peer)) {
+		rig_wait(rig_try_read(peer, &in, sizeof(in.buf)));
+		assert_null(memmem(in.buf, in.len, "evil", 4));
+		close(peer);
+	}
+	close(fd);
+	close(far);
+}
+
+#define UPGRADE "GET /chat HTTP/1.1\r\nHost: ok.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+static void websocket_is_opaque_once_the_far_side_agrees(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, UPGRADE "\x81\x03", strlen(UPGRADE) + 2);
+	peer = rig_accept(far);
+	rig_expect(peer, UPGRADE);
+	rig_send(peer, "HTTP/1.1 10", 11);
+	event_base_loop(rig.base, EVLOOP_NONBLOCK);
+	rig_send(peer, "1 Switching\r\n\r\n", 15);
+	rig_expect(fd, "HTTP/1.1 101 Switching\r\n\r\n");
+	rig_expect(peer, "\x81\x03");
+	rig_send(fd, "\x00\x01\xff", 3);
+	rig_wait(rig.sb.bytes_out == strlen(UPGRADE) + 5);
+	close(fd);
+	close(peer);
+	close(far);
+	rig_wait_events(1);
+}
+
+static void refused_upgrade_stays_http(void **state)
+{
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	rig_send(fd, UPGRADE REQ("evil.test"), strlen(UPGRADE REQ("evil.test")));
+	peer = rig_accept(far);
+	rig_expect(peer, UPGRADE);
+	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_string_equal(rig.events[0].sni, "evil.test");
+	assert_int_equal(rig.events[0].bytes_out, strlen(UPGRADE));
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+static void body_of_known_length_passes_and_the_next_request_is_seen(void **state)
+{
+	static char body[300000];
+	static char got[400000];
+	char head[128];
+	size_t sent = 0, n_got = 0, total;
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
+	fd = rig_connect("11.1.2.3", 80);
+	memset(body, 'b', sizeof(body));
+	snprintf(head, sizeof(head), "PUT / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: %zu\r\n\r\n", sizeof(body));
+	rig_send(fd, head, strlen(head));
+	peer = rig_accept(far);
+	total = strlen(head) + sizeof(body);
+	rig_wait(({
+		ssize_t n = send(fd, body + sent, sizeof(body) - sent, MSG_NOSIGNAL);
+		ssize_t m = recv(peer, got + n_got, sizeof(got) - n_got, 0);
+		sent += n > 0 ? (size_t)n : 0;
+		n_got += m > 0 ? (size_t)m : 0;
+		n_got == total;
+	}));
+	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
+	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].bytes_out, total);
+	close(fd);
+	close(peer);
+	close(far);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		RIG_TEST(each_request_is_judged),
+		RIG_TEST(wrong_or_doubtful_requests_are_cut),
+		RIG_TEST(smuggled_request_never_arrives),
+		RIG_TEST(websocket_is_opaque_once_the_far_side_agrees),
+		RIG_TEST(refused_upgrade_stays_http),
+		RIG_TEST(body_of_known_length_passes_and_the_next_request_is_seen),
+	};
+
+	return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+}
