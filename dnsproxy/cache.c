@@ -14,6 +14,7 @@
 /* Address → entry, by the entry's hash and not by pointer: an entry that went is simply not found. */
 struct reverse_slot {
 	uint64_t entry_hash;
+	uint64_t promised_ms;
 	struct ak_addr addr;
 };
 
@@ -157,9 +158,22 @@ static struct reverse_slot *reverse_set(const struct dns_cache *cache, const str
 	return cache->reverse->slots[dns_hash(cache->key, addr, sizeof(*addr)) % REVERSE_SETS];
 }
 
-static void remember_addr(struct dns_cache *cache, const struct ak_addr *addr, uint64_t hash)
+static struct reverse_slot *reverse_find(const struct dns_cache *cache, const struct ak_addr *addr)
 {
 	struct reverse_slot *set;
+
+	if (!cache->reverse)
+		return NULL;
+	set = reverse_set(cache, addr);
+	for (size_t i = 0; i < REVERSE_WAYS; i++)
+		if (ak_addr_eq(&set[i].addr, addr))
+			return &set[i];
+	return NULL;
+}
+
+static void remember_addr(struct dns_cache *cache, const struct ak_addr *addr, uint64_t hash)
+{
+	struct reverse_slot *set, slot = { .entry_hash = hash, .addr = *addr, .promised_ms = dns_cache_promised(cache, addr) };
 	size_t i = 0;
 
 	if (!cache->reverse)
@@ -170,8 +184,22 @@ static void remember_addr(struct dns_cache *cache, const struct ak_addr *addr, u
 	while (i < REVERSE_WAYS - 1 && !ak_addr_eq(&set[i].addr, addr))
 		i++;
 	memmove(set + 1, set, i * sizeof(*set));
-	set[0].addr = *addr;
-	set[0].entry_hash = hash;
+	set[0] = slot;
+}
+
+uint64_t dns_cache_promised(const struct dns_cache *cache, const struct ak_addr *addr)
+{
+	const struct reverse_slot *slot = reverse_find(cache, addr);
+
+	return slot ? slot->promised_ms : 0;
+}
+
+void dns_cache_promise(struct dns_cache *cache, const struct ak_addr *addr, uint64_t until_ms)
+{
+	struct reverse_slot *slot = reverse_find(cache, addr);
+
+	if (slot && slot->promised_ms < until_ms)
+		slot->promised_ms = until_ms;
 }
 
 struct dns_cache_entry *dns_cache_put(struct dns_cache *cache, const struct dns_cache_item *item)
@@ -227,20 +255,14 @@ static bool has_addr(const struct dns_cache_entry *e, const struct ak_addr *addr
 
 const struct dns_cache_entry *dns_cache_by_addr(const struct dns_cache *cache, const struct ak_addr *addr)
 {
-	const struct reverse_slot *set;
+	const struct reverse_slot *slot = reverse_find(cache, addr);
+	const struct dns_cache_entry *e;
 
-	if (!cache->reverse || cache->n_buckets == 0)
+	if (!slot || cache->n_buckets == 0)
 		return NULL;
-	set = reverse_set(cache, addr);
-	for (size_t i = 0; i < REVERSE_WAYS; i++) {
-		const struct dns_cache_entry *e;
-
-		if (!ak_addr_eq(&set[i].addr, addr))
-			continue;
-		for (e = *bucket_of(cache, set[i].entry_hash); e; e = e->next)
-			if (e->hash == set[i].entry_hash && has_addr(e, addr))
-				return e;
-	}
+	for (e = *bucket_of(cache, slot->entry_hash); e; e = e->next)
+		if (e->hash == slot->entry_hash && has_addr(e, addr))
+			return e;
 	return NULL;
 }
 

@@ -84,6 +84,13 @@ void dns_cache_name(const struct dns_cache_entry *e, struct dns_name *ret);
 /* The entry that last brought ADDR, expired or not; NULL when none is left. */
 const struct dns_cache_entry *dns_cache_by_addr(const struct dns_cache *cache, const struct ak_addr *addr);
 
+/*
+ * Until when replies have promised that ADDR is reachable, whatever name they were for; 0 when none did. Names share addresses,
+ * and learning one with a short TTL must not cut short what another was promised.
+ */
+uint64_t dns_cache_promised(const struct dns_cache *cache, const struct ak_addr *addr);
+void dns_cache_promise(struct dns_cache *cache, const struct ak_addr *addr, uint64_t until_ms);
+
 /* Drop the entries for which FN is true. */
 void dns_cache_sweep(struct dns_cache *cache, bool (*fn)(void *ctx, const struct dns_cache_entry *e), void *ctx);
 

@@ -45,7 +45,7 @@ struct dns_answer {
 	size_t n_cname;
 	const struct ak_addr *addrs; /* filtered: nothing blocked is in here */
 	size_t n_addrs;
-	uint32_t ttl_s; /* clamped; the reply carries this or less */
+	uint32_t ttl_s; /* clamped; the reply carries this, or less where another name's reply promised an address for longer */
 	struct policy_decision decision; /* the rule that allowed the question */
 };
 

@@ -99,6 +99,20 @@ static bool still_learned(const struct dns_client *c, const struct dns_cache_ent
 		c->learned_seq - e->learned_seq < DNS_RELEARN_AFTER;
 }
 
+/* Refreshing an element sets its life anew, shorter too: ask for as long as any reply has promised one of these addresses. */
+static uint32_t learn_ttl(const struct dns_client *c, const struct dns_cache_entry *e, uint32_t ttl_s)
+{
+	uint64_t now = c->proxy->now_ms, until = now + ttl_s * 1000ull;
+
+	for (size_t i = 0; i < e->n_addrs; i++) {
+		uint64_t promised = dns_cache_promised(&c->cache, &e->addrs[i]);
+
+		if (promised > until)
+			until = promised;
+	}
+	return (uint32_t)((until - now + 999) / 1000);
+}
+
 static int learn(struct dns_client *c, struct dns_cache_entry *e, const struct dns_verdict *v, const struct dns_name *chain)
 {
 	struct dns_proxy *proxy = c->proxy;
@@ -109,7 +123,7 @@ static int learn(struct dns_client *c, struct dns_cache_entry *e, const struct d
 		.n_cname = e->n_cname,
 		.addrs = e->addrs,
 		.n_addrs = e->n_addrs,
-		.ttl_s = v->content.ttl_s,
+		.ttl_s = learn_ttl(c, e, v->content.ttl_s),
 		.decision = v->decision,
 	};
 	int rc;
@@ -124,6 +138,8 @@ static int learn(struct dns_client *c, struct dns_cache_entry *e, const struct d
 	e->learned_until_ms = proxy->now_ms + answer.ttl_s * 1000ull;
 	e->learned_generation = c->generation;
 	e->learned_seq = c->learned_seq;
+	for (size_t i = 0; i < e->n_addrs; i++)
+		dns_cache_promise(&c->cache, &e->addrs[i], e->learned_until_ms);
 	return 0;
 }
 

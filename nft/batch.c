@@ -85,8 +85,8 @@ void fw_batch_begin(struct fw_batch *b, uint32_t seq)
 		b->len = nftnl_batch_begin(b->buf, seq)->nlmsg_len;
 }
 
-struct nlmsghdr *fw_batch_get(struct fw_batch *b, uint16_t type, uint16_t family, uint16_t flags, const char *kind,
-	const char *object)
+struct nlmsghdr *fw_batch_get(
+	struct fw_batch *b, uint16_t type, uint16_t family, uint16_t flags, const char *kind, const char *object)
 {
 	struct fw_batch_entry *e;
 

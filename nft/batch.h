@@ -42,8 +42,8 @@ void fw_batch_done(struct fw_batch *b);
 /* The header of a new message about KIND OBJECT, or NULL once failed. At least FW_BATCH_ROOM bytes may follow it;
  * fw_batch_put ends the message. */
 #define FW_BATCH_ROOM 16384
-struct nlmsghdr *fw_batch_get(struct fw_batch *b, uint16_t type, uint16_t family, uint16_t flags, const char *kind,
-	const char *object);
+struct nlmsghdr *fw_batch_get(
+	struct fw_batch *b, uint16_t type, uint16_t family, uint16_t flags, const char *kind, const char *object);
 void fw_batch_put(struct fw_batch *b, const struct nlmsghdr *nlh);
 void fw_batch_fail(struct fw_batch *b, int rc);
 

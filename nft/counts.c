@@ -66,9 +66,8 @@ static const struct nlattr *find_attr(const void *attrs, size_t len, uint16_t ty
 {
 	const struct nlattr *attr;
 
-	mnl_attr_for_each_payload(attrs, len)
-		if (mnl_attr_get_type(attr) == type && mnl_attr_get_payload_len(attr) >= min)
-			return attr;
+	mnl_attr_for_each_payload(
+		attrs, len) if (mnl_attr_get_type(attr) == type && mnl_attr_get_payload_len(attr) >= min) return attr;
 	return NULL;
 }
 

@@ -150,7 +150,8 @@ bool fw_nflog_parse(const struct nlmsghdr *nlh, struct fw_denial *ret)
 
 	if (nlh->nlmsg_type != ((NFNL_SUBSYS_ULOG << 8) | NFULNL_MSG_PACKET) || mnl_nlmsg_get_payload_len(nlh) < head)
 		return false;
-	mnl_attr_for_each(attr, nlh, head) {
+	mnl_attr_for_each(attr, nlh, head)
+	{
 		if (mnl_attr_get_type(attr) == NFULA_PREFIX)
 			prefix = attr;
 		else if (mnl_attr_get_type(attr) == NFULA_PAYLOAD)

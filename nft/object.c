@@ -15,12 +15,10 @@ enum { NFT_TYPE_IPADDR = 7, NFT_TYPE_IP6ADDR = 8, NFT_TYPE_PROTOCOL = 12, NFT_TY
 #define NFT_TYPE_PAIR(a, b) (((a) << 6) | (b))
 #define NFT_TYPE_VERDICT 0xffffff00u
 
-const struct fw_set_type fw_set_learned4 = {
-	"ipv4_addr . inet_service", NFT_TYPE_PAIR(NFT_TYPE_IPADDR, NFT_TYPE_SERVICE), 8, NFT_SET_TIMEOUT, FW_LEARNED_MAX
-};
-const struct fw_set_type fw_set_learned6 = {
-	"ipv6_addr . inet_service", NFT_TYPE_PAIR(NFT_TYPE_IP6ADDR, NFT_TYPE_SERVICE), 20, NFT_SET_TIMEOUT, FW_LEARNED_MAX
-};
+const struct fw_set_type fw_set_learned4 = { "ipv4_addr . inet_service", NFT_TYPE_PAIR(NFT_TYPE_IPADDR, NFT_TYPE_SERVICE), 8,
+	NFT_SET_TIMEOUT, FW_LEARNED_MAX };
+const struct fw_set_type fw_set_learned6 = { "ipv6_addr . inet_service", NFT_TYPE_PAIR(NFT_TYPE_IP6ADDR, NFT_TYPE_SERVICE), 20,
+	NFT_SET_TIMEOUT, FW_LEARNED_MAX };
 const struct fw_set_type fw_set_range4 = { "ipv4_addr", NFT_TYPE_IPADDR, 4, NFT_SET_INTERVAL, 0 };
 const struct fw_set_type fw_set_range6 = { "ipv6_addr", NFT_TYPE_IP6ADDR, 16, NFT_SET_INTERVAL, 0 };
 const struct fw_set_type fw_set_protocol = { "inet_proto", NFT_TYPE_PROTOCOL, 1, 0, 0 };
@@ -77,8 +75,8 @@ static void chain_hook(struct nftnl_chain *c, const struct fw_hook *hook)
 		nftnl_chain_set_str(c, NFTNL_CHAIN_DEV, hook->dev);
 }
 
-static void chain_message(struct fw_batch *b, uint16_t type, uint16_t family, const char *table, const char *name,
-	const struct fw_hook *hook)
+static void chain_message(
+	struct fw_batch *b, uint16_t type, uint16_t family, const char *table, const char *name, const struct fw_hook *hook)
 {
 	uint16_t flags = type == NFT_MSG_NEWCHAIN ? NLM_F_CREATE | NLM_F_EXCL : 0;
 	struct nlmsghdr *nlh = fw_batch_get(b, type, family, flags, "chain", name);
@@ -100,13 +98,14 @@ static void chain_message(struct fw_batch *b, uint16_t type, uint16_t family, co
 	fw_batch_put(b, nlh);
 	fw_batch_text(b, "%s chain %s %s %s", type == NFT_MSG_NEWCHAIN ? "add" : "delete", family_text(family), table, name);
 	if (hook)
-		fw_batch_text(b, " { type filter hook %s%s%s priority %d; policy %s; }", hook->hook_text, hook->dev ? " device " : "",
-			hook->dev ? hook->dev : "", hook->priority, hook->accept ? "accept" : "drop");
+		fw_batch_text(b, " { type filter hook %s%s%s priority %d; policy %s; }", hook->hook_text,
+			hook->dev ? " device " : "", hook->dev ? hook->dev : "", hook->priority,
+			hook->accept ? "accept" : "drop");
 	fw_batch_text(b, "\n");
 }
 
-struct fw_chain fw_chain_add_base(struct fw_batch *b, uint16_t family, const char *table, const char *name,
-	const struct fw_hook *hook)
+struct fw_chain fw_chain_add_base(
+	struct fw_batch *b, uint16_t family, const char *table, const char *name, const struct fw_hook *hook)
 {
 	chain_message(b, NFT_MSG_NEWCHAIN, family, table, name, hook);
 	return (struct fw_chain){ .batch = b, .family = family, .table = table, .name = name };
@@ -175,8 +174,8 @@ void fw_counter_remove(struct fw_batch *b, const char *name)
 
 static void set_text(struct fw_batch *b, uint16_t family, const char *table, const char *name, const struct fw_set_type *type)
 {
-	fw_batch_text(b, "add %s %s %s %s { type %s;", type->flags & NFT_SET_MAP ? "map" : "set", family_text(family), table, name,
-		type->text);
+	fw_batch_text(b, "add %s %s %s %s { type %s;", type->flags & NFT_SET_MAP ? "map" : "set", family_text(family), table,
+		name, type->text);
 	if (type->flags & NFT_SET_TIMEOUT)
 		fw_batch_text(b, " flags timeout;");
 	if (type->flags & NFT_SET_INTERVAL)

@@ -26,8 +26,8 @@ struct fw_hook {
 	bool accept; /* policy; else drop */
 	const char *dev; /* netdev only */
 };
-struct fw_chain fw_chain_add_base(struct fw_batch *b, uint16_t family, const char *table, const char *name,
-	const struct fw_hook *hook);
+struct fw_chain fw_chain_add_base(
+	struct fw_batch *b, uint16_t family, const char *table, const char *name, const struct fw_hook *hook);
 
 void fw_chain_flush(struct fw_batch *b, const char *chain);
 void fw_chain_remove(struct fw_batch *b, const char *chain);
@@ -55,7 +55,8 @@ void fw_links_add(struct fw_batch *b, const char *ifname, const char *chain);
 void fw_links_remove(struct fw_batch *b, const char *ifname);
 
 /* The ranges of one class; those that touch are joined. */
-void fw_ranges_add(struct fw_batch *b, const char *set, const struct policy_range *ranges, size_t n, enum policy_addr_class class);
+void fw_ranges_add(
+	struct fw_batch *b, const char *set, const struct policy_range *ranges, size_t n, enum policy_addr_class class);
 void fw_protocols_add(struct fw_batch *b, const char *table, const char *set, const uint8_t *protos, size_t n);
 
 /* Elements of a learned set are written one by one into messages that are begun and ended by hand. */

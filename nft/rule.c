@@ -25,9 +25,7 @@
 
 struct fw_rule fw_rule_begin(struct fw_chain *chain)
 {
-	struct fw_rule r = {
-		.batch = chain->batch, .family = chain->family, .chain = chain->name, .number = ++chain->n_rules
-	};
+	struct fw_rule r = { .batch = chain->batch, .family = chain->family, .chain = chain->name, .number = ++chain->n_rules };
 
 	r.nlr = nftnl_rule_alloc();
 	if (!r.nlr) {
@@ -36,7 +34,8 @@ struct fw_rule fw_rule_begin(struct fw_chain *chain)
 	}
 	nftnl_rule_set_str(r.nlr, NFTNL_RULE_TABLE, chain->table);
 	nftnl_rule_set_str(r.nlr, NFTNL_RULE_CHAIN, chain->name);
-	fw_batch_text(r.batch, "add rule %s %s %s", chain->family == NFPROTO_NETDEV ? "netdev" : "inet", chain->table, chain->name);
+	fw_batch_text(
+		r.batch, "add rule %s %s %s", chain->family == NFPROTO_NETDEV ? "netdev" : "inet", chain->table, chain->name);
 	return r;
 }
 
@@ -240,8 +239,8 @@ void fw_rule_addr(struct fw_rule *r, enum fw_side side, enum fw_op op, const str
 	need_nfproto(r, a->family);
 	load_addr(r, a->family, side);
 	add_cmp(r, op, a->bytes, a->family == AF_INET ? 4 : 16);
-	fw_batch_text(r->batch, " %s %s %s%s", a->family == AF_INET ? "ip" : "ip6", side == FW_SRC ? "saddr" : "daddr", op_text(op),
-		ak_addr_print(a, text));
+	fw_batch_text(r->batch, " %s %s %s%s", a->family == AF_INET ? "ip" : "ip6", side == FW_SRC ? "saddr" : "daddr",
+		op_text(op), ak_addr_print(a, text));
 }
 
 /* ip daddr @sb7_blk4 */

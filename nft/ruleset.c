@@ -29,7 +29,11 @@
 
 static const int families[] = { AF_INET, AF_INET6 };
 static const enum policy_proto protos[] = { POLICY_TCP, POLICY_UDP };
-#define FOR_EACH(p, array) for (__typeof__(&(array)[0]) p = (array); (p) < (array) + ARRAY_SIZE(array); (p)++)
+/* for (EACH(p, array)): P points to each entry of ARRAY in turn */
+#define EACH(p, array)                                                                                                           \
+	__typeof__(&(array)[0]) p = (array);                                                                                     \
+	(p) < (array) + ARRAY_SIZE(array);                                                                                       \
+	(p)++
 
 /* ---- names ---- */
 
@@ -45,7 +49,8 @@ struct fw_name fw_name_learned(uint32_t id, enum policy_proto proto, int family)
 {
 	struct fw_name name;
 
-	snprintf(name.text, sizeof(name.text), "sb%u_%s%c", id, proto == POLICY_TCP ? "tcp" : "udp", family == AF_INET ? '4' : '6');
+	snprintf(name.text, sizeof(name.text), "sb%u_%s%c", id, proto == POLICY_TCP ? "tcp" : "udp",
+		family == AF_INET ? '4' : '6');
 	return name;
 }
 
@@ -240,7 +245,7 @@ static void build_link_six(struct fw_batch *b, const char *table)
 	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, table, "six");
 	struct fw_rule r;
 
-	FOR_EACH(src, chatter) {
+	for (EACH(src, chatter)) {
 		r = fw_rule_begin(&c);
 		fw_rule_prefix6(&r, FW_SRC, &src->net, src->len);
 		fw_rule_prefix6(&r, FW_DST, &link_group, 16);
@@ -344,7 +349,7 @@ static void build_icmp_errors(struct fw_chain *c, uint32_t id)
 {
 	struct fw_name late = fw_name(id, "_late");
 
-	FOR_EACH(family, families) {
+	for (EACH(family, families)) {
 		struct fw_rule r = fw_rule_begin(c);
 
 		fw_rule_icmp_type(&r, *family, *family == AF_INET ? 3 : 1);
@@ -396,7 +401,7 @@ static void build_relay(struct fw_batch *b, uint32_t id)
 	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
 	struct fw_rule r;
 
-	FOR_EACH(proto, protos) {
+	for (EACH(proto, protos)) {
 		r = fw_rule_begin(&c);
 		fw_rule_l4proto(&r, FW_EQ, *proto == POLICY_TCP ? IPPROTO_TCP : IPPROTO_UDP);
 		fw_rule_tproxy(&r, *proto == POLICY_TCP ? FW_RELAY_TCP_PORT : FW_RELAY_UDP_PORT);
@@ -465,7 +470,7 @@ static void build_policy(struct fw_chain *c, const struct fw_link *link, int fam
 	fw_rule_addr_in(&r, family, blocked.text);
 	end_with_reason(&r, link->id, FW_REASON_BLOCKED);
 
-	FOR_EACH(proto, protos) {
+	for (EACH(proto, protos)) {
 		struct fw_name learned = fw_name_learned(link->id, *proto, family);
 
 		r = fw_rule_begin(c);
@@ -495,7 +500,7 @@ static struct fw_name name_policy(uint32_t id, int family)
 /* 1–2 ip saddr != 100.64.0.30 goto sb7_spoof; a family that is off has no right source at all */
 static void build_source(struct fw_chain *c, const struct fw_link *link)
 {
-	FOR_EACH(family, families) {
+	for (EACH(family, families)) {
 		struct fw_rule r = fw_rule_begin(c);
 
 		if (has_family(link, *family))
@@ -509,7 +514,7 @@ static void build_source(struct fw_chain *c, const struct fw_link *link)
 /* 7–8 meta nfproto ipv4 goto sb7_v4 */
 static void build_by_family(struct fw_chain *c, const struct fw_link *link)
 {
-	FOR_EACH(family, families) {
+	for (EACH(family, families)) {
 		struct fw_name name = name_policy(link->id, *family);
 		struct fw_rule r;
 
@@ -578,15 +583,15 @@ static void build_counters(struct fw_batch *b, uint32_t id)
 
 static void build_sets(struct fw_batch *b, uint32_t id)
 {
-	FOR_EACH(family, families) {
+	for (EACH(family, families)) {
 		bool v4 = *family == AF_INET;
 
-		FOR_EACH(proto, protos) {
+		for (EACH(proto, protos)) {
 			struct fw_name name = fw_name_learned(id, *proto, *family);
 
 			fw_set_add(b, NFPROTO_INET, FW_TABLE, name.text, v4 ? &fw_set_learned4 : &fw_set_learned6);
 		}
-		FOR_EACH(class, range_classes) {
+		for (EACH(class, range_classes)) {
 			struct fw_name name = name_range(id, *class, *family);
 
 			fw_set_add(b, NFPROTO_INET, FW_TABLE, name.text, v4 ? &fw_set_range4 : &fw_set_range6);
@@ -596,11 +601,11 @@ static void build_sets(struct fw_batch *b, uint32_t id)
 
 static void build_ranges(struct fw_batch *b, uint32_t id, const struct policy *p, bool flush)
 {
-	FOR_EACH(family, families) {
+	for (EACH(family, families)) {
 		size_t n = 0;
 		const struct policy_range *ranges = policy_ranges(p, *family, &n);
 
-		FOR_EACH(class, range_classes) {
+		for (EACH(class, range_classes)) {
 			struct fw_name name = name_range(id, *class, *family);
 
 			if (flush)
@@ -621,7 +626,7 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 	build_reason_chains(b, link->id);
 	build_relay(b, link->id);
 	build_flow(b, link->id);
-	FOR_EACH(family, families) {
+	for (EACH(family, families)) {
 		struct fw_name chain = name_policy(link->id, *family);
 		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, chain.text);
 
@@ -634,7 +639,7 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
 {
 	build_ranges(b, link->id, p, true);
-	FOR_EACH(family, families) {
+	for (EACH(family, families)) {
 		struct fw_name chain = name_policy(link->id, *family);
 		struct fw_chain c = { .batch = b, .family = NFPROTO_INET, .table = FW_TABLE, .name = chain.text };
 
@@ -649,7 +654,7 @@ static void remove_chains(struct fw_batch *b, uint32_t id)
 	static const char *const suffixes[] = { "", "_v4", "_v6", "_flow", "_relay" };
 	struct fw_name name;
 
-	FOR_EACH(suffix, suffixes) {
+	for (EACH(suffix, suffixes)) {
 		name = fw_name(id, *suffix);
 		fw_chain_remove(b, name.text);
 	}
@@ -663,12 +668,12 @@ static void remove_sets(struct fw_batch *b, uint32_t id)
 {
 	struct fw_name name;
 
-	FOR_EACH(family, families) {
-		FOR_EACH(proto, protos) {
+	for (EACH(family, families)) {
+		for (EACH(proto, protos)) {
 			name = fw_name_learned(id, *proto, *family);
 			fw_set_remove(b, name.text);
 		}
-		FOR_EACH(class, range_classes) {
+		for (EACH(class, range_classes)) {
 			name = name_range(id, *class, *family);
 			fw_set_remove(b, name.text);
 		}
@@ -691,79 +696,4 @@ void fw_build_remove(struct fw_batch *b, const struct fw_link *link)
 	name = fw_name(link->id, "_late");
 	fw_counter_remove(b, name.text);
 	fw_table_remove(b, NFPROTO_NETDEV, table.text);
-}
-
-/* ---- learned elements ---- */
-
-/* The key of a learned set: address, port, padded to 4 bytes. */
-static size_t learned_key(const struct fw_elem *e, uint8_t key[static 20])
-{
-	size_t len = e->addr.family == AF_INET ? 4 : 16;
-
-	for (size_t i = 0; i < len; i++)
-		key[i] = e->addr.bytes[i];
-	key[len] = (uint8_t)(e->port >> 8);
-	key[len + 1] = (uint8_t)e->port;
-	key[len + 2] = key[len + 3] = 0;
-	return len + 4;
-}
-
-static bool same_key(const struct fw_elem *a, const struct fw_elem *b)
-{
-	return a->port == b->port && a->proto == b->proto && ak_addr_eq(&a->addr, &b->addr);
-}
-
-/* Does another of the N elements stand for elems[I]: the same, with a longer life or given before? Deleting an element
- * twice would fail the batch. */
-static bool repeated(const struct fw_elem *elems, size_t n, size_t i)
-{
-	for (size_t j = 0; j < n; j++)
-		if (j != i && same_key(&elems[j], &elems[i]) &&
-			(elems[j].timeout_s > elems[i].timeout_s || (elems[j].timeout_s == elems[i].timeout_s && j < i)))
-			return true;
-	return false;
-}
-
-/* One message of TYPE with those of ELEMS that belong into the set of PROTO and FAMILY. */
-static void learned_message(struct fw_batch *b, uint16_t type, const char *set, int family, enum policy_proto proto,
-	const struct fw_elem *elems, size_t n)
-{
-	struct fw_elems list = fw_elems_begin(b, type, NFPROTO_INET, FW_TABLE, set);
-	uint8_t key[20];
-
-	for (size_t i = 0; i < n; i++) {
-		if (elems[i].addr.family != family || elems[i].proto != proto || repeated(elems, n, i))
-			continue;
-		fw_elems_add(&list, key, learned_key(&elems[i], key), 0,
-			type == NFT_MSG_NEWSETELEM ? (uint64_t)elems[i].timeout_s * 1000 : 0);
-	}
-	fw_elems_end(&list);
-}
-
-/*
- * Adding an element that is there does not extend its life, and deleting one that is not there fails the batch. So add
- * it (if it was absent), delete it, and, to have it, add it again: one transaction, in which the element is never missing
- * for a packet.
- */
-static void build_elements(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool keep)
-{
-	FOR_EACH(family, families)
-		FOR_EACH(proto, protos) {
-			struct fw_name set = fw_name_learned(id, *proto, *family);
-
-			learned_message(b, NFT_MSG_NEWSETELEM, set.text, *family, *proto, elems, n);
-			learned_message(b, NFT_MSG_DELSETELEM, set.text, *family, *proto, elems, n);
-			if (keep)
-				learned_message(b, NFT_MSG_NEWSETELEM, set.text, *family, *proto, elems, n);
-		}
-}
-
-void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n)
-{
-	build_elements(b, id, elems, n, true);
-}
-
-void fw_build_forget(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n)
-{
-	build_elements(b, id, elems, n, false);
 }

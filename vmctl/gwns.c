@@ -123,7 +123,7 @@ static int open_transparent(int family, int type, uint16_t port, const char *wha
 	set_flag(fd, SOL_SOCKET, SO_REUSEADDR);
 	if (bind(fd, (struct sockaddr *)&ss, len) < 0)
 		return ak_fail_errno(err, errno, "%s: bind to port %u", what, port);
-	if (type == SOCK_STREAM && listen(fd, 1024) < 0)
+	if (type == SOCK_STREAM && listen(fd, 4096) < 0)
 		return ak_fail_errno(err, errno, "%s: listen", what);
 	return TAKE_FD(fd);
 }
@@ -207,12 +207,14 @@ static int gateway_settings(bool ipv6, struct ak_err *err)
 	static const struct setting v4[] = {
 		/* A new namespace takes over the host's forwarding switch, which Docker turns on. */
 		{ "/proc/sys/net/ipv4/ip_forward", "0", true },
-		/* Every refusal is answered, not six and then one a second. */
-		{ "/proc/sys/net/ipv4/icmp_ratelimit", "0", false },
+		/* Every refusal is answered, not six and then one a second; by type, because the limit on all of them ignores the rate. */
+		{ "/proc/sys/net/ipv4/icmp_ratemask", "0", false },
+		/* With a cookie there is no socket yet when the handshake ends, and the rules look for one. */
+		{ "/proc/sys/net/ipv4/tcp_syncookies", "0", false },
 	};
 	static const struct setting v6[] = {
 		{ "/proc/sys/net/ipv6/conf/all/forwarding", "0", true },
-		{ "/proc/sys/net/ipv6/icmp/ratelimit", "0", false },
+		{ "/proc/sys/net/ipv6/icmp/ratemask", "\n", false },
 		{ "/proc/sys/net/ipv6/conf/default/accept_ra", "0", false },
 		{ "/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1", false },
 	};

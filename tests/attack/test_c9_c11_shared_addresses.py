@@ -38,5 +38,5 @@ def test_c11_what_one_resolved_another_may_not_reach(lab):
         for args in (allow("ok.test"), allow("other.test")):
             for row in lab.probe(args, [["tcp", "11.1.0.5", 443], ["tls", "11.1.0.5", 443, "ok.test"], ["tcp", "2a00:1::5", 443]]):
                 refused(row)
-        assert lab.arrived("11.1.0.5") == 0 and lab.arrived("2a00:1::5") == 0
+        assert lab.syns() == 0  # (the first one's flow may still say goodbye)
         worked(do([["tls", "11.1.0.5", 443, "ok.test"]])[0])

@@ -86,13 +86,16 @@ def http_answer(s):
             raise EOFError
         data += more
     head, _, body = data.partition(b"\r\n\r\n")
-    size = int(re.search(rb"Content-Length: (\d+)", head).group(1))
-    while len(body) < size:
+    size, parts = int(re.search(rb"Content-Length: (\d+)", head).group(1)), [body]
+    left = size - len(body)
+    while left > 0:
         more = s.recv(65536)
         if not more:
             raise EOFError
-        body += more
-    return {"size": size} if size > 4096 else json.loads(body)
+        left -= len(more)
+        if size <= 4096:
+            parts.append(more)
+    return {"size": size} if size > 4096 else json.loads(b"".join(parts))
 
 
 def do_udp(host, port, text="x", wait=2.0):

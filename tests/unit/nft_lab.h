@@ -123,9 +123,10 @@ static inline bool lab_namespaces(struct lab *lab)
 
 static inline bool lab_link(struct lab *lab)
 {
-	bool ok = lab_run("ip link set lo up && "
-			  "ip link add ak7 address 02:00:00:00:00:01 type veth peer name eth0 address 02:00:00:00:00:02 netns %d && "
-			  "ip addr add 100.64.0.29/30 dev ak7 && ip addr add fd61:6b::7:1/64 dev ak7 nodad",
+	bool ok = lab_run(
+		"ip link set lo up && "
+		"ip link add ak7 address 02:00:00:00:00:01 type veth peer name eth0 address 02:00:00:00:00:02 netns %d && "
+		"ip addr add 100.64.0.29/30 dev ak7 && ip addr add fd61:6b::7:1/64 dev ak7 nodad",
 		lab->holder);
 
 	ok = ok && lab_write("/proc/sys/net/ipv4/icmp_ratemask", "0") && lab_write("/proc/sys/net/ipv6/icmp/ratemask", "\n");

@@ -188,8 +188,12 @@ static uint32_t script_ttl_value;
 
 static void script_ttl(struct rig *r, const struct dns_question *q, bool tcp, struct packet *out)
 {
+	char addr[16];
+
+	/* names below the wildcard have an address each */
+	snprintf(addr, sizeof(addr), "11.0.0.%d", q->text[0] <= '9' ? q->text[0] : 1);
 	answer_begin(out, q, 0);
-	answer_a(out, q->text, script_ttl_value, "11.0.0.1");
+	answer_a(out, q->text, script_ttl_value, addr);
 }
 
 static void ttl_is_bounded_and_never_longer_than_what_was_learned(void **state)
@@ -210,6 +214,23 @@ static void ttl_is_bounded_and_never_longer_than_what_was_learned(void **state)
 		assert_int_equal(reply.ttl_s, ttls[i][1]);
 		assert_int_equal(r.learned_ttl, ttls[i][1]);
 	}
+	rig_close(&r);
+}
+
+static void short_ttl_of_one_name_does_not_cut_short_another_on_the_same_address(void **state)
+{
+	WITH_RIG(POLICY_DENY);
+	struct dns_reply reply;
+
+	r.script = script_ttl;
+	script_ttl_value = 3000;
+	assert_int_equal(rig_ask(&r, "ok.test", 1, &p), 0);
+	script_ttl_value = 10;
+	assert_int_equal(rig_ask(&r, "www.ok.test", 1, &p), 0);
+	rig_read(&p, "www.ok.test", 1, &reply);
+	assert_in_range(reply.ttl_s, 5, 10);
+	assert_string_equal(r.learned_name, "www.ok.test");
+	assert_in_range(r.learned_ttl, 2980, 3000);
 	rig_close(&r);
 }
 
@@ -661,6 +682,7 @@ int main(void)
 		cmocka_unit_test(records_of_other_owners_are_neither_learned_nor_passed_on),
 		cmocka_unit_test(cname_loops_and_nine_hops_are_servfail),
 		cmocka_unit_test(ttl_is_bounded_and_never_longer_than_what_was_learned),
+		cmocka_unit_test(short_ttl_of_one_name_does_not_cut_short_another_on_the_same_address),
 		cmocka_unit_test(blocked_addresses_are_dropped_and_the_public_part_kept),
 		cmocka_unit_test(answer_withheld_when_the_kernel_does_not_acknowledge),
 		cmocka_unit_test(cache_serves_and_learns_again_only_where_needed),

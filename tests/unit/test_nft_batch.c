@@ -125,8 +125,8 @@ static void refresh_is_add_delete_add(void **state)
 static void elements_go_to_their_own_sets(void **state)
 {
 	static const char *const want[] = { "sb7_tcp4", "sb7_udp4", "sb7_tcp6", "sb7_udp6" };
-	struct fw_elem e[] = { elem("2a00::1", POLICY_UDP, 443), elem("11.0.0.1", POLICY_TCP, 443), elem("11.0.0.1", POLICY_UDP, 443),
-		elem("2a00::1", POLICY_TCP, 80), elem("11.0.0.1", POLICY_TCP, 443) };
+	struct fw_elem e[] = { elem("2a00::1", POLICY_UDP, 443), elem("11.0.0.1", POLICY_TCP, 443),
+		elem("11.0.0.1", POLICY_UDP, 443), elem("2a00::1", POLICY_TCP, 80), elem("11.0.0.1", POLICY_TCP, 443) };
 	struct fw_batch b = { 0 };
 
 	fw_batch_begin(&b, 1);

@@ -17,7 +17,8 @@
 static struct lab lab;
 static struct policy *deny_all, *allow_all;
 
-static const char deny_json[] = "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[],\"allow_cidr\":[\"11.9.0.0/16\"]}";
+static const char deny_json[] =
+	"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[],\"allow_cidr\":[\"11.9.0.0/16\"]}";
 static const char allow_json[] = "{\"version\":1,\"name\":\"t\",\"default\":\"allow\"}";
 
 static struct fw_counts counts(void)
@@ -113,8 +114,8 @@ static void unlearned_udp_fails_at_once_each_time(void **state)
 
 static void blocked_ranges_and_our_own_end_are_refused(void **state)
 {
-	static const char *const dsts[] = { "169.254.169.254", "10.1.2.3", "127.0.0.1", "100.64.0.29", "100.64.0.33", "fd00:ec2::254",
-		"fd61:6b::7:1" };
+	static const char *const dsts[] = { "169.254.169.254", "10.1.2.3", "127.0.0.1", "100.64.0.29", "100.64.0.33",
+		"fd00:ec2::254", "fd61:6b::7:1" };
 
 	for (size_t i = 0; i < sizeof(dsts) / sizeof(dsts[0]); i++) {
 		if (strncmp(dsts[i], "127.", 4) == 0)
@@ -297,8 +298,8 @@ static void failed_batch_changes_nothing_and_names_the_object(void **state)
 
 static void repeated_elements_in_one_call_count_once(void **state)
 {
-	struct fw_elem e[3] = { { .proto = POLICY_TCP, .port = 443, .timeout_s = 1 }, { .proto = POLICY_TCP, .port = 443, .timeout_s = 60 },
-		{ .proto = POLICY_TCP, .port = 443, .timeout_s = 60 } };
+	struct fw_elem e[3] = { { .proto = POLICY_TCP, .port = 443, .timeout_s = 1 },
+		{ .proto = POLICY_TCP, .port = 443, .timeout_s = 60 }, { .proto = POLICY_TCP, .port = 443, .timeout_s = 60 } };
 	struct ak_err err = { "" };
 
 	for (int i = 0; i < 3; i++)
@@ -322,7 +323,9 @@ static void full_set_refuses_more_and_still_refreshes(void **state)
 
 	for (uint32_t i = 0; i < FW_LEARNED_MAX && rc == 0; i += 256) {
 		for (uint32_t j = 0; j < 256; j++)
-			e[j] = (struct fw_elem){ .addr = ak_addr_v4(0x0b800000 + i + j), .proto = POLICY_UDP, .port = 9, .timeout_s = 600 };
+			e[j] = (struct fw_elem){
+				.addr = ak_addr_v4(0x0b800000 + i + j), .proto = POLICY_UDP, .port = 9, .timeout_s = 600
+			};
 		rc = fw_learn(lab.fw, 7, e, 256, &err);
 	}
 	if (rc == 0) {
@@ -391,7 +394,8 @@ static struct udp_frame udp_frame(const char *src, const char *dst, uint16_t por
 	memcpy(ip + 16, d.bytes, 4);
 	sum = checksum(ip, 20);
 	memcpy(ip + 10, &sum, 2);
-	memcpy(ip + 20, (const uint8_t[]){ 0x30, 0x39, (uint8_t)(port >> 8), (uint8_t)port, 0, 12, 0, 0, 'p', 'i', 'n', 'g' }, 12);
+	memcpy(ip + 20, (const uint8_t[]){ 0x30, 0x39, (uint8_t)(port >> 8), (uint8_t)port, 0, 12, 0, 0, 'p', 'i', 'n', 'g' },
+		12);
 	return f;
 }
 
@@ -568,7 +572,8 @@ static int setup(void **state)
 	if (policy_parse(deny_json, strlen(deny_json), "t", &nowhere, NULL, 0, &deny_all, &err) < 0 ||
 		policy_parse(allow_json, strlen(allow_json), "t", &nowhere, NULL, 0, &allow_all, &err) < 0 ||
 		fw_new(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_NETFILTER), &lab.fw, &err) < 0 ||
-		fw_log_new(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_NETFILTER), &hooks, &lab.log, &err) < 0 ||
+		fw_log_new(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_NETFILTER), &hooks, &lab.log,
+			&err) < 0 ||
 		fw_install_one(lab.fw, &lab.link, deny_all, &err) < 0) {
 		print_error("%s\n", err.text);
 		return -1;

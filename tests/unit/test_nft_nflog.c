@@ -22,8 +22,9 @@ static bool prefix(const char *text, uint32_t *id, enum fw_reason *reason)
 
 static void prefixes_are_taken_exactly_or_not_at_all(void **state)
 {
-	static const char *const bad[] = { "", "ak", "ak:", "ak:7", "ak:7:", "ak::default", "ak:x:default", "ak:7:defaul", "ak:7:defaultx",
-		"ak:7:default ", "ak:-7:default", "ak:4294967296:default", "ak:00000000007:default", "AK:7:default", "xak:7:default" };
+	static const char *const bad[] = { "", "ak", "ak:", "ak:7", "ak:7:", "ak::default", "ak:x:default", "ak:7:defaul",
+		"ak:7:defaultx", "ak:7:default ", "ak:-7:default", "ak:4294967296:default", "ak:00000000007:default",
+		"AK:7:default", "xak:7:default" };
 	enum fw_reason reason;
 	uint32_t id;
 

@@ -71,7 +71,8 @@ static void assert_sandbox_golden(const char *name, const char *json, bool ipv6)
 }
 
 #define DENY "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test:443\"]}"
-#define RANGES "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow_cidr\":[\"10.1.0.0/16\",\"11.0.0.0/8\"],\"deny_cidr\":[\"11.5.0.0/16\"]}"
+#define RANGES                                                                                                                   \
+	"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow_cidr\":[\"10.1.0.0/16\",\"11.0.0.0/8\"],\"deny_cidr\":[\"11.5.0.0/16\"]}"
 #define ALLOW "{\"version\":1,\"name\":\"t\",\"default\":\"allow\"}"
 
 static void base_table(void **state)
