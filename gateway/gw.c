@@ -90,6 +90,17 @@ static void on_flow_event(void *ctx, struct relay_sandbox *rs, const struct rela
 	check_log_size(sb);
 }
 
+static void keep_element(void *ctx, struct relay_sandbox *rs, const struct ak_addr *dst, uint16_t port, uint32_t life_s)
+{
+	struct fw_elem elem = { .addr = *dst, .proto = POLICY_UDP, .port = port, .timeout_s = life_s };
+	struct gw *gw = ctx;
+	struct ak_err err;
+
+	/* Only where the policy's own set admits it; a default-allow policy has no element to keep. */
+	if (!policy_default_allow(rs->policy))
+		(void)fw_learn(gw->fw, rs->id, &elem, 1, &err);
+}
+
 /* ---- what the kernel refused ---- */
 
 static void on_denial(void *ctx, const struct fw_denial *denial)
@@ -203,7 +214,7 @@ static int start_dns(struct gw *gw, const struct gw_conf *conf, int fds[static G
 
 static int start_relay(struct gw *gw, int fds[static GWNS_FD_NUM], struct ak_err *err)
 {
-	struct relay_hooks hooks = { .ctx = gw, .sandbox_of = sandbox_of, .event = on_flow_event };
+	struct relay_hooks hooks = { .ctx = gw, .sandbox_of = sandbox_of, .event = on_flow_event, .keep = keep_element };
 	struct relay_conf conf = { 0 };
 	struct relay_sockets socks = {
 		.tcp4 = TAKE_FD(fds[GWNS_RELAY_TCP4]),

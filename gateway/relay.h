@@ -70,6 +70,11 @@ struct relay_hooks {
 	void *ctx; /* borrowed: outlives the relay */
 	struct relay_sandbox *(*sandbox_of)(void *ctx, const struct ak_addr *src);
 	void (*event)(void *ctx, struct relay_sandbox *sb, const struct relay_event *event);
+	/*
+	 * A datagram flow is alive and its destination about to leave the kernel's set: keep it there for LIFE_S. TCP needs none of this, because the
+	 * rules find a connection by its socket. May be NULL.
+	 */
+	void (*keep)(void *ctx, struct relay_sandbox *sb, const struct ak_addr *dst, uint16_t port, uint32_t life_s);
 };
 
 struct relay_sockets {

@@ -22,6 +22,8 @@
 #define REFUSED_MS 5000
 #define REFUSED_KEEP_BELOW 256 /* flows of the sandbox: past it refusals are not remembered */
 #define DATAGRAM_MAX 65536
+#define KEEP_EVERY_MS 10000 /* how often a live flow looks after its place in the kernel's set */
+#define KEEP_GRACE_S 30
 
 #ifndef IPV6_ORIGDSTADDR
 #define IPV6_ORIGDSTADDR 74
@@ -33,6 +35,7 @@ struct relay_udp {
 	struct ak_addr src;
 	uint16_t sport;
 	int fd; /* -1: refused, only remembered */
+	uint64_t kept_ms; /* when its place in the kernel's set was last looked after */
 	struct event on_far;
 };
 
@@ -238,6 +241,19 @@ static struct relay_udp *udp_begin(
 
 /* ---- towards the far side ---- */
 
+/* An answer's life bounds when a flow may begin, not how long it may last. */
+static void udp_keep(struct relay_udp *u)
+{
+	struct relay_flow *f = &u->flow;
+	const struct relay_hooks *hooks = &f->relay->hooks;
+
+	if (!f->name || !hooks->keep || f->active_ms - u->kept_ms < KEEP_EVERY_MS)
+		return;
+	u->kept_ms = f->active_ms;
+	if (!learned_find(f->sb->learned, &f->target.dst, f->name->name, f->active_ms + 2 * KEEP_EVERY_MS))
+		hooks->keep(hooks->ctx, f->sb, &f->target.dst, f->target.port, f->relay->conf.udp_idle_ms / 1000 + KEEP_GRACE_S);
+}
+
 static void udp_forward(struct relay_udp *u, size_t len)
 {
 	if (u->fd < 0) {
@@ -252,10 +268,12 @@ static void udp_forward(struct relay_udp *u, size_t len)
 		relay_udp_end(u, RELAY_END_LIMIT, "egress limit reached");
 		return;
 	}
-	if (send(u->fd, datagram, len, MSG_NOSIGNAL) >= 0)
+	if (send(u->fd, datagram, len, MSG_NOSIGNAL) >= 0) {
 		relay_flow_count(&u->flow, true, len);
-	else if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH)
+		udp_keep(u);
+	} else if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH) {
 		udp_far_failed(u, errno);
+	}
 	/* Anything else (no room, too long for the path) loses the datagram and nothing more. */
 }
 
