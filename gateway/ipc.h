@@ -2,7 +2,7 @@
  * Talk between our own processes: JSON objects with file descriptors over a SEQPACKET unix socket, one object a packet.
  *
  * The socket file is 0600 in a 0700 folder, and the peer's uid is checked all the same. An object that does not fit a packet travels in a
- * memory file (sealed by its sender) whose descriptor comes first; callers do not notice.
+ * memory file (sealed by its sender) whose descriptor comes first; callers do not notice. Paths may be longer than a socket address.
  */
 #ifndef AK_IPC_H
 #define AK_IPC_H
@@ -10,9 +10,10 @@
 #include "gateway/base/err.h"
 #include "gateway/base/json.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
-#define IPC_FDS_MAX 8
+#define IPC_FDS_MAX 12
 #define IPC_MESSAGE_MAX (4u << 20) /* a larger object is refused by both sides */
 
 /* Listen on PATH (made 0600; a stale file of a dead listener is replaced, a live one is -EADDRINUSE). Non-blocking, CLOEXEC. */
@@ -23,6 +24,9 @@ int ipc_accept(int listener);
 
 /* Connect to PATH; -ENOENT or -ECONNREFUSED when no one is there. Blocking, CLOEXEC. */
 int ipc_connect(const char *path);
+
+/* Remove the socket file PATH when no one listens on it; true when none is there afterwards. */
+bool ipc_remove_stale(const char *path);
 
 /* Send OBJ (borrowed) with N_FDS descriptors (borrowed, at most IPC_FDS_MAX). -EAGAIN on a full non-blocking socket. */
 int ipc_send(int sock, const cJSON *obj, const int *fds, size_t n_fds);
@@ -36,5 +40,29 @@ int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int t
 
 /* The answer that ipc_call turns back into an error. */
 int ipc_send_error(int sock, int code, const char *text);
+
+/* The same as an object, and back: 0 when ANSWER is no error. */
+cJSON *ipc_error(int code, const char *text);
+int ipc_error_parse(const cJSON *answer, struct ak_err *err);
+
+/* A string list of OBJ as a NULL-terminated array of its own; *RET stays NULL when KEY is absent. -EINVAL with the place. */
+int ipc_get_strings(const cJSON *obj, const char *key, char ***ret, struct ak_err *err);
+void ipc_strings_free(char **list);
+void ipc_strings_freep(char ***list);
+
+/* ---- a message on its way, for those who must not wait ---- */
+
+struct ipc_packet {
+	struct ipc_packet *next; /* the queue's */
+	char *data; /* owned */
+	size_t len;
+	int fds[IPC_FDS_MAX + 1]; /* owned */
+	size_t n_fds;
+};
+
+/* Pack OBJ and duplicates of FDS. */
+int ipc_packet_new(const cJSON *obj, const int *fds, size_t n_fds, struct ipc_packet **ret);
+int ipc_packet_send(int sock, const struct ipc_packet *p);
+void ipc_packet_free(struct ipc_packet *p);
 
 #endif

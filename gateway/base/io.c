@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -237,6 +239,81 @@ int ak_set_nonblock(int fd, bool on)
 		return -errno;
 	flags = on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
 	return fcntl(fd, F_SETFL, flags) < 0 ? -errno : 0;
+}
+
+int ak_replace_file(int dirfd, const char *name, const void *data, size_t len, bool sync)
+{
+	char tmp[NAME_MAX + 1];
+	int fd, rc;
+
+	if (snprintf(tmp, sizeof(tmp), ".%s.tmp", name) >= (int)sizeof(tmp))
+		return -ENAMETOOLONG;
+	fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	rc = ak_write_all(fd, data, len);
+	if (rc == 0 && sync && fsync(fd) < 0)
+		rc = -errno;
+	if (close(fd) < 0 && rc == 0)
+		rc = -errno;
+	if (rc == 0 && renameat(dirfd, tmp, dirfd, name) < 0)
+		rc = -errno;
+	if (rc < 0) {
+		unlinkat(dirfd, tmp, 0);
+		return rc;
+	}
+	/* The new name is there already; that it is not durable yet is not worth an error now. */
+	if (sync)
+		(void)fsync(dirfd);
+	return 0;
+}
+
+#define MEMORY_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+int ak_memory_file(const char *name, const void *data, size_t len)
+{
+	_cleanup_close_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = ak_write_all(fd, data, len);
+	if (rc < 0)
+		return rc;
+	if (fcntl(fd, F_ADD_SEALS, MEMORY_SEALS) < 0)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len)
+{
+	_cleanup_free_ char *data = NULL;
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+	size_t at = 0;
+
+	if (seals < 0 || (seals & MEMORY_SEALS) != MEMORY_SEALS)
+		return -EBADMSG;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_size < 0 || (uint64_t)st.st_size > max)
+		return -EFBIG;
+	data = malloc((size_t)st.st_size + 1);
+	if (!data)
+		return -ENOMEM;
+	while (at < (size_t)st.st_size) {
+		ssize_t n = pread(fd, data + at, (size_t)st.st_size - at, (off_t)at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		at += (size_t)n;
+	}
+	data[at] = '\0';
+	*ret_data = TAKE(data);
+	*ret_len = at;
+	return 0;
 }
 
 uint64_t ak_now_ms(void)

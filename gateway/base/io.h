@@ -33,6 +33,16 @@ ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds);
 
 int ak_set_nonblock(int fd, bool on);
 
+/* NAME in DIRFD becomes DATA as a whole or stays as it was: written beside, with SYNC made durable, renamed. Writers of one NAME exclude
+ * each other by a lock of their own. */
+int ak_replace_file(int dirfd, const char *name, const void *data, size_t len, bool sync);
+
+/* A memory file that holds DATA and can never change again: how larger things travel between our processes. */
+int ak_memory_file(const char *name, const void *data, size_t len);
+
+/* All of a memory file that ak_memory_file made, NUL-terminated; -EFBIG past MAX, -EBADMSG when it could still change. */
+int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len);
+
 /* Milliseconds of CLOCK_MONOTONIC, and wall-clock microseconds since 1970. */
 uint64_t ak_now_ms(void);
 uint64_t ak_wall_us(void);
