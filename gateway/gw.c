@@ -163,7 +163,7 @@ static void on_control(evutil_socket_t fd, short what, void *ctx)
 
 /* ---- start ---- */
 
-static int receive_sockets(int sock, int fds[static GWNS_FD_NUM], struct ak_err *err)
+int gw_receive_sockets(int sock, int fds[static GWNS_FD_NUM], struct ak_err *err)
 {
 	uint32_t mask = 0;
 	int got[AK_FDS_MAX];
@@ -172,8 +172,11 @@ static int receive_sockets(int sock, int fds[static GWNS_FD_NUM], struct ak_err 
 
 	if (n == 0)
 		return ak_fail(err, EPIPE, "the setup process ended before it sent the gateway's sockets");
-	if (n != sizeof(mask) || (size_t)__builtin_popcount(mask) != n_got)
+	if (n != sizeof(mask) || (size_t)__builtin_popcount(mask) != n_got) {
+		for (size_t i = 0; n > 0 && i < n_got; i++)
+			ak_close(got[i]);
 		return ak_fail(err, EPROTO, "bad message from the setup process");
+	}
 	for (int i = 0; i < GWNS_FD_NUM; i++)
 		fds[i] = mask & 1u << i ? got[at++] : -1;
 	return 0;
@@ -284,7 +287,7 @@ static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 		return ak_fail(err, ENOMEM, "event loop");
 	rc = confine_prepare(&confine, err);
 	if (rc == 0 && conf->first)
-		rc = receive_sockets(conf->first->net_sock, fds, err);
+		rc = gw_receive_sockets(conf->first->net_sock, fds, err);
 	else if (rc == 0)
 		memcpy(fds, conf->fds, sizeof(fds));
 	if (rc < 0)
@@ -306,19 +309,11 @@ static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 
 /* ---- process ---- */
 
-static int by_number(const void *a, const void *b)
-{
-	return *(const int *)a - *(const int *)b;
-}
-
 /* Nothing of the supervisor's stays open here but what the gateway was given. */
 static void close_others(const struct gw_conf *conf)
 {
-	int keep[GWNS_FD_NUM + 3], n = 0, null = open("/dev/null", O_RDWR);
-	unsigned from = 3;
+	int keep[GWNS_FD_NUM + 3], n = 0;
 
-	for (int fd = 0; fd < 3 && null >= 0; fd++)
-		dup2(null, fd);
 	keep[n++] = conf->control;
 	if (conf->first) {
 		keep[n++] = conf->first->net_sock;
@@ -326,15 +321,7 @@ static void close_others(const struct gw_conf *conf)
 	}
 	for (int i = 0; !conf->first && i < GWNS_FD_NUM; i++)
 		keep[n++] = conf->fds[i];
-	qsort(keep, (size_t)n, sizeof(keep[0]), by_number);
-	for (int i = 0; i < n; i++) {
-		if (keep[i] < (int)from)
-			continue;
-		if (keep[i] > (int)from)
-			close_range(from, (unsigned)keep[i] - 1, 0);
-		from = (unsigned)keep[i] + 1;
-	}
-	close_range(from, ~0u, 0);
+	ak_close_others(keep, (size_t)n);
 }
 
 /* Many flows need many descriptors: two sockets and two pipes each. */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 #define POLICY_MAX (32u << 20)
 #define MSG_FDS 3
+#define SEND_PATIENCE_MS 2000
 
 /* A message and what came with it; the handler takes what it uses. */
 struct request {
@@ -22,9 +24,15 @@ struct request {
 	int fds[MSG_FDS]; /* owned; -1 where absent */
 };
 
+/* An answer must not get lost, and a supervisor that does not read for this long is no supervisor. */
 void gw_send(struct gw *gw, const struct gw_msg *msg)
 {
-	(void)ak_send_fds(gw->control, msg, sizeof(*msg), NULL, 0);
+	struct pollfd p = { .fd = gw->control, .events = POLLOUT };
+
+	while (ak_send_fds(gw->control, msg, sizeof(*msg), NULL, 0) == -EAGAIN) {
+		if (poll(&p, 1, SEND_PATIENCE_MS) == 0)
+			return;
+	}
 }
 
 static void answer(struct gw *gw, const struct request *r, int rc, const struct ak_err *err)

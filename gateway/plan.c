@@ -51,6 +51,11 @@ const char *ak_profile_name(enum ak_profile profile)
 	return profiles[profile].name;
 }
 
+bool ak_profile_network(enum ak_profile profile)
+{
+	return profiles[profile].network;
+}
+
 int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err)
 {
 	for (int i = 0; i < AK_MODE_NUM; i++) {
@@ -167,16 +172,20 @@ static int env_user(struct run_plan *plan, const struct run_opts *opts, struct a
 	return 0;
 }
 
-static int plan_env(struct run_plan *plan, const struct run_opts *opts, const char *user, struct ak_err *err)
+/* What the caller's environment gives by itself. */
+static int env_caller(struct run_plan *plan, const struct run_opts *opts)
 {
 	int rc = profiles[opts->profile].pass_env ? env_pass_all(plan) : 0;
 
-	if (rc == 0 && !profiles[opts->profile].pass_env)
-		rc = env_setf(plan, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
 	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
 		rc = env_pass(plan, harmless_env[i]);
-	if (rc == 0)
-		rc = env_setf(plan, "HOME", plan->home);
+	return rc;
+}
+
+static int env_identity(struct run_plan *plan, const struct run_opts *opts, const char *user)
+{
+	int rc = env_setf(plan, "HOME", plan->home);
+
 	if (rc == 0)
 		rc = env_setf(plan, "USER", user);
 	if (rc == 0)
@@ -185,14 +194,87 @@ static int plan_env(struct run_plan *plan, const struct run_opts *opts, const ch
 		rc = env_setf(plan, "AGENTKERNEL_SANDBOX", plan->name);
 	if (rc == 0)
 		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name);
+	return rc;
+}
+
+/* What the user named. */
+static int env_asked(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	int rc = opts->pass_api_key ? env_keys(plan, opts, err) : 0;
+
+	return rc < 0 ? rc : env_user(plan, opts, err);
+}
+
+static int plan_env(struct run_plan *plan, const struct run_opts *opts, const char *user, struct ak_err *err)
+{
+	int rc = env_setf(plan, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+
+	if (rc == 0 && !opts->fixed_env)
+		rc = env_caller(plan, opts);
+	if (rc == 0)
+		rc = env_identity(plan, opts, user);
+	for (char *const *e = opts->fixed_env; e && *e && rc == 0; e++)
+		rc = env_set(plan, *e);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "environment");
-	if (opts->pass_api_key) {
-		rc = env_keys(plan, opts, err);
-		if (rc < 0)
-			return rc;
+	return opts->fixed_env ? 0 : env_asked(plan, opts, err);
+}
+
+/* Each sandbox has its own; what the profile passes by itself does not replace it. */
+static bool is_identity(const char *pair)
+{
+	static const char *const own[] = { "HOME=", "USER=", "LOGNAME=", "AGENTKERNEL_SANDBOX=", "AGENTKERNEL_MODE=" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		if (same_key(pair, own[i]))
+			return true;
 	}
-	return env_user(plan, opts, err);
+	return false;
+}
+
+static void env_drop_identity(struct run_plan *plan)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (is_identity(plan->env[i]))
+			free(plan->env[i]);
+		else
+			plan->env[n++] = plan->env[i];
+	}
+	plan->n_env = n;
+	plan->env[n] = NULL;
+}
+
+int run_plan_capture(const struct run_opts *opts, char ***ret, struct ak_err *err)
+{
+	struct run_plan plan = { .n_env = 0 };
+	char **list = NULL;
+	int rc = env_caller(&plan, opts);
+
+	if (rc < 0)
+		ak_fail_errno(err, -rc, "environment");
+	env_drop_identity(&plan);
+	if (rc == 0)
+		rc = env_asked(&plan, opts, err);
+	if (rc == 0) {
+		list = calloc(plan.n_env + 1, sizeof(*list));
+		rc = list ? 0 : ak_fail(err, ENOMEM, "out of memory");
+	}
+	if (rc == 0) {
+		memcpy(list, plan.env, plan.n_env * sizeof(*list));
+		plan.n_env = 0;
+		*ret = list;
+	}
+	run_plan_done(&plan);
+	return rc;
+}
+
+void run_env_free(char **env)
+{
+	for (size_t i = 0; env && env[i]; i++)
+		free(env[i]);
+	free(env);
 }
 
 /* ---- folders ---- */
@@ -249,16 +331,16 @@ static int check_project(const char *project, bool asked, const struct ak_paths 
 	return 0;
 }
 
-static int plan_project(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX], struct ak_err *err)
 {
+	bool wanted = opts->dir || (!opts->fixed_env && (modes[opts->mode].mount_project || profiles[opts->profile].mount_cwd));
 	int rc;
 
-	if (!opts->dir && !modes[opts->mode].mount_project && !profiles[opts->profile].mount_cwd)
+	ret[0] = '\0';
+	if (!wanted)
 		return 0;
-	rc = resolve_dir(opts->dir ? opts->dir : ".", "project folder", plan->project, err);
-	if (rc < 0)
-		return rc;
-	return check_project(plan->project, opts->dir != NULL, paths, err);
+	rc = resolve_dir(opts->dir ? opts->dir : ".", "project folder", ret, err);
+	return rc < 0 ? rc : check_project(ret, opts->dir != NULL, paths, err);
 }
 
 /* The host's home, read-only, with our own records covered. Strict isolation never shows it. */
@@ -282,10 +364,14 @@ static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, co
 	return 0;
 }
 
-static void plan_name(struct run_plan *plan)
+static void plan_name(struct run_plan *plan, const struct run_opts *opts)
 {
 	uint32_t id = 0;
 
+	if (opts->name) {
+		snprintf(plan->name, sizeof(plan->name), "%s", opts->name);
+		return;
+	}
 	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
 		id = (uint32_t)getpid() * 2654435761u;
 	snprintf(plan->name, sizeof(plan->name), "run-%08x", id);
@@ -323,13 +409,13 @@ int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const stru
 	int rc;
 
 	memset(plan, 0, sizeof(*plan));
-	plan_name(plan);
+	plan_name(plan, opts);
 	plan->network = profiles[opts->profile].network && !opts->no_network;
 	plan->policy = modes[opts->mode].name;
 	plan->isolation = modes[opts->mode].isolation;
 	plan->readonly_root = profiles[opts->profile].readonly_root || plan->isolation == SANDBOX_STRICT;
 	user = plan_user(plan);
-	rc = plan_project(plan, opts, paths, err);
+	rc = run_plan_project(opts, paths, plan->project, err);
 	if (rc == 0)
 		rc = plan_host_home(plan, opts, paths, empty_dir, err);
 	if (rc == 0)
@@ -348,4 +434,27 @@ void run_plan_done(struct run_plan *plan)
 	for (size_t i = 0; i < plan->n_env; i++)
 		free(plan->env[i]);
 	plan->n_env = 0;
+}
+
+void run_plan_spec(const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret)
+{
+	char gw[AK_ADDR_TEXT];
+
+	resolv[0] = '\0';
+	if (link)
+		snprintf(resolv, PLAN_RESOLV_MAX, "nameserver %s\noptions edns0\n", ak_addr_print(&link->gw4, gw));
+	*ret = (struct sandbox_spec){
+		.name = plan->name,
+		.envp = plan->env,
+		.workdir = plan->workdir,
+		.isolation = plan->isolation,
+		.readonly_root = plan->readonly_root,
+		.home = plan->home,
+		.mounts = plan->mounts,
+		.n_mounts = plan->n_mounts,
+		.link = link,
+		.gw_user_ns = -1,
+		.gw_net_ns = -1,
+		.resolv_conf = resolv,
+	};
 }

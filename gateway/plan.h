@@ -22,11 +22,13 @@ const char *ak_mode_name(enum ak_mode mode);
 const char *ak_profile_name(enum ak_profile profile);
 int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err);
 int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err);
+bool ak_profile_network(enum ak_profile profile);
 
 #define PLAN_LIST_MAX 256
 
 /* What the user asked for; everything borrowed from argv. */
 struct run_opts {
+	const char *name; /* NULL: a new one, "run-<8 hex>" */
 	enum ak_mode mode;
 	enum ak_profile profile;
 	bool no_network, keep, pass_api_key, tty, quiet, json;
@@ -34,6 +36,8 @@ struct run_opts {
 	const char *workdir;
 	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */
 	size_t n_env;
+	char *const *fixed_env; /* not NULL: what run_plan_capture took when the sandbox was created; the caller's own environment and
+				   folder then mean nothing, and dir NULL is no project */
 	struct policy_edit edits[PLAN_LIST_MAX];
 	size_t n_edits;
 	uint64_t timeout_ms; /* 0: none */
@@ -64,5 +68,16 @@ struct run_plan {
 int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err);
 void run_plan_done(struct run_plan *plan);
+
+/* The part of a sandbox's spec that the plan decides; the rest is zero. LINK is NULL without a network. RESOLV holds the text that
+ * the spec borrows. */
+#define PLAN_RESOLV_MAX 128
+void run_plan_spec(const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret);
+
+/* What `create` fixes for the sandbox's life, with the meaning that `run` gives it: the project folder ("" when none is mounted), and the
+ * variables (-e, the mode's key, the profile's) as a NULL-terminated list that the caller frees with run_env_free. */
+int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX], struct ak_err *err);
+int run_plan_capture(const struct run_opts *opts, char ***ret, struct ak_err *err);
+void run_env_free(char **env);
 
 #endif

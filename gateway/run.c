@@ -150,40 +150,26 @@ static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
 	return rc;
 }
 
-static void fill_spec(struct run *r, struct sandbox_spec *spec)
+static void fill_spec(struct run *r, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *spec)
 {
-	static char resolv[128];
-	char gw[AK_ADDR_TEXT];
-
-	snprintf(resolv, sizeof(resolv), "nameserver %s\noptions edns0\n", ak_addr_print(&r->link.gw4, gw));
-	*spec = (struct sandbox_spec){
-		.name = r->plan.name,
-		.argv = r->opts->argv,
-		.envp = r->plan.env,
-		.workdir = r->plan.workdir,
-		.isolation = r->plan.isolation,
-		.readonly_root = r->plan.readonly_root,
-		.home = r->plan.home,
-		.mounts = r->plan.mounts,
-		.n_mounts = r->plan.n_mounts,
-		.upper_dir = r->dir.upper[0] ? r->dir.upper : NULL,
-		.limits = r->opts->limits,
-		.tty = r->opts->tty,
-		.stdio = { r->stdio[0], r->stdio[1], r->stdio[2] },
-		.link = r->plan.network ? &r->link : NULL,
-		.resolv_conf = r->plan.network ? resolv : "",
-	};
+	run_plan_spec(&r->plan, r->plan.network ? &r->link : NULL, resolv, spec);
+	spec->argv = r->opts->argv;
+	spec->upper_dir = r->dir.upper[0] ? r->dir.upper : NULL;
+	spec->limits = r->opts->limits;
+	spec->tty = r->opts->tty;
+	memcpy(spec->stdio, r->stdio, sizeof(spec->stdio));
 }
 
 static int spawn(struct run *r, struct ak_err *err)
 {
+	char resolv[PLAN_RESOLV_MAX];
 	struct sandbox_spec spec;
 	int pair[2] = { -1, -1 }, rc;
 
 	gwns_link_plan(LINK_ID, &r->link);
 	if (r->plan.network && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return ak_fail_errno(err, errno, "socketpair");
-	fill_spec(r, &spec);
+	fill_spec(r, resolv, &spec);
 	rc = sandbox_start(&spec, pair[0], &r->sandbox, err);
 	if (rc == 0 && r->plan.network)
 		rc = spawn_gateway(r, pair[1], err);

@@ -130,25 +130,10 @@ static void put_outcome(struct strbuf *out, const struct run_outcome *o)
 	strbuf_printf(out, ",\"allowed\":%llu,\"denied\":%llu", (unsigned long long)o->net.allowed, (unsigned long long)o->net.denied);
 }
 
-/* A whole file or none: written beside and renamed. */
+/* A whole file or none. */
 static int replace_file(int dir_fd, const char *name, const struct strbuf *text)
 {
-	char tmp[64];
-	_cleanup_close_ int fd = -1;
-	int rc;
-
-	if (text->failed)
-		return -ENOMEM;
-	snprintf(tmp, sizeof(tmp), ".%s.%d", name, (int)getpid());
-	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	rc = ak_write_all(fd, text->data, text->len);
-	if (rc == 0 && renameat(dir_fd, tmp, dir_fd, name) < 0)
-		rc = -errno;
-	if (rc < 0)
-		unlinkat(dir_fd, tmp, 0);
-	return rc;
+	return text->failed ? -ENOMEM : ak_replace_file(dir_fd, name, text->data, text->len, false);
 }
 
 static int write_run_json(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome)

@@ -5,6 +5,7 @@
  *   network.jsonl    the network log (rotated beside it)
  *   upper/           what the sandbox wrote
  * Every change happens under an exclusive lock on the folder, so that concurrent commands and crashes never lose or half-write one.
+ * A folder is made under a name that starts with a dot and renamed when it is whole; it is renamed away before it is taken apart.
  */
 #ifndef AK_STATE_H
 #define AK_STATE_H
@@ -20,6 +21,7 @@
 
 #define STATE_VERSION 1 /* a file of a newer version is an error that says so, and is left alone */
 #define STATE_EDITS_MAX 1024
+#define STATE_LINK_MAX 12287 /* links of persistent sandboxes are 1 … this; those above are the pool's */
 
 /* One change on top of the policy file. */
 struct state_edit {
@@ -36,30 +38,67 @@ struct state_sandbox {
 	char dir[PATH_MAX]; /* project, "" when none */
 	bool no_network;
 	struct sandbox_limits limits;
-	char **env; /* owned, NULL-terminated: -e of create */
+	char **env; /* owned, NULL-terminated: run_plan_capture of create */
 	uint64_t created_us;
 	uint32_t link_id; /* its link in the gateway's namespace; fixed for life, so that logs and rules speak of one address */
-	bool running; /* wanted state: a daemon that starts brings it back if its supervisor is gone? no: only adopts. For `list`. */
+	bool running; /* as its last daemon knew it; only a supervisor that answers makes it true for the next one */
 	uint64_t generation; /* of the live policy; 1 at create */
+	uint64_t allowed, denied; /* up to the last stop; for `list` */
 	struct state_edit *edits; /* owned */
 	size_t n_edits;
 };
 
-/* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name. Fills uuid, created_us and link_id. */
+/* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name. Fills uuid, created_us, link_id and generation. */
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err);
 int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err); /* -ENOENT: "no sandbox named 'x'" */
 int state_save(const struct ak_paths *paths, const struct state_sandbox *s, struct ak_err *err);
-int state_remove(const struct ak_paths *paths, const char *name, struct ak_err *err);
+
+/* NAME is free when it returns; its files are in *RET_GONE (a path) for the caller to remove, at leisure. */
+int state_remove(const struct ak_paths *paths, const char *name, char ret_gone[static PATH_MAX], struct ak_err *err);
 void state_done(struct state_sandbox *s);
 
 /* Call FN for each that can be read, in order of name; unreadable ones are told through err_fn (may be NULL) and skipped. */
 int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s), void (*err_fn)(void *ctx, const char *name, const char *reason),
 	void *ctx, struct ak_err *err);
 
+/* Remove what a crash left behind of creating or removing. Only for one who knows that nobody else is at it: the daemon, at its start. */
+void state_sweep(const struct ak_paths *paths);
+
+/* Lock NAME's folder; the descriptor is the lock. -ETIMEDOUT when another holds it for seconds. */
+int state_lock(const struct ak_paths *paths, const char *name, struct ak_err *err);
+
+/* STATE/sandboxes/NAME[/FILE]; -ENAMETOOLONG. */
+int state_path(const struct ak_paths *paths, const char *name, const char *file, char ret[static PATH_MAX]);
+
+/* ---- what it means ---- */
+
+bool state_network(const struct state_sandbox *s);
+
 /* The effective policy: the mode's file plus the edits that have not run out at NOW_US. */
 int state_policy(const struct ak_paths *paths, const struct state_sandbox *s, uint64_t now_us, struct policy **ret, struct ak_err *err);
 
-/* Lock NAME's folder; the descriptor is the lock. */
-int state_lock(const struct ak_paths *paths, const char *name, struct ak_err *err);
+/* policy.json, for readers that do not ask the daemon. */
+int state_write_policy(const struct ak_paths *paths, const char *name, const struct policy *p, struct ak_err *err);
+
+/* How it runs, as `run` would plan it with the same mode, profile and flags. EMPTY_DIR as in run_plan_init. */
+int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret, struct ak_err *err);
+
+/*
+ * Edits. One that is already there only gets its new end. REMOVE takes back every edit that made the rule and, where the policy file
+ * has the rule too, is kept as an edit. -ENOENT when there is no such rule.
+ */
+int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum policy_edit_op op, const char *text, uint64_t until_us, struct ak_err *err);
+void state_edits_clear(struct state_sandbox *s);
+size_t state_edits_expire(struct state_sandbox *s, uint64_t now_us); /* how many went */
+uint64_t state_edits_next(const struct state_sandbox *s); /* the earliest end; 0 when none ends */
+int state_edits_copy(const struct state_sandbox *from, struct state_sandbox *to); /* TO's own are freed */
+
+const char *state_edit_name(enum policy_edit_op op); /* "allow-host" … */
+int state_edit_parse(const char *text, enum policy_edit_op *ret, struct ak_err *err);
+
+/* ---- as JSON ---- */
+
+cJSON *state_to_json(const struct state_sandbox *s); /* NULL: out of memory */
+int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err);
 
 #endif

@@ -241,6 +241,29 @@ int ak_set_nonblock(int fd, bool on)
 	return fcntl(fd, F_SETFL, flags) < 0 ? -errno : 0;
 }
 
+void ak_close_others(const int *keep, size_t n)
+{
+	int null = open("/dev/null", O_RDWR);
+	unsigned from = 3;
+
+	for (int fd = 0; fd < 3 && null >= 0; fd++)
+		dup2(null, fd);
+	for (;;) {
+		int next = -1;
+
+		for (size_t i = 0; i < n; i++) {
+			if (keep[i] >= (int)from && (next < 0 || keep[i] < next))
+				next = keep[i];
+		}
+		if (next < 0)
+			break;
+		if ((unsigned)next > from)
+			close_range(from, (unsigned)next - 1, 0);
+		from = (unsigned)next + 1;
+	}
+	close_range(from, ~0u, 0);
+}
+
 int ak_replace_file(int dirfd, const char *name, const void *data, size_t len, bool sync)
 {
 	char tmp[NAME_MAX + 1];

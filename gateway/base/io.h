@@ -33,6 +33,9 @@ ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds);
 
 int ak_set_nonblock(int fd, bool on);
 
+/* Close every descriptor from 3 on but the N given ones (negative ones and repetitions are fine), and point 0, 1 and 2 at /dev/null. */
+void ak_close_others(const int *keep, size_t n);
+
 /* NAME in DIRFD becomes DATA as a whole or stays as it was: written beside, with SYNC made durable, renamed. Writers of one NAME exclude
  * each other by a lock of their own. */
 int ak_replace_file(int dirfd, const char *name, const void *data, size_t len, bool sync);

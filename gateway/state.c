@@ -1,0 +1,359 @@
+/* Persistent sandboxes on disk: see state.h. */
+#include "gateway/state.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_NAME "sandbox.json"
+#define FILE_MAX (8u << 20)
+#define LINKS_NAME ".links" /* the newest link id that was given out */
+#define LOCK_WAIT_MS 5000
+
+/* ---- places and locks ---- */
+
+int state_path(const struct ak_paths *paths, const char *name, const char *file, char ret[static PATH_MAX])
+{
+	char dir[PATH_MAX];
+	int rc = ak_path_join(dir, paths->state, "sandboxes", NULL);
+
+	return rc < 0 ? rc : ak_path_join(ret, dir, name, file);
+}
+
+static int fail_disk(struct ak_err *err, int code, const char *path)
+{
+	return ak_fail(err, code, "%s: %s: agentkernel keeps its sandboxes there; nothing was changed", path, strerror(code));
+}
+
+/* STATE/sandboxes, made when missing. */
+static int open_all(const struct ak_paths *paths, struct ak_err *err)
+{
+	char path[PATH_MAX];
+	int rc = ak_path_join(path, paths->state, "sandboxes", NULL), fd;
+
+	if (rc == 0)
+		rc = ak_mkdir_p(path, 0700);
+	if (rc < 0)
+		return fail_disk(err, -rc, paths->state);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? fail_disk(err, errno, path) : fd;
+}
+
+/* A holder is done in milliseconds, unless it was stopped: do not wait for that one for ever. */
+static int lock_dir(int fd)
+{
+	uint64_t until = ak_now_ms() + LOCK_WAIT_MS;
+	int wait_ms = 1;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (ak_now_ms() >= until)
+			return -ETIMEDOUT;
+		poll(NULL, 0, wait_ms);
+		wait_ms = wait_ms < 16 ? wait_ms * 2 : 16;
+	}
+	return 0;
+}
+
+static int fail_unknown(struct ak_err *err, const char *name)
+{
+	return ak_fail(err, ENOENT, "no sandbox named '%.63s'", name);
+}
+
+/* Whoever got the lock may hold a folder that was renamed away meanwhile. */
+static bool still_there(const char *path, int fd)
+{
+	struct stat a, b;
+
+	return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int state_lock(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	_cleanup_close_ int fd = -1;
+	char path[PATH_MAX];
+	int rc;
+
+	if (!ak_sandbox_name_ok(name))
+		return fail_unknown(err, name);
+	rc = state_path(paths, name, NULL, path);
+	if (rc < 0)
+		return fail_disk(err, -rc, paths->state);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ENOENT ? fail_unknown(err, name) : fail_disk(err, errno, path);
+	rc = lock_dir(fd);
+	if (rc == -ETIMEDOUT)
+		return ak_fail(err, ETIMEDOUT, "sandbox '%s' is locked by another command", name);
+	if (rc < 0)
+		return fail_disk(err, -rc, path);
+	if (!still_there(path, fd))
+		return fail_unknown(err, name);
+	return TAKE_FD(fd);
+}
+
+/* ---- reading and writing one ---- */
+
+static int write_at(int dir, const struct state_sandbox *s)
+{
+	_cleanup_json_ cJSON *obj = state_to_json(s);
+	_cleanup_free_ char *text = obj ? cJSON_Print(obj) : NULL;
+
+	return text ? ak_replace_file(dir, FILE_NAME, text, strlen(text), true) : -ENOMEM;
+}
+
+int state_save(const struct ak_paths *paths, const struct state_sandbox *s, struct ak_err *err)
+{
+	_cleanup_close_ int dir = state_lock(paths, s->name, err);
+	int rc = dir < 0 ? dir : write_at(dir, s);
+
+	return dir < 0 ? dir : rc < 0 ? fail_disk(err, -rc, s->name) : 0;
+}
+
+int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_json_ cJSON *obj = NULL;
+	char path[PATH_MAX];
+	size_t len = 0;
+	int rc;
+
+	if (!ak_sandbox_name_ok(name))
+		return fail_unknown(err, name);
+	rc = state_path(paths, name, FILE_NAME, path);
+	if (rc == 0)
+		rc = ak_read_file(AT_FDCWD, path, FILE_MAX, &text, &len);
+	if (rc == -ENOENT)
+		return fail_unknown(err, name);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", path);
+	rc = json_parse(text, len, &obj, err);
+	if (rc == 0)
+		rc = state_from_json(obj, ret, err);
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "%s", path);
+	if (strcmp(ret->name, name) != 0) {
+		state_done(ret);
+		return ak_fail(err, EINVAL, "%s: it is about another sandbox", path);
+	}
+	return 0;
+}
+
+/* ---- making ---- */
+
+static void make_uuid(char ret[static 37])
+{
+	uint8_t b[16] = { 0 };
+
+	if (getrandom(b, sizeof(b), 0) != sizeof(b))
+		memcpy(b, &(uint64_t){ ak_wall_us() }, 8);
+	b[6] = (b[6] & 0x0f) | 0x40; /* RFC 9562, version 4 */
+	b[8] = (b[8] & 0x3f) | 0x80;
+	snprintf(ret, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
+		b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+struct links {
+	unsigned char used[STATE_LINK_MAX + 1];
+	uint32_t highest;
+};
+
+static int mark_link(void *ctx, struct state_sandbox *s)
+{
+	struct links *l = ctx;
+
+	l->used[s->link_id] = 1;
+	if (s->link_id > l->highest)
+		l->highest = s->link_id;
+	return 0;
+}
+
+static uint32_t read_last_link(int all)
+{
+	_cleanup_free_ char *text = NULL;
+	unsigned long n;
+
+	if (ak_read_file(all, LINKS_NAME, 64, &text, NULL) < 0)
+		return STATE_LINK_MAX;
+	n = strtoul(text, NULL, 10);
+	return n > 0 && n < STATE_LINK_MAX ? (uint32_t)n : STATE_LINK_MAX;
+}
+
+/* Ids go up, so that an address is not soon someone else's. Only when they have all been used once, or the note is lost, everyone is asked. */
+static int next_link(const struct ak_paths *paths, int all, uint32_t *ret, struct ak_err *err)
+{
+	uint32_t last = read_last_link(all), id = last + 1;
+	char text[16];
+	int rc;
+
+	if (last == STATE_LINK_MAX) {
+		_cleanup_free_ struct links *l = calloc(1, sizeof(*l));
+
+		rc = l ? state_each(paths, mark_link, NULL, l, err) : ak_fail(err, ENOMEM, "out of memory");
+		if (rc < 0)
+			return rc;
+		id = l->highest + 1;
+		if (id > STATE_LINK_MAX) {
+			for (id = 1; id <= STATE_LINK_MAX && l->used[id]; id++)
+				;
+		}
+		if (id > STATE_LINK_MAX)
+			return ak_fail(err, ENOSPC, "there are %d sandboxes, which is the most that one gateway holds; remove some", STATE_LINK_MAX);
+	}
+	rc = ak_replace_file(all, LINKS_NAME, text, (size_t)snprintf(text, sizeof(text), "%u\n", id), false);
+	if (rc < 0)
+		return fail_disk(err, -rc, LINKS_NAME);
+	*ret = id;
+	return 0;
+}
+
+static int build_folder(int all, const char *tmp, const struct state_sandbox *s)
+{
+	_cleanup_close_ int dir = -1;
+	int rc;
+
+	(void)ak_remove_tree(all, tmp);
+	if (mkdirat(all, tmp, 0700) < 0)
+		return -errno;
+	dir = openat(all, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return -errno;
+	if (mkdirat(dir, "upper", 0700) < 0)
+		return -errno;
+	rc = write_at(dir, s);
+	/* Never onto an existing one: a sandbox's folder is never empty. */
+	if (rc == 0 && renameat(all, tmp, all, s->name) < 0)
+		rc = errno == ENOTEMPTY ? -EEXIST : -errno;
+	return rc;
+}
+
+int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err)
+{
+	_cleanup_close_ int all = -1;
+	char tmp[AK_NAME_MAX + 8];
+	int rc;
+
+	if (!ak_sandbox_name_ok(s->name))
+		return ak_fail(err, EINVAL, "name '%.63s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
+	all = open_all(paths, err);
+	if (all < 0)
+		return all;
+	rc = lock_dir(all);
+	if (rc < 0)
+		return fail_disk(err, -rc, "sandboxes");
+	if (faccessat(all, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return ak_fail(err, EEXIST, "there is a sandbox named '%s' already", s->name);
+	rc = next_link(paths, all, &s->link_id, err);
+	if (rc < 0)
+		return rc;
+	make_uuid(s->uuid);
+	s->created_us = ak_wall_us();
+	s->generation = 1;
+	s->running = false;
+	snprintf(tmp, sizeof(tmp), ".new-%s", s->name);
+	rc = build_folder(all, tmp, s);
+	if (rc < 0) {
+		(void)ak_remove_tree(all, tmp);
+		return rc == -EEXIST ? ak_fail(err, EEXIST, "there is a sandbox named '%s' already", s->name) : fail_disk(err, -rc, s->name);
+	}
+	(void)fsync(all);
+	return 0;
+}
+
+/* ---- removing ---- */
+
+int state_remove(const struct ak_paths *paths, const char *name, char ret_gone[static PATH_MAX], struct ak_err *err)
+{
+	_cleanup_close_ int all = open_all(paths, err), lock = -1;
+	char gone[AK_NAME_MAX + 32];
+
+	if (all < 0)
+		return all;
+	lock = state_lock(paths, name, err);
+	if (lock < 0)
+		return lock;
+	snprintf(gone, sizeof(gone), ".gone-%s-%llx", name, (unsigned long long)ak_wall_us());
+	if (state_path(paths, gone, NULL, ret_gone) < 0)
+		return fail_disk(err, ENAMETOOLONG, name);
+	if (renameat(all, name, all, gone) < 0)
+		return fail_disk(err, errno, name);
+	(void)fsync(all);
+	return 0;
+}
+
+void state_sweep(const struct ak_paths *paths)
+{
+	struct ak_err ignored;
+	_cleanup_close_ int all = open_all(paths, &ignored);
+	DIR *dir = all < 0 || lock_dir(all) < 0 ? NULL : fdopendir(dup(all));
+
+	if (!dir)
+		return;
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (!strncmp(e->d_name, ".new-", 5) || !strncmp(e->d_name, ".gone-", 6))
+			(void)ak_remove_tree(all, e->d_name);
+	}
+	closedir(dir);
+}
+
+/* ---- all of them ---- */
+
+static int only_names(const struct dirent *e)
+{
+	return ak_sandbox_name_ok(e->d_name);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int each_one(const struct ak_paths *paths, const char *name, int (*fn)(void *ctx, struct state_sandbox *s),
+	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx)
+{
+	struct state_sandbox s;
+	struct ak_err err;
+	int rc = state_load(paths, name, &s, &err);
+
+	if (rc == 0) {
+		rc = fn(ctx, &s);
+		state_done(&s);
+		return rc;
+	}
+	if (rc != -ENOENT && err_fn)
+		err_fn(ctx, name, err.text);
+	return 0;
+}
+
+int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s), void (*err_fn)(void *ctx, const char *name, const char *reason),
+	void *ctx, struct ak_err *err)
+{
+	struct dirent **names = NULL;
+	char path[PATH_MAX];
+	int rc = ak_path_join(path, paths->state, "sandboxes", NULL), n;
+
+	if (rc < 0)
+		return fail_disk(err, -rc, paths->state);
+	n = scandir(path, &names, only_names, by_name);
+	if (n < 0)
+		return errno == ENOENT ? 0 : fail_disk(err, errno, path);
+	for (int i = 0; i < n; i++) {
+		if (rc == 0)
+			rc = each_one(paths, names[i]->d_name, fn, err_fn, ctx);
+		free(names[i]);
+	}
+	free(names);
+	return rc;
+}
