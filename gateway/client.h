@@ -1,0 +1,159 @@
+/*
+ * The service verbs: what the command line, HTTP and MCP call. Each blocks until it is done and returns its reason in ERR.
+ *
+ * What they answer with, so that a front end can tell the kinds apart:
+ *   -EINVAL bad input · -ENOENT no such sandbox or file · -EEXIST the name is taken · -EALREADY it runs already · -ESRCH it does not run ·
+ *   -EBUSY it runs, and that is in the way · -ENOTCONN no daemon runs · anything else: it failed.
+ */
+#ifndef AK_CLIENT_H
+#define AK_CLIENT_H
+
+#include "gateway/base/err.h"
+#include "gateway/base/json.h"
+#include "gateway/paths.h"
+#include "gateway/plan.h"
+#include "gateway/run.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+/* ---- life cycle (client.c) ---- */
+
+/* Define one from what OPTS say of mode, profile, project, variables, limits and rules; RET is its SandboxInfo (PRODUCT section 8). */
+int client_create(const struct ak_paths *paths, const char *name, const struct run_opts *opts, cJSON **ret, struct ak_err *err);
+int client_start(const struct ak_paths *paths, const char *name, struct ak_err *err);
+int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err);
+int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
+
+/* SandboxInfo of one, by name or uuid; or an array of all, in order of name. What cannot be read is told through BAD (may be NULL). */
+int client_get(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
+int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx, cJSON **ret,
+	struct ak_err *err);
+
+/* The supervisor's socket of a running sandbox; -ENOENT, -ESRCH with a reason. */
+int client_super(const struct ak_paths *paths, const char *name, struct ak_err *err);
+
+/* "'x' is not a name: …" unless it is one. */
+int client_check_name(const char *name, struct ak_err *err);
+
+/* ---- the daemon (client_daemon.c) ---- */
+
+/* {"op":OP} with the members of REQUEST (taken over; NULL is fine) to the daemon; with START one is started when there is none. */
+int client_call(const struct ak_paths *paths, bool start, const char *op, cJSON *request, cJSON **ret, struct ak_err *err);
+
+bool client_daemon_runs(const struct ak_paths *paths);
+int client_daemon_status(const struct ak_paths *paths, cJSON **ret, struct ak_err *err);
+int client_daemon_stop(const struct ak_paths *paths, struct ak_err *err);
+int client_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned count, cJSON **ret, struct ak_err *err);
+
+/* ---- live policy (client_policy.c) ---- */
+
+struct client_change {
+	bool reset; /* forget all earlier changes first */
+	const struct policy_edit *edits;
+	size_t n_edits;
+	uint64_t for_ms; /* 0: for good */
+};
+
+/* {"name","generation","policy":{…},"changes":[{"op","text","until"}]} */
+int client_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
+
+/* All of it or nothing; the same object afterwards. */
+int client_policy_change(const struct ak_paths *paths, const char *name, const struct client_change *change, cJSON **ret, struct ak_err *err);
+
+/* The rules of the policy file FILE, what it extends included, as edits that add them; free with client_edits_free. */
+int client_edits_of_file(const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
+void client_edits_free(struct policy_edit *edits, size_t n);
+
+/* ---- commands in a running sandbox (client_exec.c) ---- */
+
+struct client_exec_opts {
+	char *const *argv;
+	const char *const *env; /* "K=V", or "K" for the caller's value; on top of the sandbox's own */
+	size_t n_env;
+	const char *workdir; /* NULL: the project or the home */
+	bool tty;
+	uint64_t timeout_ms; /* 0: none */
+	int stdio[3]; /* borrowed; -1 is the null device; not with tty */
+};
+
+/* A command that runs. Whoever closes it ends the command. */
+struct client_exec {
+	int sock; /* owned; readable when client_exec_poll has something to say */
+	int tty_fd; /* owned; the pty's master, or -1 */
+	uint32_t id;
+};
+
+struct client_exit {
+	int exit_code; /* the command's own, 128+N, 124 when timed out, 125 to 127 when it never ran */
+	bool timed_out;
+	struct ak_err why; /* of 125 to 127, or "" */
+};
+
+/* 0 when it runs, or when it ended at once with 126 or 127 (told by the first poll). */
+int client_exec_start(const struct ak_paths *paths, const char *name, const struct client_exec_opts *opts, struct client_exec *ret,
+	struct ak_err *err);
+/* 1 and how it ended; 0 when it has not (only with WAIT false). */
+int client_exec_poll(struct client_exec *x, bool wait, struct client_exit *ret, struct ak_err *err);
+int client_exec_signal(struct client_exec *x, int sig);
+void client_exec_done(struct client_exec *x);
+
+/* ---- files (client_files.c); paths are absolute, inside the sandbox ---- */
+
+#define CLIENT_FILE_MAX (64u << 20) /* what client_file_read hands out at most */
+
+/* O_PATH descriptor of a running sandbox's root: what the verbs below work on, and never outside of. */
+int client_root(const struct ak_paths *paths, const char *name, struct ak_err *err);
+
+/* A regular file for reading, at its start, with its size in *RET_ST. Links on the way stay inside; the file itself must not be one. */
+int client_file_open(int root, const char *path, struct stat *ret_st, struct ak_err *err);
+int client_file_read(int root, const char *path, size_t max, char **ret, size_t *ret_len, struct ak_err *err);
+
+/* Replace or make PATH as a whole; with PARENTS missing folders are made. A link of that name is replaced, not followed. */
+int client_file_write(int root, const char *path, const void *data, size_t len, mode_t mode, bool parents, struct ak_err *err);
+
+/* A file, a link or an empty folder; with TREE a folder and all in it. */
+int client_file_delete(int root, const char *path, bool tree, struct ak_err *err);
+
+struct client_entry {
+	const char *name; /* borrowed during the call */
+	mode_t mode;
+	uint64_t size, mtime_s;
+};
+/* FN for each entry in order of name; it stops when FN returns non-zero, which is handed on. */
+int client_file_list(int root, const char *path, int (*fn)(void *ctx, const struct client_entry *e), void *ctx, struct ak_err *err);
+
+/* Record what was done with a sandbox's files: OP is "read", "write", "delete", "copy_in" or "copy_out". */
+void client_file_event(const struct ak_paths *paths, const char *name, const char *op, const char *path);
+
+/* The folder that holds PATH, O_PATH, and PATH's last part; -EINVAL for "/" and parts that are ".." at the end. */
+int client_file_parent(int root, const char *path, bool make, char ret_base[static NAME_MAX + 1], struct ak_err *err);
+
+/* True for file systems that are the kernel's own (proc, sysfs, cgroup …): never read, written or walked. */
+bool client_fs_forbidden(int fd);
+
+/* ---- copying trees (client_copy.c) ---- */
+
+struct client_copy {
+	const volatile sig_atomic_t *stop; /* may be NULL; non-zero: clean up and end with -EINTR */
+	void (*skipped)(void *ctx, const char *path, const char *why); /* devices, FIFOs, sockets, kernel file systems */
+	void *ctx;
+	uint64_t files, folders, links, left_out, bytes; /* what was done */
+};
+
+/*
+ * Copy SRC_DIR/SRC to DST_DIR/DST, both single names below open folders: files byte for byte with their permissions and time, folders with all
+ * in them, links as links. Nothing but descriptors is walked, so that whoever renames things meanwhile gains nothing. An existing
+ * file or link is replaced as a whole, an existing folder is filled. Set-id bits are dropped.
+ */
+int client_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct client_copy *c, struct ak_err *err);
+
+/* ---- run (client_run.c) ---- */
+
+/* run_execute, by a warm sandbox of the daemon when one fits. */
+int client_run(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err);
+
+#endif

@@ -1,0 +1,435 @@
+/*
+ * Files of a running sandbox, seen through a descriptor of its root: see client.h.
+ *
+ * The sandbox owns everything below that root and changes it while we look. So: paths are resolved by the kernel inside the root
+ * (RESOLVE_IN_ROOT), a file is first pinned with O_PATH, which opens nothing, then judged by its type and file system, and only then
+ * opened, by the pinned inode. A FIFO or device is thus never opened, and a link planted towards the kernel's own files in /proc
+ * leads nowhere. Writing happens beside, under a fresh name, and ends with a rename.
+ */
+#include "gateway/client.h"
+
+#include "gateway/audit.h"
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/ipc.h"
+#include "gateway/super.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define ENTRIES_MAX 1000000 /* of one folder: a sandbox may add them as fast as we read */
+#define ROOT_WAIT_MS 10000
+
+bool client_fs_forbidden(int fd)
+{
+	static const unsigned long kernel_own[] = { PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC,
+		DEBUGFS_MAGIC, TRACEFS_MAGIC, SECURITYFS_MAGIC, BPF_FS_MAGIC, BINFMTFS_MAGIC, NSFS_MAGIC, SELINUX_MAGIC, EFIVARFS_MAGIC,
+		PSTOREFS_MAGIC, 0x19800202 /* mqueue */, 0x62656570 /* configfs */, 0x65735543 /* fusectl */ };
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(kernel_own); i++) {
+		if ((unsigned long)fs.f_type == kernel_own[i])
+			return true;
+	}
+	return false;
+}
+
+static const char *kind_of(mode_t mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFDIR:
+		return "a folder";
+	case S_IFLNK:
+		return "a symbolic link";
+	case S_IFIFO:
+		return "a FIFO";
+	case S_IFSOCK:
+		return "a socket";
+	case S_IFCHR:
+	case S_IFBLK:
+		return "a device";
+	default:
+		return "not a regular file";
+	}
+}
+
+static int check_path(const char *path, struct ak_err *err)
+{
+	if (path[0] != '/')
+		return ak_fail(err, EINVAL, "'%.200s': must be an absolute path inside the sandbox", path);
+	if (strlen(path) >= PATH_MAX)
+		return ak_fail(err, ENAMETOOLONG, "'%.60s…': path too long", path);
+	return 0;
+}
+
+/* Pin PATH below ROOT; -errno. */
+static int resolve(int root, const char *path, uint64_t flags)
+{
+	struct open_how how = {
+		.flags = flags | O_PATH | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+
+	for (int tries = 0; tries < 16; tries++) {
+		long fd = syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+		if (fd >= 0)
+			return (int)fd;
+		/* A rename anywhere meanwhile makes the kernel unsure whether ".." stayed inside: it asks to try again. */
+		if (errno != EAGAIN)
+			return -errno;
+	}
+	return -EAGAIN;
+}
+
+/* The file behind a pinned descriptor. */
+static int reopen(int pinned, int flags)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", pinned);
+	fd = open(path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int client_file_open(int root, const char *path, struct stat *ret_st, struct ak_err *err)
+{
+	_cleanup_close_ int pinned = -1;
+	struct stat st;
+	int fd, rc = check_path(path, err);
+
+	if (rc < 0)
+		return rc;
+	pinned = resolve(root, path, O_NOFOLLOW);
+	if (pinned < 0)
+		return ak_fail_errno(err, -pinned, "'%.200s'", path);
+	if (fstat(pinned, &st) < 0)
+		return ak_fail_errno(err, errno, "'%.200s'", path);
+	if (!S_ISREG(st.st_mode))
+		return ak_fail(err, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, "'%.200s' is %s", path, kind_of(st.st_mode));
+	if (client_fs_forbidden(pinned))
+		return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own files", path);
+	fd = reopen(pinned, O_RDONLY | O_NONBLOCK);
+	if (fd < 0)
+		return ak_fail_errno(err, -fd, "'%.200s'", path);
+	*ret_st = st;
+	return fd;
+}
+
+int client_file_read(int root, const char *path, size_t max, char **ret, size_t *ret_len, struct ak_err *err)
+{
+	_cleanup_free_ char *data = NULL;
+	struct stat st;
+	size_t len = 0;
+	_cleanup_close_ int fd = client_file_open(root, path, &st, err);
+
+	if (fd < 0)
+		return fd;
+	if ((uint64_t)st.st_size > max)
+		return ak_fail(err, EFBIG, "'%.200s' has %lld bytes, more than the %zu that can be read at once", path, (long long)st.st_size, max);
+	data = malloc((size_t)st.st_size + 1);
+	if (!data)
+		return ak_fail(err, ENOMEM, "out of memory");
+	/* What is written to it while we read is not waited for. */
+	while (len < (size_t)st.st_size) {
+		ssize_t n = read(fd, data + len, (size_t)st.st_size - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return ak_fail_errno(err, errno, "'%.200s'", path);
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	data[len] = '\0';
+	*ret = TAKE(data);
+	*ret_len = len;
+	return 0;
+}
+
+/* ---- folders ---- */
+
+/* PATH without its last part in HEAD ("/" at least), the last part in BASE. */
+static int split(const char *path, char head[PATH_MAX], char base[static NAME_MAX + 1], struct ak_err *err)
+{
+	size_t len = strlen(path), start;
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	for (start = len; start > 0 && path[start - 1] != '/';)
+		start--;
+	if (start == len)
+		return ak_fail(err, EINVAL, "'%.200s' is the root itself", path);
+	if (len - start > NAME_MAX)
+		return ak_fail(err, ENAMETOOLONG, "'%.60s…': file name too long", path + start);
+	memcpy(base, path + start, len - start);
+	base[len - start] = '\0';
+	if (!strcmp(base, ".") || !strcmp(base, ".."))
+		return ak_fail(err, EINVAL, "'%.200s' does not end with a name", path);
+	memcpy(head, path, start);
+	head[start] = '\0';
+	return 0;
+}
+
+/* mkdir -p below the root: each step is resolved anew by the kernel, inside. */
+static int make_folders(int root, const char *path, struct ak_err *err)
+{
+	char head[PATH_MAX];
+
+	for (const char *p = path; *p;) {
+		char part[NAME_MAX + 1], above[PATH_MAX];
+		size_t end = (size_t)(p - path) + strcspn(p, "/");
+		_cleanup_close_ int dir = -1;
+		int rc;
+
+		p = path + end + (path[end] == '/');
+		memcpy(head, path, end);
+		head[end] = '\0';
+		if (end == 0 || path[end - 1] == '/')
+			continue;
+		if (split(head, above, part, err) < 0)
+			continue; /* ".." and ".": nothing to make */
+		dir = resolve(root, above, O_DIRECTORY);
+		if (dir < 0)
+			return ak_fail_errno(err, -dir, "'%.200s'", above);
+		if (client_fs_forbidden(dir))
+			return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own folders", above);
+		rc = mkdirat(dir, part, 0755);
+		if (rc < 0 && errno != EEXIST)
+			return ak_fail_errno(err, errno, "'%.200s'", head);
+	}
+	return 0;
+}
+
+int client_file_parent(int root, const char *path, bool make, char ret_base[static NAME_MAX + 1], struct ak_err *err)
+{
+	char head[PATH_MAX];
+	int dir, rc = check_path(path, err);
+
+	if (rc == 0)
+		rc = split(path, head, ret_base, err);
+	if (rc == 0 && make)
+		rc = make_folders(root, head, err);
+	if (rc < 0)
+		return rc;
+	dir = resolve(root, head, O_DIRECTORY);
+	if (dir < 0)
+		return ak_fail_errno(err, -dir, "'%.200s'", head);
+	if (client_fs_forbidden(dir)) {
+		ak_close(dir);
+		return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own folders", head);
+	}
+	return dir;
+}
+
+/* ---- changing ---- */
+
+static int fresh_name(char buf[static 32])
+{
+	uint64_t id;
+
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+		return -EIO;
+	snprintf(buf, 32, ".ak-%016llx", (unsigned long long)id);
+	return 0;
+}
+
+/* Put it under its name, unless a folder has that name. */
+static int place(int dir, const char *tmp, const char *base)
+{
+	return renameat(dir, tmp, dir, base) < 0 ? -errno : 0;
+}
+
+int client_file_write(int root, const char *path, const void *data, size_t len, mode_t mode, bool parents, struct ak_err *err)
+{
+	char base[NAME_MAX + 1], tmp[32];
+	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int dir = client_file_parent(root, path, parents, base, err);
+	int rc;
+
+	if (dir < 0)
+		return dir;
+	rc = fresh_name(tmp);
+	if (rc == 0) {
+		fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		rc = fd < 0 ? -errno : 0;
+	}
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "'%.200s'", path);
+	rc = ak_write_all(fd, data, len);
+	if (rc == 0 && fchmod(fd, mode & 0777) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = place(dir, tmp, base);
+	if (rc < 0) {
+		unlinkat(dir, tmp, 0);
+		return ak_fail_errno(err, -rc, "'%.200s'", path);
+	}
+	return 0;
+}
+
+int client_file_delete(int root, const char *path, bool tree, struct ak_err *err)
+{
+	char base[NAME_MAX + 1];
+	struct stat st;
+	_cleanup_close_ int dir = client_file_parent(root, path, false, base, err);
+	int rc = 0;
+
+	if (dir < 0)
+		return dir;
+	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return ak_fail_errno(err, errno, "'%.200s'", path);
+	if (S_ISDIR(st.st_mode) && tree) {
+		_cleanup_close_ int real = reopen(dir, O_RDONLY | O_DIRECTORY);
+
+		rc = real < 0 ? real : ak_remove_tree(real, base);
+	} else if (unlinkat(dir, base, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0) {
+		rc = -errno;
+	}
+	return rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : 0;
+}
+
+/* ---- listing ---- */
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void names_free(char **names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(names[i]);
+	free(names);
+}
+
+static int add_name(char ***names, size_t *n, const char *name)
+{
+	char **grown = *names;
+
+	if (*n == ENTRIES_MAX)
+		return -E2BIG;
+	if ((*n & (*n - 1)) == 0) { /* at 0 and each power of two */
+		grown = reallocarray(*names, *n ? *n * 2 : 1, sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		*names = grown;
+	}
+	grown[*n] = strdup(name);
+	if (!grown[*n])
+		return -ENOMEM;
+	++*n;
+	return 0;
+}
+
+static int read_names(DIR *d, char ***ret, size_t *ret_n)
+{
+	int rc = 0;
+
+	for (struct dirent *e; rc == 0 && (errno = 0, e = readdir(d));) {
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			rc = add_name(ret, ret_n, e->d_name);
+	}
+	return rc == 0 && errno ? -errno : rc;
+}
+
+static int tell_entries(int dir, char **names, size_t n, int (*fn)(void *ctx, const struct client_entry *e), void *ctx)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct client_entry e = { .name = names[i] };
+		struct stat st;
+		int rc;
+
+		if (fstatat(dir, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue; /* gone meanwhile */
+		e.mode = st.st_mode;
+		e.size = (uint64_t)st.st_size;
+		e.mtime_s = (uint64_t)st.st_mtim.tv_sec;
+		rc = fn(ctx, &e);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int client_file_list(int root, const char *path, int (*fn)(void *ctx, const struct client_entry *e), void *ctx, struct ak_err *err)
+{
+	_cleanup_close_ int pinned = -1;
+	char **names = NULL;
+	size_t n = 0;
+	DIR *d = NULL;
+	int fd, rc = check_path(path, err);
+
+	if (rc < 0)
+		return rc;
+	pinned = resolve(root, path, O_DIRECTORY);
+	if (pinned < 0)
+		return ak_fail_errno(err, -pinned, "'%.200s'", path);
+	if (client_fs_forbidden(pinned))
+		return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own folders", path);
+	fd = reopen(pinned, O_RDONLY | O_DIRECTORY);
+	if (fd < 0 || !(d = fdopendir(fd))) {
+		rc = fd < 0 ? fd : -errno;
+		ak_close(fd);
+		return ak_fail_errno(err, -rc, "'%.200s'", path);
+	}
+	rc = read_names(d, &names, &n);
+	if (rc < 0) {
+		ak_fail_errno(err, -rc, "'%.200s'", path);
+	} else {
+		if (n)
+			qsort(names, n, sizeof(*names), by_text);
+		rc = tell_entries(dirfd(d), names, n, fn, ctx);
+	}
+	names_free(names, n);
+	closedir(d);
+	return rc;
+}
+
+/* ---- a sandbox's root, and the record of what was done there ---- */
+
+int client_root(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *request = NULL, *answer = NULL;
+	_cleanup_close_ int sock = client_super(paths, name, err);
+	int fds[IPC_FDS_MAX], rc;
+	size_t n = ARRAY_SIZE(fds);
+
+	if (sock < 0)
+		return sock;
+	request = cJSON_CreateObject();
+	if (!request || !cJSON_AddStringToObject(request, "op", "root"))
+		return ak_fail(err, ENOMEM, "out of memory");
+	rc = ipc_call(sock, request, NULL, 0, ROOT_WAIT_MS, &answer, fds, &n, err);
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "sandbox '%s'", name);
+	for (size_t i = 1; i < n; i++)
+		ak_close(fds[i]);
+	return n ? fds[0] : ak_fail(err, EPROTO, "sandbox '%s' did not show its root", name);
+}
+
+void client_file_event(const struct ak_paths *paths, const char *name, const char *op, const char *path)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	char events[PATH_MAX];
+	struct ak_err ignored;
+
+	strbuf_printf(&out, "\"event\":\"file\",\"sandbox\":\"%s\",\"op\":\"%s\",\"path\":", name, op);
+	strbuf_json(&out, path);
+	/* A record that cannot be written must not undo what was done; audit_event counts it. */
+	if (!out.failed && ak_path_join(events, paths->state, "events.jsonl", NULL) == 0)
+		(void)audit_event(events, out.data, &ignored);
+}
