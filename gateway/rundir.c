@@ -4,6 +4,7 @@
 #include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/events.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -91,32 +92,15 @@ static void put_time(struct strbuf *out, const char *key, uint64_t us)
 	strbuf_printf(out, ",\"%s\":\"%s.%06uZ\"", key, text, (unsigned)(us % 1000000));
 }
 
-static void put_text(struct strbuf *out, const char *key, const char *value)
-{
-	strbuf_printf(out, ",\"%s\":", key);
-	strbuf_json_utf8(out, value, strlen(value));
-}
-
-static void put_command(struct strbuf *out, char *const *argv)
-{
-	strbuf_puts(out, ",\"command\":[");
-	for (size_t i = 0; argv[i]; i++) {
-		if (i)
-			strbuf_putc(out, ',');
-		strbuf_json_utf8(out, argv[i], strlen(argv[i]));
-	}
-	strbuf_putc(out, ']');
-}
-
 /* What start and end share, as JSON members that begin with a comma. */
 static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_opts *opts)
 {
-	put_text(out, "mode", ak_mode_name(opts->mode));
-	put_text(out, "profile", ak_profile_name(opts->profile));
+	event_put_text(out, "mode", ak_mode_name(opts->mode));
+	event_put_text(out, "profile", ak_profile_name(opts->profile));
 	strbuf_printf(out, ",\"network\":%s", plan->network ? "true" : "false");
-	put_command(out, opts->argv);
+	event_put_list(out, "command", opts->argv);
 	if (plan->project[0])
-		put_text(out, "project", plan->project);
+		event_put_text(out, "project", plan->project);
 }
 
 static void put_outcome(struct strbuf *out, const struct run_outcome *o)

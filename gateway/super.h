@@ -3,13 +3,15 @@
  *
  * It owns the sandbox (init is its child), keeps the gateway's user and network namespace open, and serves RUNTIME/sb/NAME.sock:
  *
- *   {"op":"exec","argv":[…],"env":[…],"workdir":…,"tty":bool,"timeout_ms":N} + fds 0,1,2 (none with tty)
- *        → {"event":"started","id":N} [+ the pty's master], later {"event":"exit","id":N,"exit_code":N,"timed_out":bool} or
- *          {"error":…,"code":…,"exit_code":126|127}; the client may send {"op":"signal","sig":N} meanwhile; a client that leaves ends its command
+ *   {"op":"exec","argv":[…],"env":[…],"workdir":…,"tty":bool,"rows":N,"cols":N,"timeout_ms":N} + fds 0,1,2 (none with tty)
+ *        → {"event":"started","id":N} [+ the pty's master], later {"event":"exit","id":N,"exit_code":N,"timed_out":bool}, with
+ *          "error" and "code" beside it for 125, 126, 127; the client may send {"op":"signal","sig":N} meanwhile; a client that leaves
+ *          ends its command. One command at a time on one connection.
  *   {"op":"root"}        → {} + O_PATH descriptor of the sandbox's root (for openat2 with RESOLVE_IN_ROOT)
- *   {"op":"namespaces"}  → {"name":…,"link_id":N,…} + user ns, gateway net ns, the sandbox's rtnetlink: what a (new) daemon needs to adopt it
+ *   {"op":"namespaces"}  → {"name":…,"uuid":…,"link_id":N,"pid":N,…} + user ns, gateway net ns, the sandbox's rtnetlink (none without
+ *        network): what a (new) daemon needs to adopt it
  *   {"op":"status"}      → {"execs":N,"init_pid":N,"started_us":N}
- *   {"op":"stop","grace_ms":N} → {} when everything inside has ended (SIGTERM, then SIGKILL)
+ *   {"op":"stop","grace_ms":N} → {} when everything inside has ended (SIGTERM, then SIGKILL); the supervisor ends after it
  *
  * The sandbox's environment, limits, mounts and isolation are those of its state_sandbox.
  */
@@ -22,16 +24,26 @@
 
 #include <sys/types.h>
 
+#define SUPER_GRACE_MS 5000 /* from SIGTERM to SIGKILL, unless told otherwise */
+
 /*
- * Start a supervisor, detached from the caller (own session, reparented, survives it), for S inside the gateway's namespaces USER_NS and NET_NS (-1, -1 when it has
- * no network). Returns when init is READY (not yet running anything): the sandbox's rtnetlink socket is in *RET_PEER_RTNL (-1 without network), so that
- * the gateway can install rules and bring the link up; super_go then lets it serve.
+ * Fork a supervisor, detached from the caller (own session, reparented, survives it), for S inside the gateway's namespaces USER_NS and NET_NS
+ * (-1, -1 when it has no network). Returns at once; the rest is said on *RET_CONTROL (ipc.h):
+ *
+ *   ← {"event":"ready","pid":N,"init_pid":N,"notes":…} [+ the sandbox's rtnetlink]: init waits, nothing runs yet, the gateway may install
+ *     rules and bring the link up; or {"error":…,"code":N} and the end
+ *   → {"op":"go"}
+ *   ← {"event":"running"}: it serves its socket, and *RET_CONTROL like any other connection to it
+ *
+ * Whoever closes *RET_CONTROL before "go" ends it.
  */
-int super_start(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, int *ret_peer_rtnl,
-	struct ak_err *err);
-int super_go(int control, struct ak_err *err); /* takes CONTROL over; the supervisor serves its socket from here on */
+int super_spawn(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err);
 
 /* The supervisor's socket of NAME; -ENOENT/-ECONNREFUSED when it does not run. */
 int super_connect(const struct ak_paths *paths, const char *name);
+int super_path(const struct ak_paths *paths, const char *name, char ret[static PATH_MAX]);
+
+/* Run FN(CTX) in a process that is nobody's child here and has no descriptor but the N of KEEP; 0 once it is on its way. */
+int super_detach(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err);
 
 #endif
