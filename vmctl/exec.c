@@ -1,4 +1,9 @@
-/* The command's own process, from fork to exec. */
+/*
+ * The command's own process, from fork to exec.
+ *
+ * The child shares init's memory until it is another program (vfork): nothing of init is worth a copy, the child writes only to its own
+ * stack and to the place for its failure, and init learns from there why a program did not start.
+ */
 #include "vmctl/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { EXIT_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
@@ -59,30 +65,30 @@ static int exec_search(const char *file, char *const *argv, char *const *envp)
 	return seen;
 }
 
-static _Noreturn void exec_failed(int ctl, const char *file, int rc)
+static void describe_failure(const char *file, int rc, struct sb_failure *ret)
 {
-	struct ak_err err;
-
+	ret->exit_code = EXIT_NOT_EXECUTABLE;
 	switch (rc) {
 	case -ENOENT:
 	case -ENOTDIR:
+		ret->exit_code = EXIT_NOT_FOUND;
 		if (strchr(file, '/') && access(file, F_OK) == 0)
-			ak_fail(&err, ENOENT, "cannot run '%s': its interpreter does not exist in the sandbox", file);
+			ak_fail(&ret->err, ENOENT, "cannot run '%s': its interpreter does not exist in the sandbox", file);
 		else
-			ak_fail(&err, ENOENT, "command not found: '%s'", file);
-		sb_child_fail(ctl, EXIT_NOT_FOUND, &err);
+			ak_fail(&ret->err, ENOENT, "command not found: '%s'", file);
+		break;
 	case -EACCES:
-		ak_fail(&err, EACCES, "permission denied: '%s' is not executable", file);
-		sb_child_fail(ctl, EXIT_NOT_EXECUTABLE, &err);
+		ak_fail(&ret->err, EACCES, "permission denied: '%s' is not executable", file);
+		break;
 	case -EISDIR:
-		ak_fail(&err, EISDIR, "'%s' is a folder", file);
-		sb_child_fail(ctl, EXIT_NOT_EXECUTABLE, &err);
+		ak_fail(&ret->err, EISDIR, "'%s' is a folder", file);
+		break;
 	case -ENOEXEC:
-		ak_fail(&err, ENOEXEC, "cannot run '%s': neither a program for this machine nor a script with a '#!' line", file);
-		sb_child_fail(ctl, EXIT_NOT_EXECUTABLE, &err);
+		ak_fail(&ret->err, ENOEXEC, "cannot run '%s': neither a program for this machine nor a script with a '#!' line", file);
+		break;
 	default:
-		ak_fail_errno(&err, -rc, "cannot run '%s'", file);
-		sb_child_fail(ctl, EXIT_NOT_EXECUTABLE, &err);
+		ak_fail_errno(&ret->err, -rc, "cannot run '%s'", file);
+		break;
 	}
 }
 
@@ -103,18 +109,15 @@ static int stream(int fd, int number)
 }
 
 /* First out of the way, then into place: the given numbers may be 0, 1 and 2 in any order. */
-static int place_streams(const struct sb_ctx *ctx, int tty_slave, int *ctl)
+static int place_streams(const struct sb_command *cmd)
 {
 	int copies[3];
 
 	for (int i = 0; i < 3; i++) {
-		copies[i] = stream(ctx->spec->tty ? tty_slave : ctx->spec->stdio[i], i);
+		copies[i] = stream(cmd->tty_slave >= 0 ? cmd->tty_slave : cmd->streams[i], i);
 		if (copies[i] < 0)
 			return -errno;
 	}
-	*ctl = fcntl(ctx->ctl, F_DUPFD_CLOEXEC, 10);
-	if (*ctl < 0)
-		return -errno;
 	for (int i = 0; i < 3; i++) {
 		if (dup2(copies[i], i) < 0)
 			return -errno;
@@ -135,43 +138,72 @@ static void default_signals(void)
 }
 
 /* A missing folder is an error when it was asked for, and "/" when it is only the home. */
-static void enter_workdir(const struct sb_ctx *ctx, int ctl)
+static int enter_workdir(const struct sb_command *cmd, struct ak_err *err)
 {
-	const char *dir = ctx->spec->workdir ? ctx->spec->workdir : ctx->spec->home;
-	struct ak_err err;
+	const char *dir = cmd->workdir ? cmd->workdir : cmd->home;
 
 	if (!dir || chdir(dir) == 0)
-		return;
-	if (ctx->spec->workdir) {
-		ak_fail_errno(&err, errno, "working folder '%s' in the sandbox", dir);
-		sb_child_fail(ctl, EXIT_FAILED, &err);
-	}
-	(void)!chdir("/");
+		return 0;
+	if (cmd->workdir)
+		return ak_fail_errno(err, errno, "working folder '%s' in the sandbox", dir);
+	return chdir("/") < 0 ? ak_fail_errno(err, errno, "/") : 0;
 }
 
-_Noreturn void sb_exec_command(const struct sb_ctx *ctx, int tty_slave)
+static int prepare(const struct sb_command *cmd, struct ak_err *err)
 {
-	char *const *argv = ctx->spec->argv;
-	struct ak_err err;
-	int ctl = ctx->ctl, rc;
+	int rc;
 
 	setsid();
-	if (ctx->spec->tty && ioctl(tty_slave, TIOCSCTTY, 0) < 0) {
-		ak_fail_errno(&err, errno, "controlling terminal");
-		sb_child_fail(ctl, EXIT_FAILED, &err);
-	}
-	rc = place_streams(ctx, tty_slave, &ctl);
-	if (rc < 0) {
-		ak_fail_errno(&err, -rc, "standard streams");
-		sb_child_fail(ctl, EXIT_FAILED, &err);
-	}
-	enter_workdir(ctx, ctl);
+	if (cmd->tty_slave >= 0 && ioctl(cmd->tty_slave, TIOCSCTTY, 0) < 0)
+		return ak_fail_errno(err, errno, "controlling terminal");
+	rc = place_streams(cmd);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "standard streams");
+	rc = enter_workdir(cmd, err);
+	if (rc < 0)
+		return rc;
 	default_signals();
+	return 0;
+}
+
+static _Noreturn void child(const struct sb_command *cmd, struct sb_failure *ret)
+{
+	char *const *argv = cmd->argv;
+	int rc;
+
+	if (prepare(cmd, &ret->err) < 0) {
+		ret->exit_code = EXIT_FAILED;
+		_exit(EXIT_FAILED);
+	}
 	if (!argv[0] || !argv[0][0])
-		exec_failed(ctl, argv[0] ? argv[0] : "", -ENOENT);
-	if (strchr(argv[0], '/'))
-		rc = try_exec(argv[0], argv, ctx->spec->envp);
+		rc = -ENOENT;
+	else if (strchr(argv[0], '/'))
+		rc = try_exec(argv[0], argv, cmd->envp);
 	else
-		rc = exec_search(argv[0], argv, ctx->spec->envp);
-	exec_failed(ctl, argv[0], rc);
+		rc = exec_search(argv[0], argv, cmd->envp);
+	describe_failure(argv[0] ? argv[0] : "", rc, ret);
+	_exit(ret->exit_code);
+}
+
+pid_t sb_spawn(const struct sb_command *cmd, struct sb_failure *ret)
+{
+	/* Not a local: the compiler may think that a local is out of the other process's reach. */
+	static struct sb_failure failure;
+	pid_t pid;
+
+	failure.exit_code = 0;
+	pid = vfork();
+	if (pid == 0)
+		child(cmd, &failure);
+	if (pid < 0) {
+		failure.exit_code = EXIT_FAILED;
+		pid = ak_fail_errno(&failure.err, errno, "starting the command");
+	} else if (failure.exit_code) {
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+		pid = -ENOEXEC;
+	}
+	if (pid < 0)
+		*ret = failure;
+	return pid;
 }

@@ -287,8 +287,8 @@ static void add_local_default(struct rtnl_batch *b, const char *what, int family
 	rtnl_attr_u32(b, RTA_OIF, LO_INDEX);
 }
 
-/* ip link add ak<ID> address … type veth peer name eth0 address … netns <this process's> */
-static void add_veth(struct rtnl_batch *b, const struct gwns_link *link)
+/* ip link add ak<ID> address … type veth peer name eth0 address … netns <the sandbox's> */
+static void add_veth(struct rtnl_batch *b, const struct gwns_link *link, int peer_ns)
 {
 	struct ifinfomsg ours = { .ifi_index = (int)link_index(link) }, theirs = { .ifi_index = PEER_INDEX };
 	size_t info, data, peer;
@@ -302,7 +302,7 @@ static void add_veth(struct rtnl_batch *b, const struct gwns_link *link)
 	peer = rtnl_nest(b, VETH_INFO_PEER, &theirs, sizeof(theirs));
 	rtnl_attr_str(b, IFLA_IFNAME, "eth0");
 	rtnl_attr(b, IFLA_ADDRESS, link->peer_mac, 6);
-	rtnl_attr_u32(b, IFLA_NET_NS_PID, (uint32_t)getpid());
+	rtnl_attr_u32(b, IFLA_NET_NS_FD, (uint32_t)peer_ns);
 	rtnl_nest_end(b, peer);
 	rtnl_nest_end(b, data);
 	rtnl_nest_end(b, info);
@@ -319,11 +319,11 @@ static int build_gateway_side(int rtnl, bool ipv6, struct ak_err *err)
 	return rtnl_send(rtnl, &b, err);
 }
 
-static int build_pair(int rtnl, const struct gwns_link *link, struct ak_err *err)
+static int build_pair(int rtnl, const struct gwns_link *link, int peer_ns, struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
 
-	add_veth(&b, link);
+	add_veth(&b, link, peer_ns);
 	return rtnl_send(rtnl, &b, err);
 }
 
@@ -369,36 +369,41 @@ int gwns_open(int ret_fds[static GWNS_FD_NUM], struct ak_err *err)
 	return 0;
 }
 
-int gwns_attach(int rtnl_fd, const struct gwns_link *link, int *ret_peer_rtnl, struct ak_err *err)
+int gwns_open_rtnl(struct ak_err *err)
 {
-	_cleanup_close_ int peer = -1;
-	bool ipv6 = have_ipv6();
-	int rc;
+	return open_netlink(NETLINK_ROUTE, "rtnetlink", err);
+}
 
-	if (unshare(CLONE_NEWNET) < 0)
-		return ak_fail_errno(err, errno, "network namespace for the sandbox");
-	rc = sandbox_settings(ipv6, err);
-	if (rc == 0)
-		rc = build_pair(rtnl_fd, link, err);
-	if (rc == 0)
-		rc = peer = open_netlink(NETLINK_ROUTE, "rtnetlink", err);
-	if (rc >= 0)
-		rc = build_sandbox_side(peer, link, ipv6, err);
+void gwns_peer_done(struct gwns_peer *peer)
+{
+	peer->ns = ak_close(peer->ns);
+	peer->rtnl = ak_close(peer->rtnl);
+}
+
+int gwns_peer_open(struct gwns_peer *ret, struct ak_err *err)
+{
+	_cleanup_(gwns_peer_done) struct gwns_peer p = { -1, -1 };
+	int rc = sandbox_settings(have_ipv6(), err);
+
 	if (rc < 0)
-		return ak_err_prefix(err, rc, "link %s", link->ifname);
-	*ret_peer_rtnl = TAKE_FD(peer);
+		return rc;
+	p.ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (p.ns < 0)
+		return ak_fail_errno(err, errno, "/proc/self/ns/net");
+	p.rtnl = gwns_open_rtnl(err);
+	if (p.rtnl < 0)
+		return p.rtnl;
+	*ret = (struct gwns_peer){ TAKE_FD(p.ns), TAKE_FD(p.rtnl) };
 	return 0;
 }
 
-int gwns_build(const struct gwns_link *link, int ret_fds[static GWNS_FD_NUM], struct ak_err *err)
+int gwns_connect(int rtnl_fd, const struct gwns_peer *peer, const struct gwns_link *link, struct ak_err *err)
 {
-	int rc = gwns_open(ret_fds, err);
+	int rc = build_pair(rtnl_fd, link, peer->ns, err);
 
 	if (rc == 0)
-		rc = gwns_attach(ret_fds[GWNS_RTNL], link, &ret_fds[GWNS_PEER_RTNL], err);
-	if (rc < 0)
-		close_all(ret_fds);
-	return rc;
+		rc = build_sandbox_side(peer->rtnl, link, have_ipv6(), err);
+	return rc < 0 ? ak_err_prefix(err, rc, "link %s", link->ifname) : 0;
 }
 
 int gwns_loopback_only(struct ak_err *err)

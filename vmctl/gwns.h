@@ -1,9 +1,8 @@
 /*
- * The gateway's namespaces and a sandbox's link, made by a short-lived child.
+ * The gateway's namespaces and a sandbox's link, made by short-lived children.
  *
- * gwns_build runs in a process that is already alone in a new user namespace and network namespace: it opens
- * every socket the gateway will need there, makes a second network namespace for the sandbox, joins the two by a
- * veth pair (left down) and stays in the sandbox's one. The sandbox's own user namespace is made later and below,
+ * Two network namespaces, both owned by the gateway's user namespace, and a veth pair between them that is left down. In the gateway's one
+ * every socket is opened that the gateway will ever need. The sandbox's own user namespace is made later and below,
  * so nothing in the sandbox ever has a capability over its network.
  */
 #ifndef AK_GWNS_H
@@ -46,12 +45,22 @@ void gwns_link_plan(uint32_t id, struct gwns_link *ret);
 /* For a process alone in the gateway's namespaces: every socket in RET (non-blocking, CLOEXEC, -1 where absent; no PEER_RTNL). */
 int gwns_open(int ret_fds[static GWNS_FD_NUM], struct ak_err *err);
 
-/* For a process in the gateway's namespaces, whose rtnetlink RTNL_FD is: a network namespace for one sandbox and its link, down.
- * The process ends up in the new namespace; *RET_PEER_RTNL speaks for it. */
-int gwns_attach(int rtnl_fd, const struct gwns_link *link, int *ret_peer_rtnl, struct ak_err *err);
+/*
+ * A sandbox's end. First, in a new network namespace that becomes the sandbox's: its settings, and what is needed to reach it from elsewhere.
+ */
+struct gwns_peer {
+	int ns, rtnl; /* owned; the namespace and its rtnetlink */
+};
+int gwns_peer_open(struct gwns_peer *ret, struct ak_err *err);
+void gwns_peer_done(struct gwns_peer *peer);
+/* Then, anywhere: the link, down. RTNL_FD is the gateway's. */
+int gwns_connect(int rtnl_fd, const struct gwns_peer *peer, const struct gwns_link *link, struct ak_err *err);
 
-/* Both: gateway and one sandbox. */
-int gwns_build(const struct gwns_link *link, int ret_fds[static GWNS_FD_NUM], struct ak_err *err);
+/* A rtnetlink socket of the network namespace that the process is in. */
+int gwns_open_rtnl(struct ak_err *err);
+
+/* Join a gateway's namespaces; the caller's uid owns them. */
+int gwns_join(int user_ns, int net_ns, struct ak_err *err);
 
 /* The namespaces of a gateway that outlives its processes. */
 struct gwns {

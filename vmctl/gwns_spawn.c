@@ -24,7 +24,7 @@ struct report {
 	char reason[AK_ERR_MAX];
 };
 
-static int join(int user_ns, int net_ns, struct ak_err *err)
+int gwns_join(int user_ns, int net_ns, struct ak_err *err)
 {
 	/* The user namespace first: it grants the capability that the other one asks for. */
 	if (setns(user_ns, CLONE_NEWUSER) < 0)
@@ -34,10 +34,11 @@ static int join(int user_ns, int net_ns, struct ak_err *err)
 	return 0;
 }
 
+/* With all the ids that we may map: what is not mapped here cannot be mapped in a sandbox below. */
 static int make(struct ak_err *err)
 {
-	static const struct sandbox_spec plain = { .name = "gateway" };
-	struct sb_ctx ctx = { .spec = &plain };
+	static const struct sandbox_spec plain = { .name = "gateway", .root_inside = true };
+	struct sb_ctx ctx = { .spec = &plain, .ctl = -1 };
 
 	sb_ids_plan(&plain, &ctx.ids);
 	return sb_enter_outer(&ctx, err);
@@ -49,7 +50,7 @@ static void child(int sock, int user_ns, int net_ns)
 	struct report report = { 0 };
 	struct ak_err err = { .text = "" };
 	size_t n = 0;
-	int rc = user_ns >= 0 ? join(user_ns, net_ns, &err) : make(&err);
+	int rc = user_ns >= 0 ? gwns_join(user_ns, net_ns, &err) : make(&err);
 
 	if (rc == 0)
 		rc = gwns_open(fds, &err);

@@ -256,6 +256,42 @@ int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err)
 	return rc < 0 ? rc : map_one_gid(0, ctx->ids.gid, err);
 }
 
+/* How many ids from 1 on are mapped in the namespace that we are in. */
+static uint32_t mapped_range(const char *file)
+{
+	_cleanup_free_ char *text = NULL;
+	char *save = NULL;
+
+	if (ak_read_file(AT_FDCWD, file, 1 << 16, &text, NULL) < 0)
+		return 0;
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		unsigned inner, outer, count;
+
+		if (sscanf(line, "%u %u %u", &inner, &outer, &count) == 3 && inner == 1)
+			return count;
+	}
+	return 0;
+}
+
+int sb_join_outer(struct sb_ctx *ctx, struct ak_err *err)
+{
+	uint32_t uids, gids;
+
+	if (ctx->ids.uid == 0)
+		(void)!setgroups(0, NULL);
+	if (setns(ctx->spec->gw_user_ns, CLONE_NEWUSER) < 0)
+		return ak_fail_errno(err, errno, "joining the gateway's user namespace");
+	if (unshare(CLONE_NEWNET) < 0)
+		return ak_fail_errno(err, errno, "network namespace for the sandbox");
+	if (!ctx->ids.n_sub)
+		return 0;
+	uids = mapped_range("/proc/self/uid_map");
+	gids = mapped_range("/proc/self/gid_map");
+	gids = gids < uids ? gids : uids;
+	ctx->ids.n_sub = gids < ctx->ids.n_sub ? gids : ctx->ids.n_sub;
+	return 0;
+}
+
 int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
 {
 	char text[64];

@@ -29,6 +29,8 @@ struct init {
 	int children; /* signalfd for SIGCHLD */
 	int tty_slave;
 	pid_t command; /* 0 until it runs; also its process group */
+	bool going; /* GO came */
+	struct sb_served *served; /* what came later */
 };
 
 /* ---- becoming it ---- */
@@ -76,19 +78,19 @@ static int confine(const struct sb_ctx *ctx, struct ak_err *err)
 	return rc;
 }
 
-/* The master goes to the caller, the slave waits for the command. */
-static int open_pty(struct init *in, int *ret_master, struct ak_err *err)
+int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err)
 {
 	_cleanup_close_ int master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-	int unlock = 0;
+	int unlock = 0, slave;
 
 	if (master < 0)
 		return ak_fail_errno(err, errno, "terminal");
 	if (ioctl(master, TIOCSPTLCK, &unlock) < 0)
 		return ak_fail_errno(err, errno, "terminal");
-	in->tty_slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-	if (in->tty_slave < 0)
+	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (slave < 0)
 		return ak_fail_errno(err, errno, "terminal");
+	*ret_slave = slave;
 	*ret_master = TAKE_FD(master);
 	return 0;
 }
@@ -137,52 +139,73 @@ static void reap(struct init *in)
 
 	(void)!read(in->children, &info, sizeof(info));
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid != in->command)
-			continue;
-		sb_send(in->ctx->ctl, SB_MSG_EXITED, exit_code(status), NULL, -1);
-		_exit(0); /* and the kernel ends the rest */
+		if (pid == in->command) {
+			sb_send(in->ctx->ctl, SB_MSG_EXITED, exit_code(status), NULL, -1);
+			_exit(0); /* and the kernel ends the rest */
+		}
+		sb_serve_reaped(&in->served, in->ctx, pid, exit_code(status));
 	}
 }
 
 static void run_command(struct init *in)
 {
-	const int *stdio = in->ctx->spec->stdio;
-	struct ak_err err;
-	pid_t pid;
+	const struct sandbox_spec *spec = in->ctx->spec;
+	struct sb_command cmd = { .argv = spec->argv, .envp = spec->envp, .workdir = spec->workdir, .home = spec->home,
+		.tty_slave = in->tty_slave, .streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] } };
+	struct sb_failure failure;
 
-	if (in->command)
+	if (in->going)
 		return;
-	/* Nothing of this process's memory is worth a copy; the child writes only to its own stack until it is another program. */
-	pid = vfork();
-	if (pid == 0)
-		sb_exec_command(in->ctx, in->tty_slave);
-	if (pid < 0) {
-		ak_fail_errno(&err, errno, "starting the command");
-		sb_child_fail(in->ctx->ctl, 125, &err);
-	}
-	in->command = pid;
+	in->going = true;
+	if (!spec->argv)
+		return;
+	in->command = sb_spawn(&cmd, &failure);
+	if (in->command < 0)
+		sb_child_fail(in->ctx->ctl, failure.exit_code, &failure.err);
 	/* Whoever reads from the sandbox must see the end of file when the command closes its side. */
-	for (int i = 0; i < 3 && !in->ctx->spec->tty; i++) {
-		if (stdio[i] != in->ctx->ctl)
-			ak_close(stdio[i]);
+	for (int i = 0; i < 3 && !spec->tty; i++) {
+		if (spec->stdio[i] != in->ctx->ctl)
+			ak_close(spec->stdio[i]);
 	}
 	in->tty_slave = ak_close(in->tty_slave);
 }
 
+/* To the command's group, or without a command to everything in here. */
+static void pass_signal(const struct init *in, int sig)
+{
+	if (in->command > 0)
+		kill(-in->command, sig);
+	else if (!in->ctx->spec->argv)
+		kill(-1, sig);
+}
+
 static void on_message(struct init *in)
 {
+	int fds[SB_FDS_MAX], rc;
 	struct sb_msg msg;
-	int rc = sb_recv(in->ctx->ctl, &msg, NULL);
+	size_t n_fds;
 
-	if (rc == 0 || (rc < 0 && rc != -EAGAIN))
-		_exit(0);
-	if (rc < 0)
+	rc = sb_recv(in->ctx->ctl, &msg, fds, &n_fds);
+	if (rc == -EAGAIN)
 		return;
-	if (msg.type == SB_MSG_GO)
+	if (rc == 0 || (rc < 0 && rc != -EMSGSIZE))
+		_exit(0);
+	switch (msg.type) {
+	case SB_MSG_GO:
 		run_command(in);
-	/* The group exists once the child made its session; until then the child itself is meant. */
-	else if (msg.type == SB_MSG_SIGNAL && in->command > 0 && kill(-in->command, msg.value) < 0)
-		kill(in->command, msg.value);
+		break;
+	case SB_MSG_SIGNAL:
+		pass_signal(in, msg.value);
+		break;
+	case SB_MSG_EXEC:
+		sb_serve_exec(&in->served, in->ctx, &msg, fds, n_fds);
+		break;
+	case SB_MSG_EXEC_SIGNAL:
+		sb_serve_signal(in->served, msg.id, msg.value);
+		break;
+	}
+	for (size_t i = 0; i < n_fds; i++)
+		ak_close(fds[i]);
 }
 
 static _Noreturn void loop(struct init *in)
@@ -199,6 +222,17 @@ static _Noreturn void loop(struct init *in)
 	}
 }
 
+/* Our root goes along: the caller cannot open it from outside, because this process is not to be looked into. */
+static int report_ready(const struct init *in, int master)
+{
+	_cleanup_close_ int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fds[2] = { root, master };
+
+	if (root < 0)
+		return -errno;
+	return sb_send_fds(in->ctx->ctl, SB_MSG_READY, 0, 0, NULL, fds, master < 0 ? 1 : 2);
+}
+
 _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd)
 {
 	struct init in = { .ctx = ctx, .children = -1, .tty_slave = -1 };
@@ -208,14 +242,14 @@ _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd)
 
 	rc = become_init(&in, map_ready_fd, &err);
 	if (rc == 0 && ctx->spec->tty)
-		rc = open_pty(&in, &master, &err);
+		rc = sb_open_pty(&master, &in.tty_slave, &err);
 	if (rc < 0)
 		sb_child_fail(ctx->ctl, 125, &err);
 	/* All signals are blocked since the setup process; SIGCHLD is read. */
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	in.children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (in.children < 0 || sb_send(ctx->ctl, SB_MSG_READY, 0, NULL, master) < 0)
+	if (in.children < 0 || report_ready(&in, master) < 0)
 		_exit(1);
 	ak_close(master);
 	loop(&in);

@@ -16,20 +16,27 @@
 /* One message on the control socket (SEQPACKET), either way. */
 enum sb_msg_type {
 	SB_MSG_INIT_PID, /* setup → caller: init's pid in VALUE */
+	SB_MSG_NETWORK, /* setup → caller: the sandbox's network namespace is complete */
 	SB_MSG_NOTE, /* → caller: something could not be done, in TEXT */
 	SB_MSG_FAILED, /* → caller: reason in TEXT, exit code in VALUE */
-	SB_MSG_READY, /* init → caller; with the pty's master when there is one */
+	SB_MSG_READY, /* init → caller; with its root and, when there is one, the pty's master */
 	SB_MSG_EXITED, /* init → caller: exit code in VALUE */
 	SB_MSG_GO, /* caller → init */
 	SB_MSG_SIGNAL, /* caller → init: signal in VALUE */
+	SB_MSG_EXEC, /* caller → init: command ID; the pack (pack.h), then the streams whose bits are set in VALUE */
+	SB_MSG_EXEC_SIGNAL, /* caller → init: for ID, signal in VALUE */
+	SB_MSG_EXEC_STARTED, /* init → caller: ID; with the pty's master when there is one */
+	SB_MSG_EXEC_ENDED, /* init → caller: ID, exit code in VALUE, reason in TEXT */
 	SB_MSG_NUM
 };
 
 struct sb_msg {
 	uint32_t type;
+	uint32_t id;
 	int32_t value;
 	char text[AK_ERR_MAX];
 };
+#define SB_FDS_MAX 8 /* descriptors of one message */
 
 /* Who the sandbox is, outside and inside. */
 struct sb_ids {
@@ -51,9 +58,11 @@ struct sb_ctx {
 	bool kernel_pid_max; /* pid_max belongs to the pid namespace (Linux 6.14) */
 };
 
-/* sandbox.c: both sides of the control socket. */
+/* msg.c: both sides of the control socket. */
 int sb_send(int ctl, enum sb_msg_type type, int value, const char *text, int fd);
-int sb_recv(int ctl, struct sb_msg *ret, int *ret_fd); /* 1 a message, 0 end of file, -errno */
+int sb_send_fds(int ctl, enum sb_msg_type type, uint32_t id, int value, const char *text, const int *fds, size_t n_fds);
+/* 1 a message, 0 end of file, -errno. -EMSGSIZE: the message is there, but its descriptors found no room. */
+int sb_recv(int ctl, struct sb_msg *ret, int fds[static SB_FDS_MAX], size_t *n_fds);
 _Noreturn void sb_child_fail(int ctl, int exit_code, const struct ak_err *err);
 
 /* Close every descriptor but the N given ones (negative ones and repetitions are fine). */
@@ -66,10 +75,17 @@ _Noreturn void sb_setup_main(struct sb_ctx *ctx);
 void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret);
 /* New user and network namespace for the calling process, with its id map written; n_sub is 0 after it when ranges were refused. */
 int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err);
+/* The same where a gateway lives already (spec's gw_user_ns): its user namespace, and a new network namespace in it. */
+int sb_join_outer(struct sb_ctx *ctx, struct ak_err *err);
 /* Write the inner namespace's map: as init itself for one id, as its parent (PID) for ranges. */
 int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err);
 /* Turn a failure that a host setting explains into one that names the setting; returns RC. */
 int sb_explain_userns(struct ak_err *err, int rc);
+/* Whether the gateway's namespaces are given and not to be made. */
+static inline bool sb_joins(const struct sandbox_spec *spec)
+{
+	return spec->link && spec->gw_user_ns > 0 && spec->gw_net_ns > 0;
+}
 
 /* root.c and its parts: the calling process (alone in a new mount namespace) ends up inside the assembled root. */
 struct sb_root {
@@ -92,7 +108,28 @@ int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err);
 /* init.c: pid 1. Never returns. */
 _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd);
 
-/* exec.c: the command's own process, between fork and exec. Never returns. */
-_Noreturn void sb_exec_command(const struct sb_ctx *ctx, int tty_slave);
+/* exec.c: one command as a process of its own. */
+struct sb_command {
+	char *const *argv, *const *envp;
+	const char *workdir; /* NULL is the home */
+	const char *home;
+	int tty_slave; /* its controlling terminal and all three streams; -1: STREAMS */
+	int streams[3]; /* -1 is the null device */
+};
+struct sb_failure {
+	int exit_code; /* 125, 126 or 127 */
+	struct ak_err err;
+};
+/* The process, which runs the program by now; or -errno with the reason in RET and nothing left to wait for. */
+pid_t sb_spawn(const struct sb_command *cmd, struct sb_failure *ret);
+
+/* serve.c: commands that come later (spec.argv was NULL), in init. */
+struct sb_served;
+void sb_serve_exec(struct sb_served **list, const struct sb_ctx *ctx, const struct sb_msg *msg, const int *fds, size_t n_fds);
+void sb_serve_signal(struct sb_served *list, uint32_t id, int sig);
+/* PID has ended with EXIT_CODE; when it is one of ours, tell the caller. */
+void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pid, int exit_code);
+/* init.c: a new pty in the sandbox. */
+int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err);
 
 #endif

@@ -3,8 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/base/strbuf.h"
-#include "vmctl/internal.h"
+#include "vmctl/caller.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,79 +22,6 @@
 /* How long sandbox_free waits for a process that was told to end. */
 #define SETUP_PATIENCE_MS 2000
 #define KILL_PATIENCE_MS 10000
-
-struct sandbox {
-	enum sandbox_state state;
-	struct sandbox_result result;
-	struct cgroup cgroup;
-	struct strbuf notes;
-	pid_t setup_pid, init_pid; /* 0 when there is none, or it was reaped */
-	int setup_pidfd, init_pidfd; /* owned, like all below */
-	int ctl;
-	int epoll; /* what sandbox_fd gives out */
-	int tty;
-	bool killed; /* by sandbox_signal */
-};
-
-/* ---- messages, for both sides ---- */
-
-int sb_send(int ctl, enum sb_msg_type type, int value, const char *text, int fd)
-{
-	struct sb_msg msg = { .type = type, .value = value };
-	size_t len = offsetof(struct sb_msg, text);
-
-	if (text) {
-		snprintf(msg.text, sizeof(msg.text), "%s", text);
-		len += strlen(msg.text) + 1;
-	}
-	return ak_send_fds(ctl, &msg, len, &fd, fd >= 0 ? 1 : 0);
-}
-
-int sb_recv(int ctl, struct sb_msg *ret, int *ret_fd)
-{
-	int fd = -1;
-	size_t n_fds = ret_fd ? 1 : 0;
-	ssize_t n = ak_recv_fds(ctl, ret, sizeof(*ret), &fd, &n_fds);
-
-	if (n <= 0)
-		return n == -ECONNRESET ? 0 : (int)n;
-	if ((size_t)n < offsetof(struct sb_msg, text)) {
-		ak_close(fd);
-		return -EBADMSG;
-	}
-	if ((size_t)n == offsetof(struct sb_msg, text))
-		ret->text[0] = '\0';
-	ret->text[sizeof(ret->text) - 1] = '\0';
-	if (ret_fd)
-		*ret_fd = fd;
-	return 1;
-}
-
-_Noreturn void sb_child_fail(int ctl, int exit_code, const struct ak_err *err)
-{
-	sb_send(ctl, SB_MSG_FAILED, exit_code, err->text, -1);
-	_exit(exit_code);
-}
-
-int sb_keep_fds(const int *fds, size_t n)
-{
-	unsigned next = 0;
-
-	for (;;) {
-		int keep = -1;
-
-		for (size_t i = 0; i < n; i++) {
-			if (fds[i] >= (int)next && (keep < 0 || fds[i] < keep))
-				keep = fds[i];
-		}
-		if (keep < 0)
-			break;
-		if ((unsigned)keep > next && syscall(SYS_close_range, next, (unsigned)keep - 1, 0) < 0)
-			return -errno;
-		next = (unsigned)keep + 1;
-	}
-	return syscall(SYS_close_range, next, ~0u, 0) < 0 ? -errno : 0;
-}
 
 /* ---- start ---- */
 
@@ -124,10 +50,21 @@ static int check_stream(int fd, int number, struct ak_err *err)
 	return 0;
 }
 
+int sandbox_check_streams(const int stdio[3], struct ak_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < 3 && rc == 0; i++)
+		rc = check_stream(stdio[i], i, err);
+	return rc;
+}
+
 static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_err *err)
 {
-	if (!spec->name || !spec->argv || !spec->argv[0] || !spec->envp)
+	if (!spec->name || (spec->argv && (!spec->argv[0] || !spec->envp)))
 		return ak_fail(err, EINVAL, "sandbox: name, command and environment are needed");
+	if (!spec->argv && spec->tty)
+		return ak_fail(err, EINVAL, "sandbox without a command: nothing to give a terminal to");
 	if (strlen(spec->name) > 63)
 		return ak_fail(err, EINVAL, "sandbox name '%s': longer than 63", spec->name);
 	if (spec->isolation == SANDBOX_STRICT && spec->root_inside)
@@ -136,13 +73,7 @@ static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_e
 		return ak_fail(err, EINVAL, "home '%s': must be an absolute path", spec->home);
 	if (spec->link && net_sock < 0)
 		return ak_fail(err, EINVAL, "sandbox with a network link: no socket for the gateway");
-	for (int i = 0; i < 3 && !spec->tty; i++) {
-		int rc = check_stream(spec->stdio[i], i, err);
-
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+	return spec->tty || !spec->argv ? 0 : sandbox_check_streams(spec->stdio, err);
 }
 
 static int watch(int epoll, int fd)
@@ -202,7 +133,10 @@ int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox 
 	sb = calloc(1, sizeof(*sb));
 	if (!sb)
 		return ak_fail(err, ENOMEM, "out of memory");
-	sb->setup_pidfd = sb->init_pidfd = sb->ctl = sb->epoll = sb->tty = -1;
+	sb->setup_pidfd = sb->init_pidfd = sb->ctl = sb->epoll = sb->tty = sb->root = -1;
+	sb->serves = !spec->argv;
+	TAILQ_INIT(&sb->running);
+	TAILQ_INIT(&sb->told);
 	sb_ids_plan(spec, &ctx.ids);
 	ctx.kernel_pid_max = pid_max_is_private();
 	cgroup_init(&sb->cgroup, spec->name, &spec->limits, ctx.ids.uid == 0 && !ctx.kernel_pid_max, &sb->notes);
@@ -233,6 +167,8 @@ static void end(struct sandbox *sb, int exit_code, const char *reason)
 	snprintf(sb->result.err.text, sizeof(sb->result.err.text), "%s", reason);
 	sb->result.out_of_memory = cgroup_oom_killed(&sb->cgroup);
 	sb->result.pids_hit = cgroup_pids_hit(&sb->cgroup);
+	sb->root = ak_close(sb->root); /* it would keep the sandbox's files alive */
+	sandbox_end_execs(sb);
 }
 
 /* All ends of the control socket are closed and nobody said how it ended. */
@@ -244,44 +180,72 @@ static void on_silence(struct sandbox *sb)
 		end(sb, 125, "the sandbox's first process was killed before it was ready");
 }
 
-static void on_message(struct sandbox *sb, const struct sb_msg *msg, int fd)
+static void on_ready(struct sandbox *sb, int *fds)
+{
+	sb->init_done = true;
+	sb->root = TAKE_FD(fds[0]);
+	sb->tty = TAKE_FD(fds[1]);
+}
+
+/* Descriptors that are not taken stay in FDS. */
+static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 {
 	switch (msg->type) {
 	case SB_MSG_INIT_PID:
 		sb->init_pid = msg->value;
 		sb->init_pidfd = open_pidfd(sb->init_pid);
 		break;
+	case SB_MSG_NETWORK:
+		sb->network_done = true;
+		break;
 	case SB_MSG_NOTE:
 		strbuf_printf(&sb->notes, "%s\n", msg->text);
 		break;
 	case SB_MSG_READY:
-		if (sb->state == SANDBOX_STARTING)
-			sb->state = SANDBOX_READY;
-		sb->tty = TAKE_FD(fd);
+		on_ready(sb, fds);
 		break;
 	case SB_MSG_FAILED:
 	case SB_MSG_EXITED:
 		end(sb, msg->value, msg->text);
 		break;
+	case SB_MSG_EXEC_STARTED:
+	case SB_MSG_EXEC_ENDED:
+		sandbox_on_exec(sb, msg, TAKE_FD(fds[0]));
+		break;
 	}
-	ak_close(fd);
+	if (sb->state == SANDBOX_STARTING && sb->network_done && sb->init_done)
+		sb->state = SANDBOX_READY;
+}
+
+/* One message; false when there is none now. */
+static bool take_message(struct sandbox *sb)
+{
+	int fds[SB_FDS_MAX], rc;
+	struct sb_msg msg;
+	size_t n;
+
+	rc = sb_recv(sb->ctl, &msg, fds, &n);
+	if (rc == -EAGAIN)
+		return false;
+	for (size_t i = n; rc > 0 && i < SB_FDS_MAX; i++)
+		fds[i] = -1;
+	if (rc > 0 || rc == -EMSGSIZE) { /* without its descriptors when we have no room for them */
+		if (rc < 0)
+			memset(fds, -1, sizeof(fds));
+		on_message(sb, &msg, fds);
+		for (size_t i = 0; i < SB_FDS_MAX; i++)
+			ak_close(fds[i]);
+		return true;
+	}
+	sb->ctl = ak_close(sb->ctl);
+	on_silence(sb);
+	return false;
 }
 
 enum sandbox_state sandbox_poll(struct sandbox *sb)
 {
-	while (sb->ctl >= 0) {
-		struct sb_msg msg;
-		int fd = -1, rc = sb_recv(sb->ctl, &msg, &fd);
-
-		if (rc == -EAGAIN)
-			break;
-		if (rc > 0) {
-			on_message(sb, &msg, fd);
-			continue;
-		}
-		sb->ctl = ak_close(sb->ctl);
-		on_silence(sb);
-	}
+	while (sb->ctl >= 0 && take_message(sb))
+		;
 	return sb->state;
 }
 
@@ -323,6 +287,13 @@ int sandbox_signal(struct sandbox *sb, int sig)
 int sandbox_tty_fd(const struct sandbox *sb)
 {
 	return sb->tty;
+}
+
+int sandbox_root_fd(const struct sandbox *sb)
+{
+	int fd = sb->root < 0 ? -1 : fcntl(sb->root, F_DUPFD_CLOEXEC, 3);
+
+	return sb->root < 0 ? -ENOENT : fd < 0 ? -errno : fd;
 }
 
 pid_t sandbox_init_pid(const struct sandbox *sb)
@@ -375,13 +346,9 @@ static void end_processes(struct sandbox *sb)
 		reap(&sb->setup_pid, &sb->setup_pidfd, KILL_PATIENCE_MS);
 	}
 	sandbox_poll(sb);
-	if (sb->state != SANDBOX_ENDED)
-		kill_process(sb->init_pid, sb->init_pidfd);
+	kill_process(sb->init_pid, sb->init_pidfd);
 	sb->ctl = ak_close(sb->ctl);
-	if (!reap(&sb->init_pid, &sb->init_pidfd, sb->state == SANDBOX_ENDED ? 100 : KILL_PATIENCE_MS)) {
-		kill_process(sb->init_pid, sb->init_pidfd);
-		reap(&sb->init_pid, &sb->init_pidfd, KILL_PATIENCE_MS);
-	}
+	reap(&sb->init_pid, &sb->init_pidfd, KILL_PATIENCE_MS);
 }
 
 void sandbox_free(struct sandbox *sb)
@@ -393,6 +360,8 @@ void sandbox_free(struct sandbox *sb)
 	ak_close(sb->init_pidfd);
 	ak_close(sb->epoll);
 	ak_close(sb->tty);
+	ak_close(sb->root);
+	sandbox_free_execs(sb);
 	cgroup_done(&sb->cgroup);
 	strbuf_done(&sb->notes);
 	free(sb);

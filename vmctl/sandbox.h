@@ -1,7 +1,7 @@
 /*
  * One sandbox on the namespace backend: from an immutable spec to a process tree and back.
  *
- * Processes: the caller → a short-lived "setup" child (user and network namespace, gwns_build) → the sandbox's
+ * Processes: the caller → a short-lived "setup" child (user and network namespaces, gwns.h) → the sandbox's
  * init (pid 1 of its own pid namespace, a child of the caller through CLONE_PARENT) → the command. init finishes
  * the root, confines itself, reports READY and waits for sandbox_go before it runs anything.
  * Whoever dies, the rest follows: init has PDEATHSIG, and its death ends its pid namespace.
@@ -94,7 +94,7 @@ enum sandbox_state sandbox_poll(struct sandbox *sb);
 /* READY → RUNNING: let init run the command. */
 int sandbox_go(struct sandbox *sb, struct ak_err *err);
 
-/* Send a signal to the command's process group (init forwards it); SIGKILL ends the whole sandbox. */
+/* Send a signal to the command's process group, or without a command to every process inside (init forwards it); SIGKILL ends the whole sandbox. */
 int sandbox_signal(struct sandbox *sb, int sig);
 
 /* The pty's master side from READY on, when spec.tty; blocking; owned by the sandbox. */
@@ -108,7 +108,8 @@ struct sandbox_exec {
 	char *const *envp;
 	const char *workdir; /* NULL: the home */
 	bool tty;
-	int stdio[3]; /* borrowed; without tty */
+	uint16_t rows, cols; /* with tty: its first size; 0 leaves it open */
+	int stdio[3]; /* borrowed; without tty. -1 is the null device, a folder is refused */
 };
 
 enum sandbox_exec_state { SANDBOX_EXEC_STARTED, SANDBOX_EXEC_ENDED, SANDBOX_EXEC_STATE_NUM };
@@ -116,21 +117,28 @@ enum sandbox_exec_state { SANDBOX_EXEC_STARTED, SANDBOX_EXEC_ENDED, SANDBOX_EXEC
 struct sandbox_exec_event {
 	uint32_t id; /* the caller's own */
 	enum sandbox_exec_state state;
-	int tty_fd; /* STARTED with tty: the pty's master, now the receiver's; else -1 */
+	int tty_fd; /* STARTED with tty: the pty's master, blocking, now the receiver's; else -1 */
 	int exit_code; /* ENDED: the command's own, 128+N, 125, 126 or 127 */
-	struct ak_err err; /* ENDED with 125–127: why */
+	struct ak_err err; /* ENDED with 125–127, or because the sandbox did: why */
 };
 
-/* Run one more, confined exactly as the first would be. Any number at once up to the process limit. ID is unique among those alive. */
+/*
+ * Run one more, confined exactly as the first would be. Any number at once up to the process limit. ID is unique among those whose end was
+ * not fetched yet. -E2BIG past 4 MiB of arguments and environment. Streams that are the host's files can be used, but not opened again by path
+ * (/dev/stdout): the sandbox's fence around files was closed before they came. Pipes, sockets and the pty can.
+ */
 int sandbox_exec(struct sandbox *sb, uint32_t id, const struct sandbox_exec *ex, struct ak_err *err);
 
-/* A signal for the command's process group; SIGKILL reaches every process of it. */
+/* A signal for the command's process group; SIGKILL reaches every process of its session. -ESRCH when it has ended. */
 int sandbox_exec_signal(struct sandbox *sb, uint32_t id, int sig);
 
-/* The next event after sandbox_poll, or false. */
+/*
+ * The next event after sandbox_poll, or false. STARTED comes when the program runs, and not at all for one that could not start; ENDED comes
+ * exactly once for every command, also when the sandbox ends under it. What the command left running in the background goes on.
+ */
 bool sandbox_exec_next(struct sandbox *sb, struct sandbox_exec_event *ret);
 
-/* O_PATH descriptor of the sandbox's root, for openat2 with RESOLVE_IN_ROOT; owned by the caller. In READY and RUNNING. */
+/* O_PATH descriptor of the sandbox's root, for openat2 with RESOLVE_IN_ROOT; owned by the caller. In READY and RUNNING; -ENOENT otherwise. */
 int sandbox_root_fd(const struct sandbox *sb);
 
 /* ---- a parked sandbox becomes a job ---- */

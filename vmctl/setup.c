@@ -1,6 +1,7 @@
 /*
- * The short-lived child between the caller and the sandbox's init: it makes the outer user namespace and the network, passes
- * the gateway's sockets up, starts init as the caller's own child and is gone.
+ * The short-lived child between the caller and the sandbox's init: it makes the outer user namespace and in it the sandbox's network
+ * namespace, starts init there as the caller's own child, and while that builds the root it makes the gateway's network namespace, joins
+ * the two, passes the gateway's sockets up and is gone.
  */
 #include "vmctl/internal.h"
 
@@ -10,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -46,16 +48,49 @@ static int send_sockets(int sock, const int fds[static GWNS_FD_NUM], struct ak_e
 	return rc < 0 ? ak_fail_errno(err, -rc, "passing the gateway's sockets") : 0;
 }
 
+/* From the sandbox's network namespace into the gateway's, new or old, and its sockets that are for us to send. */
+static int enter_gateway(const struct sandbox_spec *spec, int ret_fds[static GWNS_FD_NUM], int *ret_rtnl, struct ak_err *err)
+{
+	int rc;
+
+	if (!sb_joins(spec)) {
+		if (unshare(CLONE_NEWNET) < 0)
+			return ak_fail_errno(err, errno, "network namespace for the gateway");
+		rc = gwns_open(ret_fds, err);
+		if (rc < 0)
+			return rc;
+		*ret_rtnl = fcntl(ret_fds[GWNS_RTNL], F_DUPFD_CLOEXEC, 3);
+		return *ret_rtnl < 0 ? ak_fail_errno(err, errno, "descriptor") : 0;
+	}
+	if (setns(spec->gw_net_ns, CLONE_NEWNET) < 0)
+		return ak_fail_errno(err, errno, "joining the gateway's network namespace");
+	*ret_rtnl = gwns_open_rtnl(err);
+	return *ret_rtnl < 0 ? *ret_rtnl : 0;
+}
+
+static int connect_gateway(const struct sb_ctx *ctx, int fds[static GWNS_FD_NUM], struct ak_err *err)
+{
+	_cleanup_(gwns_peer_done) struct gwns_peer peer = { -1, -1 };
+	_cleanup_close_ int rtnl = -1;
+	int rc = gwns_peer_open(&peer, err);
+
+	if (rc == 0)
+		rc = enter_gateway(ctx->spec, fds, &rtnl, err);
+	if (rc == 0)
+		rc = gwns_connect(rtnl, &peer, ctx->spec->link, err);
+	if (rc < 0)
+		return rc;
+	fds[GWNS_PEER_RTNL] = TAKE_FD(peer.rtnl);
+	return send_sockets(ctx->net_sock, fds, err);
+}
+
 static int build_network(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	int fds[GWNS_FD_NUM], rc;
 
-	if (!ctx->spec->link)
-		return gwns_loopback_only(err);
-	rc = gwns_build(ctx->spec->link, fds, err);
-	if (rc < 0)
-		return rc;
-	rc = send_sockets(ctx->net_sock, fds, err);
+	for (unsigned i = 0; i < GWNS_FD_NUM; i++)
+		fds[i] = -1;
+	rc = ctx->spec->link ? connect_gateway(ctx, fds, err) : gwns_loopback_only(err);
 	for (unsigned i = 0; i < GWNS_FD_NUM; i++)
 		ak_close(fds[i]);
 	return rc;
@@ -105,14 +140,20 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 	if (!ctx->ids.n_sub)
 		return 0;
 	rc = sb_map_inner(&ctx->ids, pid, err);
-	return rc < 0 ? rc : ak_write_all(go[1], "m", 1);
+	if (rc == 0)
+		rc = ak_write_all(go[1], "m", 1);
+	ak_close(go[0]);
+	ak_close(go[1]);
+	return rc;
 }
 
 /* The caller's descriptors end here: only what is on this list is ever seen by init. */
 static int keep_needed(const struct sb_ctx *ctx)
 {
 	const int *join = ctx->cgroup.join_fds, *stdio = ctx->spec->stdio;
-	int fds[] = { ctx->ctl, ctx->net_sock, stdio[0], stdio[1], stdio[2], ctx->cgroup.v2_fd, join[0], join[1], join[2] };
+	const bool joins = sb_joins(ctx->spec);
+	int fds[] = { ctx->ctl, ctx->net_sock, stdio[0], stdio[1], stdio[2], ctx->cgroup.v2_fd, join[0], join[1], join[2],
+		joins ? ctx->spec->gw_user_ns : -1, joins ? ctx->spec->gw_net_ns : -1 };
 
 	return sb_keep_fds(fds, ARRAY_SIZE(fds));
 }
@@ -126,15 +167,19 @@ static int setup(struct sb_ctx *ctx, struct ak_err *err)
 	rc = cgroup_join(&ctx->cgroup);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "joining the control group");
-	rc = sb_enter_outer(ctx, err);
+	rc = sb_joins(ctx->spec) ? sb_join_outer(ctx, err) : sb_enter_outer(ctx, err);
 	if (rc < 0)
 		return rc;
 	if (follow_caller(ctx) < 0) /* here, because new credentials would have forgotten it */
 		_exit(1);
+	rc = start_init(ctx, err);
+	if (rc < 0)
+		return rc;
 	rc = build_network(ctx, err);
 	if (rc < 0)
 		return sb_explain_userns(err, rc);
-	return start_init(ctx, err);
+	rc = sb_send(ctx->ctl, SB_MSG_NETWORK, 0, NULL, -1);
+	return rc < 0 ? ak_fail_errno(err, -rc, "control socket") : 0;
 }
 
 _Noreturn void sb_setup_main(struct sb_ctx *ctx)

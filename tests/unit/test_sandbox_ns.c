@@ -500,26 +500,6 @@ static void what_runs_in_the_background_ends_with_the_command(void **state)
 	assert_true(ak_now_ms() - before < TIMEOUT_MS / 2);
 }
 
-/* Read from the pty until WANTED was seen. */
-static void read_until(int fd, const char *wanted, char *buf, size_t size)
-{
-	size_t len = 0;
-
-	buf[0] = '\0';
-	while (!strstr(buf, wanted)) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-		ssize_t n;
-
-		if (poll(&p, 1, TIMEOUT_MS) <= 0)
-			fail_msg("waited for '%s', have '%s'", wanted, buf);
-		n = read(fd, buf + len, size - len - 1);
-		if (n <= 0)
-			fail_msg("end before '%s', have '%s'", wanted, buf);
-		len += (size_t)n;
-		buf[len] = '\0';
-	}
-}
-
 static void a_terminal_is_the_sandboxs_own(void **state)
 {
 	struct winsize size = { .ws_row = 33, .ws_col = 77 };
@@ -580,21 +560,6 @@ static void out_of_memory_is_said_or_its_absence_noted(void **state)
 }
 
 /* ---- ends ---- */
-
-/* All orphans come to us: wait until there are none. */
-static void wait_for_no_children(void)
-{
-	uint64_t deadline = ak_now_ms() + TIMEOUT_MS;
-	pid_t pid;
-
-	while ((pid = waitpid(-1, NULL, __WALL | WNOHANG)) >= 0) {
-		if (ak_now_ms() > deadline)
-			fail_msg("a process is left");
-		if (pid == 0)
-			poll(NULL, 0, 1);
-	}
-	assert_int_equal(errno, ECHILD);
-}
 
 static _Noreturn void doomed_caller(int stage_fd, bool go)
 {

@@ -151,6 +151,43 @@ static inline int trial_run(struct trial *t, const char *const *argv)
 			fail_msg("exit %d, %s\n%s", code_, (t)->result.err.text, (t)->text);                              \
 	} while (0)
 
+/* ---- waiting ---- */
+
+/* Read from the pty until WANTED was seen. */
+static inline void read_until(int fd, const char *wanted, char *buf, size_t size)
+{
+	size_t len = 0;
+
+	buf[0] = '\0';
+	while (!strstr(buf, wanted)) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		ssize_t n;
+
+		if (poll(&p, 1, TIMEOUT_MS) <= 0)
+			fail_msg("waited for '%s', have '%s'", wanted, buf);
+		n = read(fd, buf + len, size - len - 1);
+		if (n <= 0)
+			fail_msg("end before '%s', have '%s'", wanted, buf);
+		len += (size_t)n;
+		buf[len] = '\0';
+	}
+}
+
+/* All orphans come to us: wait until there are none. */
+static inline void wait_for_no_children(void)
+{
+	uint64_t deadline = ak_now_ms() + TIMEOUT_MS;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, NULL, __WALL | WNOHANG)) >= 0) {
+		if (ak_now_ms() > deadline)
+			fail_msg("a process is left");
+		if (pid == 0)
+			poll(NULL, 0, 1);
+	}
+	assert_int_equal(errno, ECHILD);
+}
+
 /* ---- probes ---- */
 
 struct probe {

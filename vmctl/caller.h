@@ -1,0 +1,41 @@
+/* The caller's half of a sandbox: what sandbox.c and sandbox_exec.c share. */
+#ifndef AK_VMCTL_CALLER_H
+#define AK_VMCTL_CALLER_H
+
+#include "gateway/base/strbuf.h"
+#include "vmctl/cgroup.h"
+#include "vmctl/internal.h"
+#include "vmctl/sandbox.h"
+
+#include <sys/queue.h>
+
+struct exec;
+TAILQ_HEAD(exec_list, exec);
+
+struct sandbox {
+	enum sandbox_state state;
+	struct sandbox_result result;
+	struct cgroup cgroup;
+	struct strbuf notes;
+	pid_t setup_pid, init_pid; /* 0 when there is none, or it was reaped */
+	int setup_pidfd, init_pidfd; /* owned, like all below */
+	int ctl;
+	int epoll; /* what sandbox_fd gives out */
+	int tty;
+	int root; /* O_PATH, from READY to ENDED */
+	bool network_done, init_done; /* READY is when both are */
+	bool killed; /* by sandbox_signal */
+	bool serves; /* has no command of its own */
+	struct exec_list running, told; /* owned; those without and those with an event to fetch */
+};
+
+/* sandbox.c: no folder may be handed in as a stream. */
+int sandbox_check_streams(const int stdio[3], struct ak_err *err);
+
+/* sandbox_exec.c: what init says of a command; FD, when there is one, is taken. */
+void sandbox_on_exec(struct sandbox *sb, const struct sb_msg *msg, int fd);
+/* The sandbox has ended, and all commands with it. */
+void sandbox_end_execs(struct sandbox *sb);
+void sandbox_free_execs(struct sandbox *sb);
+
+#endif

@@ -1,0 +1,77 @@
+/* The control socket between a sandbox's processes and its caller, and the descriptors that a child keeps. */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int sb_send_fds(int ctl, enum sb_msg_type type, uint32_t id, int value, const char *text, const int *fds, size_t n_fds)
+{
+	struct sb_msg msg = { .type = type, .id = id, .value = value };
+	size_t len = offsetof(struct sb_msg, text);
+
+	if (text) {
+		snprintf(msg.text, sizeof(msg.text), "%s", text);
+		len += strlen(msg.text) + 1;
+	}
+	return ak_send_fds(ctl, &msg, len, fds, n_fds);
+}
+
+int sb_send(int ctl, enum sb_msg_type type, int value, const char *text, int fd)
+{
+	return sb_send_fds(ctl, type, 0, value, text, &fd, fd >= 0 ? 1 : 0);
+}
+
+int sb_recv(int ctl, struct sb_msg *ret, int fds[static SB_FDS_MAX], size_t *n_fds)
+{
+	ssize_t n;
+
+	ret->type = SB_MSG_NUM;
+	ret->text[0] = '\0';
+	*n_fds = SB_FDS_MAX;
+	n = ak_recv_fds(ctl, ret, sizeof(*ret), fds, n_fds);
+	if (n <= 0)
+		return n == -ECONNRESET ? 0 : (int)n;
+	if ((size_t)n < offsetof(struct sb_msg, text)) {
+		for (size_t i = 0; i < *n_fds; i++)
+			ak_close(fds[i]);
+		*n_fds = 0;
+		return -EBADMSG;
+	}
+	if ((size_t)n == offsetof(struct sb_msg, text))
+		ret->text[0] = '\0';
+	ret->text[sizeof(ret->text) - 1] = '\0';
+	return 1;
+}
+
+_Noreturn void sb_child_fail(int ctl, int exit_code, const struct ak_err *err)
+{
+	sb_send(ctl, SB_MSG_FAILED, exit_code, err->text, -1);
+	_exit(exit_code);
+}
+
+int sb_keep_fds(const int *fds, size_t n)
+{
+	unsigned next = 0;
+
+	for (;;) {
+		int keep = -1;
+
+		for (size_t i = 0; i < n; i++) {
+			if (fds[i] >= (int)next && (keep < 0 || fds[i] < keep))
+				keep = fds[i];
+		}
+		if (keep < 0)
+			break;
+		if ((unsigned)keep > next && syscall(SYS_close_range, next, (unsigned)keep - 1, 0) < 0)
+			return -errno;
+		next = (unsigned)keep + 1;
+	}
+	return syscall(SYS_close_range, next, ~0u, 0) < 0 ? -errno : 0;
+}
