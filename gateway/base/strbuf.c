@@ -114,8 +114,7 @@ void strbuf_json(struct strbuf *sb, const char *text)
 		strbuf_puts(sb, "null");
 }
 
-/* Length of the valid UTF-8 sequence at P (RFC 3629 section 4), 0 when there is none. */
-static size_t utf8_length(const unsigned char *p, size_t len)
+size_t ak_utf8_length(const unsigned char *p, size_t len)
 {
 	size_t n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
 
@@ -135,7 +134,7 @@ void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len)
 	strbuf_putc(sb, '"');
 	for (size_t i = 0; i < len;) {
 		const unsigned char *p = (const unsigned char *)bytes + i;
-		size_t n = utf8_length(p, len - i);
+		size_t n = ak_utf8_length(p, len - i);
 
 		if (n == 0)
 			strbuf_puts(sb, "\xef\xbf\xbd");

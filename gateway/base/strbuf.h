@@ -30,6 +30,9 @@ void strbuf_jsonn(struct strbuf *sb, const char *bytes, size_t len);
 /* The same for text meant for people: valid UTF-8 stays as it is, bytes that are not become U+FFFD. */
 void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len);
 
+/* Length of the valid UTF-8 sequence at P (RFC 3629 section 4), 0 when there is none; LEN is at least 1. */
+size_t ak_utf8_length(const unsigned char *p, size_t len);
+
 /* Hand over the text ("" when empty); NULL when an append failed. */
 char *strbuf_take(struct strbuf *sb);
 
