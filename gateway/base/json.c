@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 void json_freep(cJSON **obj)
@@ -26,18 +27,98 @@ static int fail_at(struct ak_err *err, const char *text, const char *at, const c
 	return ak_fail(err, EINVAL, "line %u, column %u: %s", line, column, what);
 }
 
+/* Two keys of one object are compared at most this often before they are sorted. */
+#define FEW_KEYS 16
+
+static int twice(const char *key, struct ak_err *err)
+{
+	return ak_fail(err, EINVAL, "%s: key given twice", key);
+}
+
+static int cmp_keys(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorted, so that a large object from a stranger costs n log n. */
+static int check_many_keys(const cJSON *obj, size_t n, struct ak_err *err)
+{
+	const char **keys = reallocarray(NULL, n, sizeof(*keys));
+	size_t i = 0;
+	int rc = 0;
+
+	if (!keys)
+		return ak_fail(err, ENOMEM, "out of memory");
+	for (const cJSON *c = obj->child; c; c = c->next)
+		keys[i++] = c->string;
+	qsort(keys, n, sizeof(*keys), cmp_keys);
+	for (i = 1; i < n && rc == 0; i++) {
+		if (!strcmp(keys[i - 1], keys[i]))
+			rc = twice(keys[i], err);
+	}
+	free(keys);
+	return rc;
+}
+
+static int check_keys_once(const cJSON *obj, struct ak_err *err)
+{
+	size_t n = 0;
+
+	for (const cJSON *c = obj->child; c; c = c->next)
+		n++;
+	if (n > FEW_KEYS)
+		return check_many_keys(obj, n, err);
+	for (const cJSON *c = obj->child; c; c = c->next) {
+		for (const cJSON *d = c->next; d; d = d->next) {
+			if (!strcmp(c->string, d->string))
+				return twice(c->string, err);
+		}
+	}
+	return 0;
+}
+
+/* As deep as json_parse lets it be. */
 static int check_duplicates(const cJSON *item, struct ak_err *err)
 {
-	for (const cJSON *c = item->child; c; c = c->next) {
-		int rc;
+	int rc = cJSON_IsObject(item) ? check_keys_once(item, err) : 0;
 
-		for (const cJSON *d = c->next; cJSON_IsObject(item) && d; d = d->next) {
-			if (!strcmp(c->string, d->string))
-				return ak_fail(err, EINVAL, "%s: key given twice", c->string);
-		}
-		rc = check_duplicates(c, err);
-		if (rc < 0)
-			return rc;
+	for (const cJSON *c = item->child; c && rc == 0; c = c->next) {
+		if (c->child)
+			rc = check_duplicates(c, err);
+	}
+	return rc;
+}
+
+/* The end of the string that starts at P, or END. */
+static const char *skip_string(const char *p, const char *end)
+{
+	for (p++; p < end && *p != '"'; p++) {
+		if (*p == '\\')
+			p++;
+	}
+	return p < end ? p : end;
+}
+
+/* cJSON makes an object of some 64 bytes from every comma: bound depth and number before it sees the text. */
+static int check_size(const char *text, size_t len, struct ak_err *err)
+{
+	unsigned depth = 0, values = 0;
+
+	for (const char *p = text, *end = text + len; p < end; p++) {
+		if (*p == '"')
+			p = skip_string(p, end);
+		else if (*p == ',')
+			values++;
+		else if (*p == '[' || *p == '{')
+			depth++, values++;
+		else if ((*p == ']' || *p == '}') && depth > 0)
+			depth--;
+		if (p == end)
+			break;
+		if (depth > JSON_DEPTH_MAX)
+			return fail_at(err, text, p, "nested too deep");
+		if (values > JSON_VALUES_MAX)
+			return fail_at(err, text, p, "too many values");
 	}
 	return 0;
 }
@@ -50,6 +131,9 @@ int json_parse(const char *text, size_t len, cJSON **ret, struct ak_err *err)
 
 	if (memchr(text, '\0', len))
 		return fail_at(err, text, memchr(text, '\0', len), "NUL byte in JSON");
+	rc = check_size(text, len, err);
+	if (rc < 0)
+		return rc;
 	obj = cJSON_ParseWithLengthOpts(text, len, &end, false);
 	if (!obj)
 		return fail_at(err, text, end ? end : text, "not valid JSON here");

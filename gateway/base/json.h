@@ -13,6 +13,8 @@
 
 /* Parse LEN bytes, all of them; "line 3, column 7: …" on bad syntax; duplicate keys at any depth are errors. */
 int json_parse(const char *text, size_t len, cJSON **ret, struct ak_err *err);
+#define JSON_DEPTH_MAX 100
+#define JSON_VALUES_MAX (2u << 20)
 
 /* Fail on the first key of OBJ that is not in the NULL-terminated list KNOWN. */
 int json_check_keys(const cJSON *obj, const char *const *known, struct ak_err *err);

@@ -1,0 +1,15 @@
+/* Base64 (RFC 4648 section 4), for files inside JSON. */
+#ifndef AK_BASE_BASE64_H
+#define AK_BASE_BASE64_H
+
+#include "gateway/base/strbuf.h"
+
+#include <stddef.h>
+
+/* Append the text of LEN bytes, padded, on one line. */
+void base64_encode(struct strbuf *out, const void *data, size_t len);
+
+/* Strict: padded, no other characters, unused bits zero. The bytes are the caller's to free; -EINVAL, -ENOMEM. */
+int base64_decode(const char *text, size_t len, char **ret, size_t *ret_len);
+
+#endif
