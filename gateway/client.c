@@ -9,7 +9,7 @@
 #include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/ipc.h"
+#include "gateway/events.h"
 #include "gateway/state.h"
 #include "gateway/super.h"
 
@@ -122,7 +122,6 @@ static int add_counts(cJSON *info, const cJSON *live, const struct state_sandbox
 /* What is wrong with the folder, the variables or a rule is found before anything is written. */
 static int fill_state(const struct ak_paths *paths, const struct run_opts *opts, struct state_sandbox *s, struct ak_err *err)
 {
-	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	int rc = run_plan_project(opts, paths, s->dir, err);
 
 	if (rc == 0)
@@ -135,29 +134,43 @@ static int fill_state(const struct ak_paths *paths, const struct run_opts *opts,
 	s->limits = opts->limits;
 	for (size_t i = 0; i < opts->n_edits && rc == 0; i++)
 		rc = state_edit_add(paths, s, opts->edits[i].op, opts->edits[i].text, 0, err);
-	return rc < 0 ? rc : state_policy(paths, s, ak_wall_us(), &policy, err);
+	return rc;
+}
+
+/* What start would refuse is refused now. */
+static int check_state(const struct ak_paths *paths, const struct state_sandbox *s, struct policy **ret_policy, struct ak_err *err)
+{
+	static struct run_plan plan; /* large */
+	char empty[PATH_MAX];
+	int rc = rundir_empty(paths, empty, err);
+
+	if (rc == 0)
+		rc = state_plan(paths, s, empty, &plan, err);
+	if (rc < 0)
+		return rc;
+	run_plan_done(&plan);
+	return state_policy(paths, s, ak_wall_us(), ret_policy, err);
 }
 
 static void note_create(const struct ak_paths *paths, const struct state_sandbox *s)
 {
-	_cleanup_strbuf_ struct strbuf out = { 0 };
-	char events[PATH_MAX];
-	struct ak_err ignored;
+	_cleanup_strbuf_ struct strbuf more = { 0 };
 
-	strbuf_printf(&out, "\"event\":\"sandbox_create\",\"sandbox\":\"%s\",\"uuid\":\"%s\",\"mode\":\"%s\",\"profile\":\"%s\",\"network\":%s", s->name,
-		s->uuid, ak_mode_name(s->mode), ak_profile_name(s->profile), state_network(s) ? "true" : "false");
-	if (s->dir[0]) {
-		strbuf_puts(&out, ",\"project\":");
-		strbuf_json(&out, s->dir);
-	}
-	if (!out.failed && ak_path_join(events, paths->state, "events.jsonl", NULL) == 0)
-		(void)audit_event(events, out.data, &ignored);
+	event_put_text(&more, "uuid", s->uuid);
+	event_put_text(&more, "mode", ak_mode_name(s->mode));
+	event_put_text(&more, "profile", ak_profile_name(s->profile));
+	strbuf_printf(&more, ",\"network\":%s", state_network(s) ? "true" : "false");
+	if (s->dir[0])
+		event_put_text(&more, "project", s->dir);
+	event_write(paths, "sandbox_create", s->name, &more);
 }
 
 int client_create(const struct ak_paths *paths, const char *name, const struct run_opts *opts, cJSON **ret, struct ak_err *err)
 {
+	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
-	cJSON *info;
+	_cleanup_json_ cJSON *info = NULL;
+	struct ak_err ignored;
 	int rc = client_check_name(name, err);
 
 	if (rc < 0)
@@ -165,14 +178,17 @@ int client_create(const struct ak_paths *paths, const char *name, const struct r
 	memcpy(s.name, name, strlen(name) + 1);
 	rc = fill_state(paths, opts, &s, err);
 	if (rc == 0)
+		rc = check_state(paths, &s, &policy, err);
+	if (rc == 0)
 		rc = state_create(paths, &s, err);
 	if (rc < 0)
 		return rc;
+	(void)state_write_policy(paths, name, policy, &ignored);
 	note_create(paths, &s);
 	info = info_new(&s, false);
 	if (!info || add_counts(info, NULL, &s) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
-	*ret = info;
+	*ret = TAKE(info);
 	return 0;
 }
 

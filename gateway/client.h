@@ -76,6 +76,7 @@ struct client_exec_opts {
 	size_t n_env;
 	const char *workdir; /* NULL: the project or the home */
 	bool tty;
+	uint16_t rows, cols; /* of the terminal; 0: unknown */
 	uint64_t timeout_ms; /* 0: none */
 	int stdio[3]; /* borrowed; -1 is the null device; not with tty */
 };

@@ -78,6 +78,8 @@ static int make_request(const struct client_exec_opts *opts, cJSON **ret, struct
 	if (rc < 0)
 		return rc;
 	if ((opts->workdir && !cJSON_AddStringToObject(request, "workdir", opts->workdir)) || !cJSON_AddBoolToObject(request, "tty", opts->tty) ||
+		(opts->rows && opts->cols && (!cJSON_AddNumberToObject(request, "rows", opts->rows) ||
+						     !cJSON_AddNumberToObject(request, "cols", opts->cols))) ||
 		(opts->timeout_ms && !cJSON_AddNumberToObject(request, "timeout_ms", (double)opts->timeout_ms)))
 		return ak_fail(err, ENOMEM, "out of memory");
 	*ret = TAKE(request);

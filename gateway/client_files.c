@@ -8,11 +8,10 @@
  */
 #include "gateway/client.h"
 
-#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/events.h"
 #include "gateway/ipc.h"
-#include "gateway/super.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -423,13 +422,9 @@ int client_root(const struct ak_paths *paths, const char *name, struct ak_err *e
 
 void client_file_event(const struct ak_paths *paths, const char *name, const char *op, const char *path)
 {
-	_cleanup_strbuf_ struct strbuf out = { 0 };
-	char events[PATH_MAX];
-	struct ak_err ignored;
+	_cleanup_strbuf_ struct strbuf more = { 0 };
 
-	strbuf_printf(&out, "\"event\":\"file\",\"sandbox\":\"%s\",\"op\":\"%s\",\"path\":", name, op);
-	strbuf_json(&out, path);
-	/* A record that cannot be written must not undo what was done; audit_event counts it. */
-	if (!out.failed && ak_path_join(events, paths->state, "events.jsonl", NULL) == 0)
-		(void)audit_event(events, out.data, &ignored);
+	event_put_text(&more, "op", op);
+	event_put_text(&more, "path", path);
+	event_write(paths, "sandbox_file", name, &more);
 }

@@ -98,13 +98,28 @@ int ak_parse_since(const char *text, uint64_t now_us, uint64_t *ret_us, struct a
 
 /* cmd_*.c */
 int cmd_run(int argc, char **argv);
+int cmd_create(int argc, char **argv);
+int cmd_start(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
+int cmd_remove(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_exec(int argc, char **argv);
+int cmd_attach(int argc, char **argv);
+int cmd_cp(int argc, char **argv);
 int cmd_network_log(int argc, char **argv);
+int cmd_network_policy(int argc, char **argv);
+int cmd_network_proxy(int argc, char **argv);
 int cmd_network_check(int argc, char **argv);
+int cmd_network_selftest(int argc, char **argv);
 int cmd_policy_list(int argc, char **argv);
 int cmd_policy_show(int argc, char **argv);
 int cmd_policy_validate(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
 int cmd_audit_verify(int argc, char **argv);
+int cmd_daemon_start(int argc, char **argv);
+int cmd_daemon_stop(int argc, char **argv);
+int cmd_daemon_status(int argc, char **argv);
+int cmd_daemon_prewarm(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);

@@ -1,6 +1,7 @@
 /*
  * audit verify: every chain under the state folder, and what the events log says of the network logs of finished runs: how many
- * records they had and what the last one's hash was. A run whose folder is gone was pruned; one whose folder is there must match.
+ * records they had and what the last one's hash was. A run whose folder is gone was pruned; one whose folder is there must match. The log of
+ * a persistent sandbox goes on for as long as it exists, so only its chain is checked.
  */
 #include "gateway/cmd.h"
 
@@ -172,6 +173,24 @@ static void compare_end(struct check *c, const struct run_check *run, const char
 	problem(c, &err);
 }
 
+static int check_persistent(struct check *c, struct ak_err *err)
+{
+	_cleanup_free_ struct run_entry *entries = NULL;
+	size_t n = 0;
+	int rc = runs_persistent(&c->paths, &entries, &n, err);
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		char dir[PATH_MAX], path[PATH_MAX];
+		struct audit_chain chain;
+		bool there;
+
+		if (ak_path_join(dir, c->paths.state, "sandboxes", entries[i].name) < 0 || ak_path_join(path, dir, "network.jsonl", NULL) < 0)
+			return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
+		check_file(c, path, &there, &chain);
+	}
+	return rc;
+}
+
 /* The runs are listed and their ends read before their logs are: a run that ends meanwhile has only more than was promised of it. */
 static int check_all(struct check *c, struct ak_err *err)
 {
@@ -198,7 +217,7 @@ static int check_all(struct check *c, struct ak_err *err)
 		run->broken = !check_file(c, path, &run->there, &run->chain) && run->there;
 		compare_end(c, run, path);
 	}
-	return rc;
+	return rc < 0 ? rc : check_persistent(c, err);
 }
 
 static int report(const struct check *c)

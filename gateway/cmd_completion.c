@@ -49,6 +49,13 @@ static bool closed_operands(const struct cmd *c)
 	return strchr(c->args, '|') && !strpbrk(c->args, " -ABCDEFGHIJKLMNOPQRSTUVWXYZ");
 }
 
+/* "NAME", "NAME…", "NAME|--last", "NAME CMD …": the name of a sandbox comes first. */
+static bool takes_name(const struct cmd *c)
+{
+	return !strncmp(c->args, "NAME", 4) && cmd_row("list") && strcmp(c->name, "create") != 0 && strcmp(c->name, "sandbox create") != 0 &&
+		strncmp(c->name, "policy ", 7) != 0;
+}
+
 static void print_words(const char *choice)
 {
 	for (; *choice; choice++)
@@ -121,7 +128,7 @@ static void print_case_values(void)
 			if (strchr(o->arg, '|'))
 				print_choice(o);
 			else
-				printf(strstr(o->arg, "DIR") ? "<dir>" : "<any>");
+				printf(strstr(o->arg, "DIR") ? "<dir>" : !strcmp(o->arg, "NAME") ? "<name>" : "<any>");
 			printf("' ;;\n");
 		}
 	}
@@ -131,7 +138,9 @@ static void print_case_operands(void)
 {
 	for (const struct cmd *c = cmd_table; c->name; c++) {
 		printf("\t'%s') echo '", c->name);
-		if (c->command_follows)
+		if (takes_name(c))
+			printf(c->command_follows ? "<name><command>" : "<name>");
+		else if (c->command_follows)
 			printf("<command>");
 		else if (closed_operands(c))
 			print_words(c->args);
@@ -159,7 +168,7 @@ static const char shell_scan[] =
 	"# Walk the words before the cursor: which command is it, and what may come next?\n"
 	"_agentkernel_scan() {\n"
 	"\tlocal w\n"
-	"\tcmd= want= state=words\n"
+	"\tcmd= want= named= state=words\n"
 	"\tfor w in \"$@\"; do\n"
 	"\t\tif [[ -n $want ]]; then\n"
 	"\t\t\t[[ $w = '=' ]] || want=\n"
@@ -175,30 +184,44 @@ static const char shell_scan[] =
 	"\t\tdone) continue ;;\n"
 	"\t\tesac\n"
 	"\t\tcase $w in\n"
-	"\t\t--) state=operands; [[ $(_agentkernel_operands \"$cmd\") = '<command>' ]] && state=command ;;\n"
+	"\t\t--) state=operands; case $(_agentkernel_operands \"$cmd\")$named in '<command>'|*'<command>named') state=command ;; esac ;;\n"
 	"\t\t--*=*) ;;\n"
 	"\t\t-?*) [[ $state != options || -z $(_agentkernel_value \"$cmd\" \"$w\") ]] || want=$w ;;\n"
-	"\t\t*) [[ $(_agentkernel_operands \"$cmd\") = '<command>' ]] && state=done ;;\n"
+	"\t\t*) case $(_agentkernel_operands \"$cmd\")$named in\n"
+	"\t\t\t'<command>'|*'<command>named') state=done ;;\n"
+	"\t\t\t*'<command>') named=named ;;\n"
+	"\t\t\tesac ;;\n"
 	"\t\tesac\n"
 	"\tdone\n"
+	"}\n\n"
+	"# What stands at the place of an operand: for `exec` a name, then the command.\n"
+	"_agentkernel_operand() {\n"
+	"\tlocal what=$(_agentkernel_operands \"$cmd\")\n"
+	"\tcase $what$named in\n"
+	"\t'<name><command>named') echo '<command>' ;;\n"
+	"\t'<name>'*) agentkernel list -q 2>/dev/null | tr '\\n' ' '; echo '<none>' ;;\n"
+	"\t*) echo \"$what\" ;;\n"
+	"\tesac\n"
 	"}\n\n"
 	"# Candidates for the word at the cursor, separated by spaces.\n"
 	"_agentkernel_candidates() {\n"
 	"\tlocal more\n"
 	"\tif [[ -n $want ]]; then\n"
-	"\t\t_agentkernel_value \"$cmd\" \"$want\"\n"
+	"\t\tmore=$(_agentkernel_value \"$cmd\" \"$want\")\n"
+	"\t\t[[ $more != '<name>' ]] || more=$(agentkernel list -q 2>/dev/null)\n"
+	"\t\techo \"$more\"\n"
 	"\t\treturn\n"
 	"\tfi\n"
 	"\tcase $state in\n"
 	"\tdone) echo '<any>' ;;\n"
 	"\tcommand) echo '<command>' ;;\n"
-	"\toperands) _agentkernel_operands \"$cmd\" ;;\n"
+	"\toperands) _agentkernel_operand ;;\n"
 	"\t*)\n"
 	"\t\tmore=\n"
 	"\t\t[[ $state = words ]] && more=$(_agentkernel_words \"$cmd\")\n"
 	"\t\tcase $1 in\n"
 	"\t\t-*) if [[ -n $cmd ]]; then _agentkernel_options \"$cmd\"; else echo '--help --version'; fi ;;\n"
-	"\t\t*) echo \"$more $([[ -n $cmd ]] && _agentkernel_operands \"$cmd\")\" ;;\n"
+	"\t\t*) echo \"$more $([[ -n $cmd ]] && _agentkernel_operand)\" ;;\n"
 	"\t\tesac ;;\n"
 	"\tesac\n"
 	"}\n\n";
@@ -209,7 +232,7 @@ static int print_bash(void)
 	print_shell_tables();
 	fputs(shell_scan, stdout);
 	fputs("_agentkernel() {\n"
-	      "\tlocal cur=${COMP_WORDS[COMP_CWORD]} cmd want state found\n"
+	      "\tlocal cur=${COMP_WORDS[COMP_CWORD]} cmd want named state found\n"
 	      "\t_agentkernel_scan \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"\n"
 	      "\t[[ -n $want && $cur = '=' ]] && cur=\n"
 	      "\tfound=$(_agentkernel_candidates \"$cur\")\n"
@@ -235,7 +258,7 @@ static int print_zsh(void)
 	print_shell_tables();
 	fputs(shell_scan, stdout);
 	fputs("_agentkernel() {\n"
-	      "\tlocal cur=${words[CURRENT]} cmd want state found\n"
+	      "\tlocal cur=${words[CURRENT]} cmd want named state found\n"
 	      "\tlocal -a list\n"
 	      "\t_agentkernel_scan \"${(@)words[2,CURRENT-1]}\"\n"
 	      "\tif [[ -z $want && $state != (done|operands|command) && $cur = --*=* ]]; then\n"
@@ -277,7 +300,9 @@ static void print_fish_opts(const struct cmd *c)
 			print_choice(o);
 			putchar('\'');
 		} else if (o->arg) {
-			printf(strstr(o->arg, "DIR") ? " -r -F" : " -x");
+			printf(strstr(o->arg, "DIR") || strstr(o->arg, "FILE") ? " -r -F" :
+				!strcmp(o->arg, "NAME")			 ? " -x -a '(agentkernel list -q 2>/dev/null)'" :
+										     " -x");
 		}
 		printf(" -d \"%s\"\n", o->help);
 	}
@@ -297,6 +322,8 @@ static void print_fish_words(const struct cmd *c)
 		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -f -a '", c->name);
 		print_words(c->args);
 		printf("'\n");
+	} else if (takes_name(c)) {
+		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -f -a '(agentkernel list -q 2>/dev/null)' -d sandbox\n", c->name);
 	} else if (!c->args[0]) {
 		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -f\n", c->name);
 	}

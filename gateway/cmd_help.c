@@ -74,7 +74,8 @@ void cmd_print_overview(const char *group, FILE *out)
 		fprintf(out, "Run a command in a sandbox whose whole network passes through a policy gateway.\n\n");
 	fprintf(out, "Commands:\n");
 	for (const struct cmd *c = cmd_table; c->name; c++) {
-		if (!c->alias_of && (!group || (!strncmp(c->name, group, len) && (c->name[len] == ' ' || !c->name[len]))))
+		/* A group of second spellings shows them; the overview shows each command once. */
+		if ((!c->alias_of || group) && (!group || (!strncmp(c->name, group, len) && (c->name[len] == ' ' || !c->name[len]))))
 			fprintf(out, "  %-16s  %s\n", c->name, c->help);
 	}
 	fprintf(out, "\n'agentkernel COMMAND --help' describes a command.\n");

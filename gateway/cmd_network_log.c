@@ -22,6 +22,7 @@ struct view {
 	uint64_t since_us;
 	unsigned long long limit; /* 0: none */
 
+	struct ak_paths paths;
 	char dir[PATH_MAX];
 	struct audit_reader reader; /* fd -1: the file is not there yet */
 	struct netlog *log; /* owned */
@@ -234,7 +235,7 @@ static int watch(struct view *v, struct ak_err *err)
 	if (v->follow)
 		ak_follow_init(&f, v->dir);
 	for (;; first = false) {
-		ended = ended || runs_ended(v->dir);
+		ended = ended || runs_ended(&v->paths, v->dir);
 		rc = drain(v, ended, err);
 		if (rc == 0)
 			rc = show(v, first, ended, err);
@@ -248,14 +249,13 @@ static int watch(struct view *v, struct ak_err *err)
 
 static int view_open(struct view *v, struct ak_err *err)
 {
-	struct ak_paths paths;
 	char last[AK_NAME_MAX];
-	int rc = ak_paths_init(&paths, err);
+	int rc = ak_paths_init(&v->paths, err);
 
 	if (rc == 0 && !v->name)
-		rc = runs_last(&paths, last, err);
+		rc = runs_last(&v->paths, last, err);
 	if (rc == 0)
-		rc = runs_dir(&paths, v->name ? v->name : last, v->dir, err);
+		rc = runs_dir(&v->paths, v->name ? v->name : last, v->dir, err);
 	if (rc < 0)
 		return rc;
 	if (v->json && v->limit && !v->summary) {

@@ -5,7 +5,9 @@
 #include "gateway/cmd.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/state.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -50,7 +52,21 @@ static bool looks_like_file(const char *text)
 	return strchr(text, '/') || (len > 5 && !strcmp(text + len - 5, ".json"));
 }
 
-/* A mode or policy, a file, or the policy that a kept or past run was held to. */
+/* The policy that a persistent sandbox has now, with EDITS on top; -ENOENT when there is no such sandbox. */
+static int load_persistent(const char *name, const struct places *at, const struct policy_edit *edits, size_t n_edits, struct policy **ret,
+	struct ak_err *err)
+{
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	int rc = state_load(&at->paths, name, &s, err);
+
+	for (size_t i = 0; i < n_edits && rc == 0; i++)
+		rc = state_edit_add(&at->paths, &s, edits[i].op, edits[i].text, 0, err);
+	if (rc == 0 && !state_network(&s))
+		rc = ak_fail(err, EINVAL, "the sandbox '%s' has no network, so it has no policy", name);
+	return rc < 0 ? rc : state_policy(&at->paths, &s, ak_wall_us(), ret, err);
+}
+
+/* A mode or policy, a file, a persistent sandbox, or the policy that a kept or past run was held to. */
 static int load_any(const char *name, const struct places *at, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err)
 {
@@ -59,11 +75,14 @@ static int load_any(const char *name, const struct places *at, const struct poli
 
 	if (rc != -ENOENT || looks_like_file(name) || !ak_sandbox_name_ok(name))
 		return rc;
+	rc = load_persistent(name, at, edits, n_edits, ret, err);
+	if (rc != -ENOENT)
+		return rc;
 	if (ak_path_join(dir, at->paths.state, "runs", name) < 0 || ak_path_join(path, dir, "policy.json", NULL) < 0)
 		return rc;
 	if (access(dir, F_OK) < 0)
 		return ak_fail(
-			err, ENOENT, "there is neither a policy nor a run named '%s'; see 'agentkernel policy list'", name);
+			err, ENOENT, "there is neither a policy nor a sandbox nor a run named '%s'; see 'agentkernel policy list'", name);
 	if (access(path, F_OK) < 0)
 		return ak_fail(err, ENOENT, "the run '%s' had no network, so it has no policy", name);
 	return policy_load(path, &at->dirs, edits, n_edits, ret, err);

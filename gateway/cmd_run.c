@@ -1,5 +1,7 @@
 /* `agentkernel run`: from words to options, and from the result to an exit code. */
+#include "gateway/client.h"
 #include "gateway/cmd.h"
+#include "gateway/cmd_opts.h"
 #include "gateway/run.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,160 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- one function for each option that takes a value ---- */
-
-static int set_mode(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return ak_mode_parse(v, &o->mode, err);
-}
-
-static int set_profile(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return ak_profile_parse(v, &o->profile, err);
-}
-
-static int set_dir(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	(void)err;
-	o->dir = v;
-	return 0;
-}
-
-static int set_workdir(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	(void)err;
-	o->workdir = v;
-	return 0;
-}
-
-static int add_env(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	if (o->n_env == PLAN_LIST_MAX)
-		return ak_fail(err, E2BIG, "more than %d variables", PLAN_LIST_MAX);
-	o->env[o->n_env++] = v;
-	return 0;
-}
-
-static int set_timeout(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	unsigned long long ms;
-	int rc = ak_parse_duration(v, &ms, err);
-
-	if (rc == 0 && ms == 0)
-		rc = ak_fail(err, EINVAL, "'%s': must be more than 0", v);
-	if (rc == 0)
-		o->timeout_ms = ms;
-	return rc;
-}
-
-static int set_memory(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	unsigned long long bytes;
-	int rc = ak_parse_size(v, &bytes, err);
-
-	if (rc == 0 && bytes < 4u << 20)
-		rc = ak_fail(err, EINVAL, "'%s': must be at least 4M", v);
-	if (rc == 0)
-		o->limits.memory_bytes = bytes;
-	return rc;
-}
-
-static int set_count(const char *v, unsigned long long max, uint32_t scale, uint32_t *ret, struct ak_err *err)
-{
-	unsigned long long n;
-	int rc = ak_parse_count(v, 1, max, &n, err);
-
-	if (rc == 0)
-		*ret = (uint32_t)n * scale;
-	return rc;
-}
-
-static int set_vcpus(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return set_count(v, 1024, 1000, &o->limits.cpus_milli, err);
-}
-
-static int set_pids(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return set_count(v, 1u << 22, 1, &o->limits.pids, err);
-}
-
-static int set_backend(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	(void)o;
-	return strcmp(v, "ns") ? ak_fail(err, ENOTSUP, "'%s' is not there yet; ns is", v) : 0;
-}
-
-static int add_edit(struct run_opts *o, enum policy_edit_op op, const char *v, struct ak_err *err)
-{
-	if (o->n_edits == PLAN_LIST_MAX)
-		return ak_fail(err, E2BIG, "more than %d rules; put them in a policy file", PLAN_LIST_MAX);
-	o->edits[o->n_edits++] = (struct policy_edit){ op, v };
-	return 0;
-}
-
-static int add_allow_host(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_ALLOW_HOST, v, err);
-}
-
-static int add_block_host(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_BLOCK_HOST, v, err);
-}
-
-static int add_allow_cidr(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_ALLOW_CIDR, v, err);
-}
-
-static int add_block_cidr(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_BLOCK_CIDR, v, err);
-}
-
-static const struct {
-	const char *name;
-	int (*set)(struct run_opts *o, const char *value, struct ak_err *err);
-} values[] = {
-	{ "compatibility-mode", set_mode }, { "profile", set_profile }, { "dir", set_dir }, { "workdir", set_workdir }, { "env", add_env },
-	{ "timeout", set_timeout }, { "memory", set_memory }, { "vcpus", set_vcpus }, { "pids", set_pids }, { "backend", set_backend },
-	{ "allow-host", add_allow_host }, { "block-host", add_block_host }, { "allow-cidr", add_allow_cidr }, { "block-cidr", add_block_cidr },
-};
-
-static int set_flag(struct run_opts *o, const char *name)
-{
-	const struct {
-		const char *name;
-		bool *flag;
-	} flags[] = {
-		{ "no-network", &o->no_network }, { "keep", &o->keep }, { "pass-api-key", &o->pass_api_key },
-		{ "tty", &o->tty }, { "quiet", &o->quiet }, { "json", &o->json },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
-		if (!strcmp(flags[i].name, name)) {
-			*flags[i].flag = true;
-			return 0;
-		}
-	}
-	return 0; /* --interactive: standard input is passed through as it is */
-}
-
-static int set_option(struct run_opts *o, const struct cmd_opt *opt, const char *value, struct ak_err *err)
-{
-	if (!opt->arg)
-		return set_flag(o, opt->name);
-	for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
-		if (!strcmp(values[i].name, opt->name)) {
-			int rc = values[i].set(o, value, err);
-
-			return rc < 0 ? ak_err_prefix(err, rc, "--%s", opt->name) : 0;
-		}
-	}
-	return ak_fail(err, ENOTSUP, "--%s is not there yet", opt->name);
-}
-
 /* 0, or the exit code to end with: -1 for "help was printed". */
 static int parse(int argc, char **argv, struct run_opts *o)
 {
@@ -175,7 +23,7 @@ static int parse(int argc, char **argv, struct run_opts *o)
 
 	cmd_args_init(&args, cmd_row("run"), argc, argv);
 	while ((i = cmd_next(&args, &value)) >= 0) {
-		if (set_option(o, &args.cmd->opts[i], value, &err) < 0) {
+		if (run_opts_set(o, &args.cmd->opts[i], value, &err) < 0) {
 			ak_say("%s", err.text);
 			return AK_EXIT_USAGE;
 		}
@@ -234,6 +82,8 @@ static void print_closing_lines(const struct run_opts *o, const struct run_resul
 
 	if (o->keep)
 		ak_say("kept as %s", r->name);
+	if (r->outcome.net.lost > 0)
+		ak_say("%llu network records could not be written to the log", (unsigned long long)r->outcome.net.lost);
 	if (denied > 0 && !o->quiet)
 		ak_say("%llu network request%s denied; see: agentkernel network log %s", denied, denied == 1 ? " was" : "s were", r->name);
 }
@@ -253,7 +103,7 @@ int cmd_run(int argc, char **argv)
 		ak_say("%s", err.text);
 		return AK_EXIT_FAILED;
 	}
-	rc = run_execute(&opts, &paths, &result, &err);
+	rc = client_run(&opts, &paths, &result, &err);
 	if (rc < 0) {
 		ak_say("%s", err.text);
 		rc = rc == -EINVAL ? AK_EXIT_USAGE : result.outcome.exit_code ? result.outcome.exit_code : AK_EXIT_FAILED;

@@ -45,6 +45,81 @@ static const struct cmd_opt run_opts[] = {
 	{ 0 },
 };
 
+static const struct cmd_opt create_opts[] = {
+	{ .name = "dir", .arg = "DIR", .help = "the project (the current folder, where the mode or profile mounts it)" },
+	{ .name = "compatibility-mode", .arg = MODES, .help = "whose network and files it gets (native)" },
+	{ .name = "profile", .arg = "permissive|moderate|restrictive", .help = "how much of the host it may use (moderate)" },
+	{ .name = "no-network", .help = "no network at all" },
+	{ .name = "image", .arg = "IMAGE", .help = "root file system from an image", .missing = "*" },
+	{ .name = "config", .arg = "FILE", .help = "settings of the project", .missing = "*" },
+	{ .name = "backend",
+		.arg = "ns|vm|podman|docker",
+		.help = "what the sandbox is made of; only ns in this version",
+		.missing = "vm|podman|docker" },
+	{ .name = "vcpus", .arg = "N", .help = "processor limit" },
+	{ .name = "memory", .arg = "SIZE", .help = "memory limit (512M, 2G)" },
+	{ .name = "pids", .arg = "N", .help = "process limit" },
+	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or keep the value K has now", .repeat = true },
+	OPT_RULES,
+	{ .name = "json", .help = "print what was created as one JSON object" },
+	{ 0 },
+};
+
+static const struct cmd_opt remove_opts[] = { { .name = "force", .letter = 'f', .help = "also when it is running" }, { 0 } };
+
+static const struct cmd_opt list_opts[] = { { .name = "quiet", .letter = 'q', .help = "only the names" }, OPT_JSON, { 0 } };
+
+static const struct cmd_opt exec_opts[] = {
+	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
+	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the command in this folder" },
+	{ .name = "tty", .letter = 't', .help = "give the command a terminal; Ctrl-P Ctrl-Q leaves it running" },
+	{ .name = "interactive", .letter = 'i', .help = "pass stdin on (the default)" },
+	{ .name = "timeout", .arg = "DURATION", .help = "end the command after this long (30s, 10m, 1h30m)" },
+	{ .name = "quiet", .help = "no lines of our own on stderr, except errors" },
+	{ 0 },
+};
+
+static const struct cmd_opt attach_opts[] = {
+	{ .name = "new", .help = "a new shell, even when a command was left running" },
+	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
+	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the shell in this folder" },
+	{ 0 },
+};
+
+static const struct cmd_opt cp_opts[] = { { .name = "recursive", .letter = 'r', .help = "folders with all in them (the default)" }, { 0 } };
+
+#define OPT_LIVE                                                                                                                       \
+	{ .name = "remove", .arg = "RULE", .help = "take a rule back", .repeat = true },                                               \
+		{ .name = "reset", .help = "take all changes back: the policy of the mode" },                                          \
+		{ .name = "for", .arg = "DURATION", .help = "the new rules end by themselves after this long" },                       \
+	{                                                                                                                              \
+		.name = "watch", .arg = "FILE", .help = "keep the rules of a policy file in force as it changes, until interrupted"    \
+	}
+
+static const struct cmd_opt network_policy_opts[] = {
+	{ .name = "default", .arg = "allow|deny", .help = "what happens to what no rule names" },
+	OPT_RULES,
+	OPT_LIVE,
+	OPT_JSON,
+	{ 0 },
+};
+
+static const struct cmd_opt network_proxy_opts[] = {
+	{ .name = "policy", .arg = "allow|deny", .help = "what happens to what no rule names" },
+	OPT_RULES,
+	OPT_LIVE,
+	OPT_JSON,
+	{ 0 },
+};
+
+static const struct cmd_opt daemon_start_opts[] = { { .name = "foreground", .help = "stay in the foreground, for a service manager" }, { 0 } };
+
+static const struct cmd_opt daemon_prewarm_opts[] = {
+	{ .name = "mode", .arg = MODES, .help = "the mode to prepare sandboxes for" },
+	{ .name = "count", .arg = "N", .help = "how many (1)" },
+	{ 0 },
+};
+
 static const struct cmd_opt network_log_opts[] = {
 	{ .name = "last", .help = "the newest run" },
 	{ .name = "follow", .letter = 'f', .help = "go on until the sandbox ends" },
@@ -72,15 +147,38 @@ static const struct cmd_opt no_opts[] = { { 0 } };
 
 const struct cmd cmd_table[] = {
 	{ "run", "CMD [ARGS…]", "run a command in a temporary sandbox", run_opts, cmd_run, true, NULL },
+	{ "create", "NAME", "define a persistent sandbox", create_opts, cmd_create, false, NULL },
+	{ "start", "NAME…", "start a persistent sandbox", no_opts, cmd_start, false, NULL },
+	{ "stop", "NAME…", "stop one; its files and policy stay", no_opts, cmd_stop, false, NULL },
+	{ "remove", "NAME…", "remove one with all its files", remove_opts, cmd_remove, false, NULL },
+	{ "list", "", "the persistent sandboxes", list_opts, cmd_list, false, NULL },
+	{ "exec", "NAME CMD [ARGS…]", "run a command in a running sandbox", exec_opts, cmd_exec, true, NULL },
+	{ "attach", "NAME", "a shell in a running sandbox, or the command that was left there", attach_opts, cmd_attach, false, NULL },
+	{ "cp", "SRC DST", "copy files and folders; one side is NAME:/path", cp_opts, cmd_cp, false, NULL },
+	{ "sandbox create", "NAME", "define a persistent sandbox", create_opts, cmd_create, false, "create" },
+	{ "sandbox start", "NAME…", "start a persistent sandbox", no_opts, cmd_start, false, "start" },
+	{ "sandbox stop", "NAME…", "stop one; its files and policy stay", no_opts, cmd_stop, false, "stop" },
+	{ "sandbox remove", "NAME…", "remove one with all its files", remove_opts, cmd_remove, false, "remove" },
+	{ "sandbox list", "", "the persistent sandboxes", list_opts, cmd_list, false, "list" },
 	{ "network log", "NAME|--last", "what a sandbox's network was asked for, and what became of it", network_log_opts,
 		cmd_network_log, false, NULL },
 	{ "network check", "MODE|NAME|FILE HOST[:PORT][/PROTO]", "the verdict for a destination, and the rule that gives it",
 		network_check_opts, cmd_network_check, false, NULL },
+	{ "network policy", "NAME", "show or change the policy of a sandbox while it runs", network_policy_opts, cmd_network_policy, false,
+		NULL },
+	{ "network proxy", "NAME", "the same, in the words of Docker's sandboxes", network_proxy_opts, cmd_network_proxy, false, NULL },
+	{ "network selftest", "", "try the attack catalogue on this machine, in a private Internet", json_opts, cmd_network_selftest, false,
+		NULL },
 	{ "policy list", "", "the policies that exist", json_opts, cmd_policy_list, false, NULL },
 	{ "policy show", "NAME", "a policy as it is enforced", json_opts, cmd_policy_show, false, NULL },
 	{ "policy validate", "FILE", "check a policy file and name what is wrong", json_opts, cmd_policy_validate, false, NULL },
 	{ "audit", "", "life cycle, exec, file and policy events", audit_opts, cmd_audit, false, NULL },
 	{ "audit verify", "", "check the hash chains of all audit files", json_opts, cmd_audit_verify, false, NULL },
+	{ "daemon start", "", "start the daemon: gateway of persistent sandboxes, and warm ones for run", daemon_start_opts, cmd_daemon_start, false,
+		NULL },
+	{ "daemon stop", "", "end it; running sandboxes go on without a network", no_opts, cmd_daemon_stop, false, NULL },
+	{ "daemon status", "", "pool, hits and misses, and the gateway's health", json_opts, cmd_daemon_status, false, NULL },
+	{ "daemon prewarm", "", "prepare sandboxes of a mode now", daemon_prewarm_opts, cmd_daemon_prewarm, false, NULL },
 	{ "completion", "bash|zsh|fish", "print a completion script for a shell", no_opts, cmd_completion, false, NULL },
 	{ "version", "", "print the version", json_opts, cmd_version, false, NULL },
 	{ "help", "[COMMAND]", "describe a command", no_opts, cmd_help, false, NULL },

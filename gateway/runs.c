@@ -4,6 +4,9 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
+#include "gateway/daemon.h"
+#include "gateway/state.h"
+#include "gateway/super.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -56,13 +59,13 @@ static int read_runs(DIR *dir, struct run_entry **ret, size_t *ret_n)
 	return 0;
 }
 
-int runs_list(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err)
+static int list_folder(const struct ak_paths *p, const char *folder, struct run_entry **ret, size_t *ret_n, struct ak_err *err)
 {
 	char path[PATH_MAX];
 	DIR *dir;
 	int rc;
 
-	if (ak_path_join(path, p->state, "runs", NULL) < 0)
+	if (ak_path_join(path, p->state, folder, NULL) < 0)
 		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
 	dir = opendir(path);
 	if (!dir && errno == ENOENT) {
@@ -75,6 +78,25 @@ int runs_list(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, s
 	rc = read_runs(dir, ret, ret_n);
 	closedir(dir);
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", path) : 0;
+}
+
+int runs_list(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err)
+{
+	return list_folder(p, "runs", ret, ret_n, err);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct run_entry *)a)->name, ((const struct run_entry *)b)->name);
+}
+
+int runs_persistent(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err)
+{
+	int rc = list_folder(p, "sandboxes", ret, ret_n, err);
+
+	if (rc == 0 && *ret_n)
+		qsort(*ret, *ret_n, sizeof(**ret), by_name);
+	return rc;
 }
 
 int runs_last(const struct ak_paths *p, char ret[static AK_NAME_MAX], struct ak_err *err)
@@ -113,20 +135,24 @@ static int unknown_name(const struct ak_paths *p, const char *name, struct ak_er
 
 int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MAX], struct ak_err *err)
 {
+	static const char *const folders[] = { "sandboxes", "runs" };
 	char dir[PATH_MAX];
 	struct stat st;
 
 	if (!ak_sandbox_name_ok(name))
 		return ak_fail(
 			err, EINVAL, "'%.64s' is not a name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends", name);
-	if (ak_path_join(dir, p->state, "runs", name) < 0)
-		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-	if (lstat(dir, &st) < 0 && errno != ENOENT)
-		return ak_fail_errno(err, errno, "cannot read '%s'", dir);
-	if (access(dir, F_OK) < 0)
-		return unknown_name(p, name, err);
-	memcpy(ret, dir, sizeof(dir));
-	return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+		if (ak_path_join(dir, p->state, folders[i], name) < 0)
+			return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
+		if (lstat(dir, &st) == 0) {
+			memcpy(ret, dir, sizeof(dir));
+			return 0;
+		}
+		if (errno != ENOENT)
+			return ak_fail_errno(err, errno, "cannot read '%s'", dir);
+	}
+	return unknown_name(p, name, err);
 }
 
 static bool process_gone(const cJSON *run)
@@ -139,7 +165,7 @@ static bool process_gone(const cJSON *run)
 	return kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
-bool runs_ended(const char *dir)
+static bool run_ended(const char *dir)
 {
 	_cleanup_free_ char *text = NULL;
 	_cleanup_json_ cJSON *run = NULL;
@@ -155,4 +181,36 @@ bool runs_ended(const char *dir)
 	if (json_parse(text, len, &run, &ignored) < 0)
 		return false; /* just being written */
 	return (json_get_string(run, "ended", &ended, &ignored) > 0 && ended[0]) || process_gone(run);
+}
+
+/* A persistent sandbox ends when the daemon says so in its state, or when its supervisor is gone and no daemon is there to say it. */
+static bool persistent_ended(const struct ak_paths *p, const char *name)
+{
+	struct state_sandbox s = { 0 };
+	struct ak_err ignored;
+	_cleanup_close_ int daemon = -1;
+	bool running;
+
+	if (state_load(p, name, &s, &ignored) < 0)
+		return true;
+	running = s.running;
+	state_done(&s);
+	if (!running)
+		return true;
+	_cleanup_close_ int sock = super_connect(p, name);
+
+	if (sock >= 0)
+		return false;
+	daemon = daemon_connect(p, false, &ignored);
+	return daemon < 0;
+}
+
+bool runs_ended(const struct ak_paths *p, const char *dir)
+{
+	const char *name = strrchr(dir, '/'), *folder = "/sandboxes";
+	size_t len = name ? (size_t)(name - dir) : 0;
+
+	if (len > strlen(folder) && !strncmp(dir + len - strlen(folder), folder, strlen(folder)))
+		return persistent_ended(p, name + 1);
+	return run_ended(dir);
 }

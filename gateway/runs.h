@@ -1,4 +1,4 @@
-/* The runs that are recorded in STATE/runs. */
+/* The runs that are recorded in STATE/runs, and the persistent sandboxes beside them: whoever has a network log. */
 #ifndef AK_RUNS_H
 #define AK_RUNS_H
 
@@ -20,10 +20,13 @@ int runs_list(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, s
 /* The name in STATE/last. */
 int runs_last(const struct ak_paths *p, char ret[static AK_NAME_MAX], struct ak_err *err);
 
-/* The folder of NAME; -ENOENT with a reason that lists the newest names. */
+/* The persistent sandboxes, in order of name; *RET is the caller's to free. */
+int runs_persistent(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err);
+
+/* The folder of NAME, a run or a persistent sandbox; -ENOENT with a reason that lists the newest names. */
 int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MAX], struct ak_err *err);
 
-/* True once the run in DIR ended: run.json says so, its process is gone, or its folder is. */
-bool runs_ended(const char *dir);
+/* True once the run in DIR ended: run.json says so, its process is gone, or its folder is. A persistent sandbox has ended when it is stopped. */
+bool runs_ended(const struct ak_paths *p, const char *dir);
 
 #endif

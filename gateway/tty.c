@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define DRAIN_MS 100
+#define DRAIN_MAX_MS 2000 /* something left behind in the background may go on printing */
 
 /* What atexit needs when something ends us early. */
 static struct termios saved_mode;
@@ -49,7 +50,7 @@ int tty_open(struct tty *t, int master, struct ak_err *err)
 {
 	if (master < 0)
 		return ak_fail(err, EBADF, "the sandbox gave no terminal");
-	t->raw = false;
+	t->raw = t->keys = t->held = t->detach = false;
 	t->master = master;
 	t->in.from = STDIN_FILENO;
 	t->in.to = master;
@@ -82,12 +83,38 @@ static void end_input(struct tty_pipe *pipe)
 	(void)!write(pipe->to, &eof, 1);
 }
 
-static bool pump(struct tty_pipe *pipe, const struct pollfd *readable, const struct pollfd *writable, bool input)
+#define CTRL_P 16
+#define CTRL_Q 17
+
+/* N typed bytes into the pipe, without the two keys that are ours. One more may come out than went in: the Ctrl-P that was held. */
+static void take_keys(struct tty *t, const char *typed, size_t n)
 {
+	struct tty_pipe *pipe = &t->in;
+
+	pipe->at = pipe->len = 0;
+	for (size_t i = 0; i < n && !t->detach; i++) {
+		bool held = t->held;
+
+		t->held = !held && typed[i] == CTRL_P;
+		t->detach = held && typed[i] == CTRL_Q;
+		if (t->held || t->detach)
+			continue;
+		if (held)
+			pipe->buf[pipe->len++] = CTRL_P;
+		pipe->buf[pipe->len++] = typed[i];
+	}
+}
+
+static bool pump(struct tty *t, struct tty_pipe *pipe, const struct pollfd *readable, const struct pollfd *writable)
+{
+	bool input = pipe == &t->in;
 	ssize_t n;
 
 	if (pipe->from >= 0 && pipe->len == 0 && readable->revents) {
-		n = read(pipe->from, pipe->buf, sizeof(pipe->buf));
+		char typed[sizeof(pipe->buf) - 1];
+		bool keys = input && t->keys;
+
+		n = keys ? read(pipe->from, typed, sizeof(typed)) : read(pipe->from, pipe->buf, sizeof(pipe->buf));
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return true;
 		if (n <= 0 && input) {
@@ -98,6 +125,8 @@ static bool pump(struct tty_pipe *pipe, const struct pollfd *readable, const str
 			return false;
 		pipe->at = 0;
 		pipe->len = (size_t)n;
+		if (keys)
+			take_keys(t, typed, (size_t)n);
 	}
 	if (pipe->len > 0 && (writable->revents || readable->revents)) {
 		n = write(pipe->to, pipe->buf + pipe->at, pipe->len);
@@ -111,19 +140,20 @@ static bool pump(struct tty_pipe *pipe, const struct pollfd *readable, const str
 
 bool tty_pump(struct tty *t, const struct pollfd p[static 4])
 {
-	if (!pump(&t->in, &p[0], &p[1], true))
+	if (!pump(t, &t->in, &p[0], &p[1]))
 		t->in.from = -1;
-	return pump(&t->out, &p[2], &p[3], false);
+	return pump(t, &t->out, &p[2], &p[3]);
 }
 
 void tty_close(struct tty *t)
 {
 	struct pollfd p[4];
 	bool more = t->master >= 0;
+	uint64_t until = ak_now_ms() + DRAIN_MAX_MS;
 
 	t->in.from = -1;
 	t->in.len = 0;
-	while (more) {
+	while (more && ak_now_ms() < until) {
 		tty_poll(t, p);
 		if (poll(p, 4, DRAIN_MS) <= 0)
 			break;

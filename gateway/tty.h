@@ -17,6 +17,9 @@ struct tty_pipe {
 
 struct tty {
 	bool raw; /* the terminal is in raw mode and must be restored */
+	bool keys; /* set after tty_open: Ctrl-P Ctrl-Q is ours and not the command's */
+	bool held; /* a Ctrl-P that waits for what follows it */
+	bool detach; /* the two were typed */
 	int master; /* borrowed */
 	struct tty_pipe in, out;
 };

@@ -78,9 +78,9 @@ static const struct {
 	const char *words; /* before the cursor; the last is the one to complete, "." for none yet */
 	const char *found;
 } vectors[] = {
-	{ ".", "run network policy audit completion version help" },
+	{ ".", "run create start stop remove list exec attach cp sandbox network policy audit daemon completion version help" },
 	{ "ne", "network" },
-	{ "network .", "log check" },
+	{ "network .", "log check policy proxy" },
 	{ "policy s", "show" },
 	{ "run --profile .", "permissive moderate restrictive" },
 	{ "run --profile = mo", "moderate" },
@@ -134,7 +134,7 @@ static void zsh_reads_the_script(void **state)
 	if (run_shell("zsh", "-fc", code, &s, out, sizeof(out)) == 127)
 		skip();
 	assert_string_equal(out,
-		"run network policy audit completion version help\nlog check\npermissive moderate restrictive\n<any>\nbash zsh fish\n");
+		"run create start stop remove list exec attach cp sandbox network policy audit daemon completion version help\nlog check policy proxy\npermissive moderate restrictive\n<any>\nbash zsh fish\n");
 }
 
 static void fish_completes_words_options_and_choices(void **state)
@@ -150,7 +150,7 @@ static void fish_completes_words_options_and_choices(void **state)
 	assert_int_equal(write_script("fish", &s), 0);
 	if (run_shell("fish", "-Nc", code, &s, out, sizeof(out)) == 127)
 		skip();
-	assert_string_equal(out, "check log\nmoderate permissive restrictive\n--no-network\nbash fish zsh\n");
+	assert_string_equal(out, "check log policy proxy\nmoderate permissive restrictive\n--no-network\nbash fish zsh\n");
 }
 
 int main(void)
