@@ -113,6 +113,9 @@ void dns_client_set_policy(struct dns_client *client, struct policy *p); /* drop
 /* The kernel lost elements (set full, rules rebuilt): every cached answer is learned again before it is served. */
 void dns_client_forget(struct dns_client *client);
 
+/* Tell now what is otherwise told once a second: questions over the rate. Before a client is freed, and now and then. */
+void dns_client_flush(struct dns_client *client);
+
 struct dns_stats {
 	uint64_t queries, answered, denied, cached, upstream_sent, upstream_failed, dropped;
 };

@@ -62,15 +62,39 @@ static void refuse_malformed(
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
+/* One event for all questions that were over the rate since the last one. */
+static void tell_rate(struct dns_client *c, const char *name, uint16_t qtype)
+{
+	struct dns_proxy *proxy = c->proxy;
+	char detail[96];
+	struct dns_event event = {
+		.outcome = DNS_OUTCOME_BUDGET,
+		.name = name,
+		.qtype = qtype,
+		.detail = detail,
+		.count = c->refused,
+		.decision = { .reason = POLICY_REASON_RULE, .policy = policy_name(c->policy), .rule = "limits.dns_qps" },
+	};
+
+	snprintf(detail, sizeof(detail), "%llu over the limit of %u questions a second", (unsigned long long)c->refused, c->qps);
+	c->refused = 0;
+	c->refused_told_ms = proxy->now_ms;
+	proxy->hooks.event(proxy->hooks.ctx, c->sandbox, &event);
+}
+
+void dns_client_flush(struct dns_client *c)
+{
+	if (c->refused)
+		tell_rate(c, "", 0);
+}
+
 /* Over the rate: REFUSED each time, told in sums. */
 static void refuse_rate(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q)
 {
 	struct dns_proxy *proxy = c->proxy;
-	char detail[96];
 	struct dns_content content = {
 		.rcode = DNS_RCODE_REFUSED, .ede = DNS_EDE_PROHIBITED, .ede_text = "too many questions a second"
 	};
-	struct dns_event event = { .outcome = DNS_OUTCOME_BUDGET, .name = q->text, .qtype = q->ask.qtype, .detail = detail };
 	uint8_t buf[DNS_WIRE_UDP_PLAIN];
 	size_t len = dns_reply_build(buf, sizeof(buf), sizeof(buf), &q->ask, &content);
 
@@ -80,15 +104,8 @@ static void refuse_rate(struct dns_client *c, const struct dns_origin *origin, c
 		dns_udp_send(proxy->udp, origin, buf, len);
 	proxy->stats.denied++;
 	c->refused++;
-	if (c->refused_told_ms && proxy->now_ms - c->refused_told_ms < RATE_TELL_MS)
-		return;
-	snprintf(detail, sizeof(detail), "%llu over the limit of %u questions a second", (unsigned long long)c->refused, c->qps);
-	event.decision = (struct policy_decision){
-		.reason = POLICY_REASON_RULE, .policy = policy_name(c->policy), .rule = "limits.dns_qps"
-	};
-	c->refused = 0;
-	c->refused_told_ms = proxy->now_ms;
-	proxy->hooks.event(proxy->hooks.ctx, c->sandbox, &event);
+	if (!c->refused_told_ms || proxy->now_ms - c->refused_told_ms >= RATE_TELL_MS)
+		tell_rate(c, q->text, q->ask.qtype);
 }
 
 static void refuse_denied(

@@ -69,6 +69,8 @@ static void on_dns_event(void *ctx, uint32_t id, const struct dns_event *event)
 		return;
 	gw_record_dns(sb, event);
 	check_log_size(sb);
+	if (sb->noisy)
+		arm_tick(sb->gw);
 }
 
 /* ---- hooks of the relay ---- */
@@ -150,6 +152,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		if (!sb || !sb->noisy || fw_sandbox_counts(gw->fw, sb->link.id, &counts, &err) < 0)
 			continue;
 		sb->noisy = false;
+		dns_client_flush(sb->dns);
 		gw_record_suppressed(sb, &counts);
 	}
 }

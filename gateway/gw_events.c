@@ -69,8 +69,11 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 		.ttl = event->ttl_s,
 		.detail = event->detail,
 		.count = 1,
+		.suppressed = event->count > 1 ? event->count - 1 : 0,
 	};
 
+	if (event->outcome == DNS_OUTCOME_BUDGET)
+		sb->noisy = true; /* more may come that is told in sums */
 	if (event->outcome != DNS_OUTCOME_MALFORMED) {
 		rec.rule = policy_rule_label(&event->decision, rule, sizeof(rule));
 		if (!rec.reason)
@@ -126,6 +129,8 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 		rec.answers = n->addrs;
 		rec.n_answers = n->n_addrs;
 		rec.ttl = n->ttl_s;
+	} else if (ak_addr_eq(&event->dst, &sb->link.gw4) || ak_addr_eq(&event->dst, &sb->link.gw6)) {
+		rec.name = POLICY_HOST_NAME;
 	}
 	if (event->end == RELAY_END_DENIED) {
 		rec.reason = event->detail ? event->detail : policy_reason_text(event->decision.reason, event->decision.allow);

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEARN_GRACE_S 30 /* a client may connect this much later than its DNS reply expires */
 #define LEARN_PORTS_MAX 32
 
 /* ---- finding ---- */
@@ -182,6 +181,7 @@ void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret)
 	relay_sandbox_close(sb->gw->relay, &sb->relay);
 	while (fw_log_read(sb->gw->fw_log, 256) == 256)
 		continue;
+	dns_client_flush(sb->dns);
 	write_suppressed(sb);
 	gw_record_edge(sb, "end");
 	gw_sandbox_stats(sb, ret);
@@ -224,14 +224,14 @@ int gw_sandbox_learn(struct gw_sandbox *sb, const struct dns_answer *answer)
 	if (answer->n_addrs > DNS_ANSWER_MAX)
 		return -EINVAL;
 	for (size_t i = 0; i < answer->n_addrs; i++)
-		n += elems_of(sb->policy, answer->name, &answer->addrs[i], answer->ttl_s + LEARN_GRACE_S, elems + n);
+		n += elems_of(sb->policy, answer->name, &answer->addrs[i], answer->ttl_s + DNS_LEARN_GRACE_S, elems + n);
 	rc = n > 0 ? fw_learn(sb->gw->fw, sb->link.id, elems, n, &err) : 0;
 	if (rc < 0)
 		return rc;
 	name = learned_name_new(answer->name, answer->cname, answer->n_cname, answer->addrs, answer->n_addrs, answer->ttl_s);
 	if (!name)
 		return -ENOMEM;
-	rc = learned_add(sb->learned, name, ak_now_ms(), (answer->ttl_s + LEARN_GRACE_S) * 1000ull);
+	rc = learned_add(sb->learned, name, ak_now_ms(), (answer->ttl_s + DNS_LEARN_GRACE_S) * 1000ull);
 	learned_name_unref(name);
 	return rc;
 }
@@ -262,7 +262,7 @@ static bool gather_one(void *ctx, const struct learned_name *name, const struct 
 		g->cap = cap;
 	}
 	/* The table does not tell how long an entry has left; its answer's own life is the bound it had. */
-	g->n += elems_of(g->policy, name->name, addr, name->ttl_s + LEARN_GRACE_S, g->elems + g->n);
+	g->n += elems_of(g->policy, name->name, addr, name->ttl_s + DNS_LEARN_GRACE_S, g->elems + g->n);
 	return false;
 }
 

@@ -289,7 +289,7 @@ static int tcp_timed_out(struct relay_tcp *t)
 		return tcp_dial(t);
 	if (t->state == RELAY_PEEK) {
 		t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
-		return relay_flow_fail(&t->flow, RELAY_END_TIMEOUT, "peek timed out");
+		return relay_flow_fail(&t->flow, RELAY_END_DENIED, "peek timed out");
 	}
 	if (t->state == RELAY_DIAL)
 		return relay_flow_fail(&t->flow, RELAY_END_TIMEOUT, "connect timed out");

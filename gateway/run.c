@@ -58,7 +58,7 @@ struct run {
 	struct resolv_stamp resolv;
 	uint64_t look_at_ms; /* when to look at the resolver file again; 0 without a network */
 	struct tty tty;
-	bool tty_on, gw_ready, running;
+	bool tty_on, tty_was_on, gw_ready, running;
 	struct capture capture[PIPE_NUM];
 	int stdio[3];
 	uint64_t began_us, kill_at_ms, deadline_ms;
@@ -184,12 +184,19 @@ static int spawn(struct run *r, struct ak_err *err)
 
 static void fail(struct run *r, const struct ak_err *err)
 {
+	const struct sandbox_result *res;
+
 	if (r->failed)
 		return;
 	r->failed = true;
 	r->failure = *err;
-	if (r->sandbox)
-		sandbox_signal(r->sandbox, SIGKILL);
+	if (!r->sandbox)
+		return;
+	/* When the sandbox failed first, what others say of it is only the echo. */
+	res = sandbox_poll(r->sandbox) == SANDBOX_ENDED ? sandbox_result(r->sandbox) : NULL;
+	if (res && res->err.text[0])
+		r->failure = res->err;
+	sandbox_signal(r->sandbox, SIGKILL);
 }
 
 /* Both halves are ready: let the command run. */
@@ -207,6 +214,7 @@ static void maybe_go(struct run *r)
 	r->outcome.start_us = now_us() - r->began_us;
 	r->command_began_ms = ak_now_ms();
 	r->deadline_ms = r->opts->timeout_ms ? r->command_began_ms + r->opts->timeout_ms : 0;
+	rundir_point_last(r->paths, r->plan.name);
 }
 
 /* ---- the gateway's messages ---- */
@@ -401,12 +409,12 @@ static void start_tty(struct run *r)
 {
 	struct ak_err err;
 
-	if (!r->opts->tty || r->tty_on || !r->running || sandbox_tty_fd(r->sandbox) < 0)
+	if (!r->opts->tty || r->tty_was_on || !r->running || sandbox_tty_fd(r->sandbox) < 0)
 		return;
 	if (tty_open(&r->tty, sandbox_tty_fd(r->sandbox), &err) < 0)
 		fail(r, &err);
 	else
-		r->tty_on = true;
+		r->tty_on = r->tty_was_on = true;
 }
 
 static void serve(struct run *r, const struct pollfd p[P_NUM])
@@ -442,7 +450,7 @@ static void loop(struct run *r)
 
 static void drain_output(struct run *r)
 {
-	if (r->opts->tty && r->running)
+	if (r->tty_was_on)
 		tty_close(&r->tty);
 	for (int i = 0; i < PIPE_NUM; i++) {
 		/* Everything in the sandbox is dead, so the end of file is there. */
@@ -499,7 +507,7 @@ static int conclude(struct run *r, struct ak_err *err)
 	if ((res->exit_code == 126 || res->exit_code == 127) && res->err.text[0])
 		ak_say("%s", res->err.text);
 	if (r->outcome.timed_out)
-		ak_say("timed out after %llu.%03llus", (unsigned long long)r->opts->timeout_ms / 1000, (unsigned long long)r->opts->timeout_ms % 1000);
+		ak_say("timed out after %gs", (double)r->opts->timeout_ms / 1000);
 	if (res->out_of_memory)
 		ak_say("out of memory: the sandbox reached its memory limit");
 	if (res->pids_hit)
@@ -560,7 +568,7 @@ static void finish(struct run *r, int rc)
 
 	if (rc < 0 && !r->running) {
 		rundir_discard(&r->dir);
-	} else if (rundir_record_end(&r->dir, r->paths, &r->plan, r->opts, &r->outcome, &err) < 0) {
+	} else if (rundir_record_end(&r->dir, &r->plan, r->opts, &r->outcome, &err) < 0) {
 		ak_say("%s", err.text);
 	}
 	rundir_done(&r->dir);

@@ -157,7 +157,7 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 }
 
 /* STATE/last holds the name of the newest run; replaced as a whole. */
-static void point_last(const struct ak_paths *paths, const char *name)
+void rundir_point_last(const struct ak_paths *paths, const char *name)
 {
 	char last[PATH_MAX], tmp[PATH_MAX];
 
@@ -169,13 +169,12 @@ static void point_last(const struct ak_paths *paths, const char *name)
 		unlink(tmp);
 }
 
-int rundir_record_end(struct rundir *d, const struct ak_paths *paths, const struct run_plan *plan, const struct run_opts *opts,
-	const struct run_outcome *outcome, struct ak_err *err)
+int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome,
+	struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	int rc = write_run_json(d, plan, opts, outcome), rc2;
 
-	point_last(paths, plan->name);
 	strbuf_printf(&out, "\"event\":\"run_end\",\"sandbox\":\"%s\"", plan->name);
 	put_outcome(&out, outcome);
 	if (outcome->has_net)

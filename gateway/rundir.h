@@ -44,9 +44,12 @@ int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *na
 int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct policy *policy,
 	struct ak_err *err);
 
-/* run.json again, the end event, and the name in STATE/last. */
-int rundir_record_end(struct rundir *d, const struct ak_paths *paths, const struct run_plan *plan, const struct run_opts *opts,
-	const struct run_outcome *outcome, struct ak_err *err);
+/* The command runs: from now on this is what `--last` means. */
+void rundir_point_last(const struct ak_paths *paths, const char *name);
+
+/* run.json again and the end event. */
+int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome,
+	struct ak_err *err);
 
 /* Forget a run that never ran: remove its folder. */
 void rundir_discard(struct rundir *d);

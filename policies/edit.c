@@ -109,6 +109,65 @@ static int remove_rule(struct policy *p, const char *text, struct ak_err *err)
 	return 0;
 }
 
+/* ---- blocking by flag ---- */
+
+/* Does the block B speak of everything that the allow rule A opens? */
+static bool covers(const struct host_rule *b, const struct host_rule *a)
+{
+	if (b->port && (a->port != b->port || (b->proto != RULE_ANY && a->proto != b->proto)))
+		return false;
+	if (b->wild && b->host_len == 0)
+		return true;
+	if (!b->wild)
+		return !a->wild && a->host_len == b->host_len && !memcmp(a->host, b->host, b->host_len);
+	if (a->wild && a->host_len == b->host_len)
+		return !memcmp(a->host, b->host, b->host_len);
+	return a->host_len > b->host_len && a->host[a->host_len - b->host_len - 1] == '.' &&
+		!memcmp(a->host + a->host_len - b->host_len, b->host, b->host_len);
+}
+
+/*
+ * What a user blocks by flag is blocked, although the mode's own rule may be the more specific one ("api.openai.com:443" against
+ * "api.openai.com"): the rules of files that the block covers are taken away. Other flags stand beside it as equals.
+ */
+static int block_host(struct policy *p, const char *text, struct ak_err *err)
+{
+	struct host_rule block;
+	size_t n = 0;
+	int rc = policy_add_host(p, text, false, "flags", err);
+
+	if (rc < 0)
+		return rc;
+	block = p->rules[p->n_rules - 1];
+	for (size_t i = 0; i < p->n_rules; i++) {
+		const struct host_rule *r = &p->rules[i];
+
+		if (!r->allow || !strcmp(r->from, "flags") || !covers(&block, r))
+			p->rules[n++] = *r;
+	}
+	p->n_rules = n;
+	return 0;
+}
+
+static int block_cidr(struct policy *p, const char *text, struct ak_err *err)
+{
+	struct cidr_rule block;
+	size_t n = 0;
+	int rc = policy_add_cidr(p, text, false, "flags", err);
+
+	if (rc < 0)
+		return rc;
+	block = p->cidrs[p->n_cidrs - 1];
+	for (size_t i = 0; i < p->n_cidrs; i++) {
+		const struct cidr_rule *r = &p->cidrs[i];
+
+		if (!r->allow || !strcmp(r->from, "flags") || r->len < block.len || !ak_addr_in_prefix(&r->net, &block.net, block.len))
+			p->cidrs[n++] = *r;
+	}
+	p->n_cidrs = n;
+	return 0;
+}
+
 /* ---- edits ---- */
 
 static int set_default(struct policy *p, const char *text, struct ak_err *err)
@@ -125,11 +184,11 @@ static int apply_edit(struct policy *p, const struct policy_edit *e, struct ak_e
 	case POLICY_EDIT_ALLOW_HOST:
 		return policy_add_host(p, e->text, true, "flags", err);
 	case POLICY_EDIT_BLOCK_HOST:
-		return policy_add_host(p, e->text, false, "flags", err);
+		return block_host(p, e->text, err);
 	case POLICY_EDIT_ALLOW_CIDR:
 		return policy_add_cidr(p, e->text, true, "flags", err);
 	case POLICY_EDIT_BLOCK_CIDR:
-		return policy_add_cidr(p, e->text, false, "flags", err);
+		return block_cidr(p, e->text, err);
 	case POLICY_EDIT_DEFAULT:
 		return set_default(p, e->text, err);
 	case POLICY_EDIT_REMOVE:
