@@ -74,6 +74,7 @@ struct dns_event {
 	size_t n_addrs;
 	uint32_t ttl_s;
 	bool cached;
+	uint64_t count; /* questions that this event stands for: 0 and 1 are one, more where they are told in sums */
 };
 
 /* Hooks are called from inside the proxy: none of them may free a client or the proxy. */
