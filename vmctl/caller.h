@@ -24,6 +24,11 @@ struct sandbox {
 	int tty;
 	int root; /* O_PATH, from READY to ENDED */
 	bool network_done, init_done; /* READY is when both are */
+	bool parked; /* and no job yet */
+	int mounts; /* parked: tells when the host's mounts change; -1 when they have */
+	enum sandbox_isolation isolation;
+	bool readonly_root, root_inside; /* what it was started with */
+	bool want_pids; /* the process limit needs a control group */
 	bool killed; /* by sandbox_signal */
 	bool serves; /* has no command of its own */
 	struct exec_list running, told; /* owned; those without and those with an event to fetch */
@@ -31,6 +36,12 @@ struct sandbox {
 
 /* sandbox.c: no folder may be handed in as a stream. */
 int sandbox_check_streams(const int stdio[3], struct ak_err *err);
+
+/* What every job must have right. */
+int sandbox_check_job(const struct sandbox_spec *spec, struct ak_err *err);
+
+/* sandbox_park.c: a descriptor that tells when the host's mounts change. */
+int sandbox_watch_mounts(void);
 
 /* sandbox_exec.c: what init says of a command; FD, when there is one, is taken. */
 void sandbox_on_exec(struct sandbox *sb, const struct sb_msg *msg, int fd);

@@ -332,6 +332,11 @@ int cgroup_join(const struct cgroup *cg)
 	return 0;
 }
 
+int cgroup_open_procs(const struct cgroup *cg)
+{
+	return cg->v2_fd < 0 ? -1 : openat(cg->v2_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+}
+
 /* ---- what happened inside ---- */
 
 /* True when the controller's event count is not 0. */

@@ -34,6 +34,9 @@ void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limit
 /* Version 1: move the calling process in. Version 2 is joined by clone3 with v2_fd. */
 int cgroup_join(const struct cgroup *cg);
 
+/* Version 2: what a process that is there already joins by; -1 where there is none. Owned by the caller. */
+int cgroup_open_procs(const struct cgroup *cg);
+
 bool cgroup_oom_killed(const struct cgroup *cg);
 bool cgroup_pids_hit(const struct cgroup *cg);
 

@@ -60,8 +60,8 @@ static int keep_needed(const struct sb_ctx *ctx)
 	const int *stdio = ctx->spec->stdio;
 	int fds[] = { ctx->ctl, stdio[0], stdio[1], stdio[2] };
 
-	/* With a pty the given streams are not for the sandbox. */
-	return sb_keep_fds(fds, ctx->spec->tty ? 1 : ARRAY_SIZE(fds));
+	/* With a pty the given streams are not for the sandbox, and without a command there is nobody to give them to. */
+	return sb_keep_fds(fds, ctx->spec->tty || !ctx->spec->argv || ctx->spec->parked ? 1 : ARRAY_SIZE(fds));
 }
 
 static int confine(const struct sb_ctx *ctx, struct ak_err *err)
@@ -72,7 +72,7 @@ static int confine(const struct sb_ctx *ctx, struct ak_err *err)
 	if (rc == 0)
 		rc = sb_confine_caps(ctx, err);
 	if (rc == 0)
-		rc = sb_confine_landlock(ctx->spec->tty ? none : ctx->spec->stdio, err);
+		rc = sb_confine_landlock(ctx->spec->tty || !ctx->spec->argv ? none : ctx->spec->stdio, err);
 	if (rc == 0)
 		rc = sb_confine_seccomp(ctx, err);
 	return rc;
@@ -95,9 +95,9 @@ int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err)
 	return 0;
 }
 
-static int become_init(struct init *in, int map_ready_fd, struct ak_err *err)
+/* Everything that is the same for every job. */
+static int prepare(struct sb_ctx *ctx, int map_ready_fd, struct sb_root *root, struct ak_err *err)
 {
-	struct sb_ctx *ctx = in->ctx;
 	int rc = map_ids(ctx, map_ready_fd, err);
 
 	if (rc < 0)
@@ -109,9 +109,16 @@ static int become_init(struct init *in, int map_ready_fd, struct ak_err *err)
 		return ak_fail_errno(err, -rc, "closing inherited descriptors");
 	/* No session of its own: that costs half a millisecond (autogroup), every signal is blocked, and the command makes its own. */
 	umask(022);
+	return sb_root_base(root, ctx, err);
+}
+
+static int become_init(struct sb_ctx *ctx, const struct sb_root *root, struct ak_err *err)
+{
+	int rc;
+
 	if (sethostname(ctx->spec->name, strlen(ctx->spec->name)) < 0)
 		return ak_fail_errno(err, errno, "host name '%s'", ctx->spec->name);
-	rc = sb_root_build(ctx, err);
+	rc = sb_root_job(root, err);
 	if (rc < 0)
 		return rc;
 	rc = confine(ctx, err);
@@ -237,10 +244,16 @@ _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd)
 {
 	struct init in = { .ctx = ctx, .children = -1, .tty_slave = -1 };
 	int master = -1, rc;
+	struct sb_root root;
 	struct ak_err err;
 	sigset_t chld;
 
-	rc = become_init(&in, map_ready_fd, &err);
+	rc = prepare(ctx, map_ready_fd, &root, &err);
+	if (rc == 0 && ctx->spec->parked)
+		rc = sb_await_job(ctx, &err);
+	if (rc == 0)
+		rc = become_init(ctx, &root, &err);
+	sb_root_done(&root);
 	if (rc == 0 && ctx->spec->tty)
 		rc = sb_open_pty(&master, &in.tty_slave, &err);
 	if (rc < 0)

@@ -21,6 +21,7 @@ enum sb_msg_type {
 	SB_MSG_FAILED, /* → caller: reason in TEXT, exit code in VALUE */
 	SB_MSG_READY, /* init → caller; with its root and, when there is one, the pty's master */
 	SB_MSG_EXITED, /* init → caller: exit code in VALUE */
+	SB_MSG_ASSIGN, /* caller → init, parked: the pack of a job, streams by the bits of VALUE, then control groups to join */
 	SB_MSG_GO, /* caller → init */
 	SB_MSG_SIGNAL, /* caller → init: signal in VALUE */
 	SB_MSG_EXEC, /* caller → init: command ID; the pack (pack.h), then the streams whose bits are set in VALUE */
@@ -48,8 +49,15 @@ struct sb_ids {
 	uint32_t n_sub;
 };
 
+/* What the caller sees at the source of a mount. */
+struct sb_identity {
+	dev_t dev;
+	ino_t ino;
+};
+
 struct sb_ctx {
 	const struct sandbox_spec *spec; /* borrowed: outlives us */
+	const struct sb_identity *sources; /* borrowed; one for each mount of a job that came after parking, else NULL */
 	struct sb_ids ids;
 	int ctl; /* the child's end */
 	int net_sock; /* borrowed */
@@ -87,17 +95,31 @@ static inline bool sb_joins(const struct sandbox_spec *spec)
 	return spec->link && spec->gw_user_ns > 0 && spec->gw_net_ns > 0;
 }
 
-/* root.c and its parts: the calling process (alone in a new mount namespace) ends up inside the assembled root. */
+/*
+ * root.c and its parts, for a process alone in a new mount namespace. After the base everything that does not depend on the job is there, and the
+ * host's tree is still in sight; after the job the process is inside.
+ */
 struct sb_root {
 	const struct sb_ctx *ctx;
-	int store; /* mount whose folders back the root; its own mount only while building */
-	int fd; /* the new root */
+	int store; /* owned; mount whose folders back the root; its own mount only while building */
+	int fd; /* owned; the new root */
+	int pid_max; /* owned; the pid namespace's own limit, -1 where it has none */
 	bool private_usr; /* /usr gets a writable overlay */
 };
-int sb_root_build(const struct sb_ctx *ctx, struct ak_err *err);
+int sb_root_base(struct sb_root *r, const struct sb_ctx *ctx, struct ak_err *err);
+int sb_root_job(const struct sb_root *r, struct ak_err *err);
+void sb_root_done(struct sb_root *r);
+bool sb_root_read_only(const struct sandbox_spec *spec);
+int sb_root_failed(struct ak_err *err, int rc, const char *what);
+/* A mount of a folder of the store, made when missing. */
+int sb_root_store(const struct sb_root *r, const char *name, mode_t mode);
 int sb_root_etc(const struct sb_root *r, struct ak_err *err);
+int sb_root_names(const struct sb_root *r, struct ak_err *err);
 int sb_root_dev(const struct sb_root *r, struct ak_err *err);
-int sb_root_proc(const struct sb_root *r, struct ak_err *err);
+int sb_root_proc(struct sb_root *r, struct ak_err *err);
+
+/* park.c: wait for the job and make its spec and sources the context's. Their memory is never given back. */
+int sb_await_job(struct sb_ctx *ctx, struct ak_err *err);
 
 /* confine.c: give up everything that is not needed any more; in this order. */
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err);

@@ -47,6 +47,15 @@ int mnt_new(const char *fstype, const char *const opts[][2], uint64_t attrs)
 	return fd < 0 ? -errno : (int)fd;
 }
 
+int mnt_reconfigure(int fd, const char *name, const char *value)
+{
+	_cleanup_close_ int fs = (int)syscall(SYS_fspick, fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+
+	if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, name, value, 0) < 0)
+		return -errno;
+	return syscall(SYS_fsconfig, fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0 ? -errno : 0;
+}
+
 int mnt_attr(int fd, bool recursive, uint64_t set, uint64_t clear)
 {
 	struct mount_attr attr = { .attr_set = set, .attr_clr = clear };

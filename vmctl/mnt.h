@@ -17,6 +17,9 @@ int mnt_clone(int dirfd, const char *path, bool recursive);
 /* A new file system; OPTS are name, value pairs, a NULL name ends them. */
 int mnt_new(const char *fstype, const char *const opts[][2], uint64_t attrs);
 
+/* Change one option of the file system that FD is on. */
+int mnt_reconfigure(int fd, const char *name, const char *value);
+
 /* Set and clear attributes of the mount that FD is on; of all below it when RECURSIVE. */
 int mnt_attr(int fd, bool recursive, uint64_t set, uint64_t clear);
 

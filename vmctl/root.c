@@ -1,9 +1,9 @@
 /*
- * The sandbox's root, assembled in its own mount namespace.
+ * The sandbox's root, assembled in its own mount namespace: the half that is the same for every job.
  *
  * A "store" (a tmpfs, or the folder of a kept sandbox) backs everything that may be written. On it lie the host's programs,
  * read-only, and a handful of generated files. The order matters: what must be read-only is mounted first and sealed with
- * one recursive call; what may be written comes after.
+ * one recursive call; what may be written comes after, most of it in the other half (rootjob.c).
  */
 #include "vmctl/internal.h"
 
@@ -19,9 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DEFAULT_TMP_BYTES (UINT64_C(512) << 20)
-
-static int failed(struct ak_err *err, int rc, const char *what)
+int sb_root_failed(struct ak_err *err, int rc, const char *what)
 {
 	return ak_fail_errno(err, -rc, "assembling the root: %s", what);
 }
@@ -87,11 +85,11 @@ static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
 		rc = make_folder(r->fd, folders[i].path, folders[i].mode);
 		if (rc < 0)
-			return failed(err, rc, folders[i].path);
+			return sb_root_failed(err, rc, folders[i].path);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
 		if (symlinkat(links[i].target, r->fd, links[i].path) < 0 && errno != EEXIST)
-			return failed(err, -errno, links[i].path);
+			return sb_root_failed(err, -errno, links[i].path);
 	}
 	return 0;
 }
@@ -123,7 +121,7 @@ static int open_store(const struct sandbox_spec *spec)
 }
 
 /* A mount of a folder of the store, made when missing. */
-static int store_folder(const struct sb_root *r, const char *name, mode_t mode)
+int sb_root_store(const struct sb_root *r, const char *name, mode_t mode)
 {
 	int rc = make_folder(r->store, name, mode);
 
@@ -140,20 +138,20 @@ static int mount_root(struct sb_root *r, struct ak_err *err)
 	int rc = open_store(spec);
 
 	if (rc < 0)
-		return failed(err, rc, spec->upper_dir ? spec->upper_dir : "tmpfs");
+		return sb_root_failed(err, rc, spec->upper_dir ? spec->upper_dir : "tmpfs");
 	r->store = rc;
 	rc = mnt_attach(r->store, AT_FDCWD, "/");
 	if (rc < 0)
-		return failed(err, rc, "mounting it");
+		return sb_root_failed(err, rc, "mounting it");
 	if (!spec->upper_dir && !r->private_usr) {
 		r->fd = fcntl(r->store, F_DUPFD_CLOEXEC, 3);
-		return r->fd < 0 ? failed(err, -errno, "descriptor") : 0;
+		return r->fd < 0 ? sb_root_failed(err, -errno, "descriptor") : 0;
 	}
-	r->fd = store_folder(r, "root", 0755);
+	r->fd = sb_root_store(r, "root", 0755);
 	if (r->fd < 0)
-		return failed(err, r->fd, "root folder");
+		return sb_root_failed(err, r->fd, "root folder");
 	rc = mnt_attach(r->fd, r->store, "");
-	return rc < 0 ? failed(err, rc, "mounting it") : 0;
+	return rc < 0 ? sb_root_failed(err, rc, "mounting it") : 0;
 }
 
 /* ---- the host's programs ---- */
@@ -188,7 +186,7 @@ static int add_usr_names(const struct sb_root *r, struct ak_err *err)
 				rc = bind_host(r, host, names[i]);
 		}
 		if (rc < 0)
-			return failed(err, rc, host);
+			return sb_root_failed(err, rc, host);
 	}
 	return 0;
 }
@@ -200,7 +198,7 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	if (!r->private_usr) {
 		rc = bind_host(r, "/usr", "usr");
 		if (rc < 0)
-			return failed(err, rc, "/usr");
+			return sb_root_failed(err, rc, "/usr");
 	}
 	rc = add_usr_names(r, err);
 	if (rc < 0)
@@ -208,7 +206,7 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	if (make_folder(r->fd, "opt", 0755) == 0 && access("/opt", X_OK) == 0) {
 		rc = bind_host(r, "/opt", "opt");
 		if (rc < 0)
-			return failed(err, rc, "/opt");
+			return sb_root_failed(err, rc, "/opt");
 	}
 	return 0;
 }
@@ -265,129 +263,10 @@ static int add_private_usr(const struct sb_root *r, struct ak_err *err)
 	rc = tree < 0 ? tree : mnt_attr(tree, true, MNT_SAFE | MOUNT_ATTR_RDONLY, 0);
 	if (rc == 0)
 		rc = mnt_attach(tree, r->fd, "usr");
-	return rc < 0 ? failed(err, rc, "/usr") : 0;
+	return rc < 0 ? sb_root_failed(err, rc, "/usr") : 0;
 }
 
-/* ---- what may be written ---- */
-
-static int add_tmp(const struct sb_root *r, struct ak_err *err)
-{
-	uint64_t bytes = r->ctx->spec->limits.tmp_bytes;
-	_cleanup_close_ int tree = -1, again = -1;
-	int rc;
-
-	if (r->ctx->spec->upper_dir) {
-		tree = store_folder(r, "tmp", 01777);
-	} else {
-		char size[32];
-		const char *const opts[][2] = { { "size", size }, { "mode", "1777" }, { NULL, NULL } };
-
-		snprintf(size, sizeof(size), "%llu", (unsigned long long)(bytes ? bytes : DEFAULT_TMP_BYTES));
-		tree = mnt_new("tmpfs", opts, MNT_SAFE);
-	}
-	rc = tree < 0 ? tree : mnt_attach(tree, r->fd, "tmp");
-	if (rc < 0)
-		return failed(err, rc, "/tmp");
-	again = mnt_clone(r->fd, "tmp", false); /* a link would not do: a project may lie below it */
-	rc = again < 0 ? again : mnt_attach(again, r->fd, "var/tmp");
-	return rc < 0 ? failed(err, rc, "/var/tmp") : 0;
-}
-
-/* In a root that will be read-only, a mount of the folder on itself stays writable. */
-static int keep_writable(const struct sb_root *r, int dir_fd)
-{
-	_cleanup_close_ int tree = mnt_clone(dir_fd, "", false);
-	int rc = tree < 0 ? tree : mnt_attr(tree, false, MNT_SAFE, 0);
-
-	return rc < 0 ? rc : mnt_attach(tree, dir_fd, "");
-}
-
-static bool read_only(const struct sandbox_spec *spec)
-{
-	return spec->readonly_root || spec->isolation == SANDBOX_STRICT;
-}
-
-static int add_home(const struct sb_root *r, struct ak_err *err)
-{
-	const struct sandbox_spec *spec = r->ctx->spec;
-	_cleanup_close_ int home = -1, shm = -1;
-	int rc;
-
-	if (spec->home) {
-		rc = path_make_dir(r->fd, spec->home, 0755, &home);
-		if (rc < 0)
-			return ak_fail_errno(err, -rc, "home '%s'", spec->home);
-	}
-	if (!read_only(spec))
-		return 0;
-	rc = home < 0 ? 0 : keep_writable(r, home);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "home '%s'", spec->home);
-	shm = openat(r->fd, "dev/shm", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	rc = shm < 0 ? -errno : keep_writable(r, shm);
-	return rc < 0 ? failed(err, rc, "/dev/shm") : 0;
-}
-
-/* ---- what the caller asked for ---- */
-
-static bool is_below(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return !strncmp(path, dir, len) && (path[len] == '\0' || path[len] == '/');
-}
-
-static int check_target(const char *target, struct ak_err *err)
-{
-	static const char *const reserved[] = { "/proc", "/dev", "/sys" };
-
-	if (target[0] != '/' || strspn(target, "/") == strlen(target))
-		return ak_fail(err, EINVAL, "mount target '%s': must be an absolute path other than /", target);
-	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++) {
-		if (is_below(target, reserved[i]))
-			return ak_fail(err, EINVAL, "mount target '%s': %s is the sandbox's own", target, reserved[i]);
-	}
-	return 0;
-}
-
-static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, struct ak_err *err)
-{
-	_cleanup_close_ int tree = -1, target = -1;
-	struct stat st;
-	int rc = check_target(m->target, err);
-
-	if (rc < 0)
-		return rc;
-	tree = mnt_clone(AT_FDCWD, m->source, true);
-	if (tree < 0)
-		return ak_fail_errno(err, -tree, "mounting '%s'", m->source);
-	if (fstat(tree, &st) < 0)
-		return ak_fail_errno(err, errno, "mounting '%s'", m->source);
-	rc = mnt_attr(tree, true, MNT_SAFE | (m->readonly ? MOUNT_ATTR_RDONLY : 0), 0);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "mounting '%s'", m->source);
-	if (S_ISDIR(st.st_mode))
-		rc = path_make_dir(r->fd, m->target, 0755, &target);
-	else
-		rc = path_make_file(r->fd, m->target, &target);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "mount target '%s'", m->target);
-	rc = mnt_attach(tree, target, "");
-	return rc < 0 ? ak_fail_errno(err, -rc, "mounting '%s' on '%s'", m->source, m->target) : 0;
-}
-
-static int add_mounts(const struct sb_root *r, struct ak_err *err)
-{
-	const struct sandbox_spec *spec = r->ctx->spec;
-
-	for (size_t i = 0; i < spec->n_mounts; i++) {
-		int rc = add_mount(r, &spec->mounts[i], err);
-
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
+/* ---- all of it ---- */
 
 /* All that is mounted so far is the host's: seal it in one call, and open only the root itself again. */
 static int seal_host(const struct sb_root *r, struct ak_err *err)
@@ -396,43 +275,44 @@ static int seal_host(const struct sb_root *r, struct ak_err *err)
 
 	if (rc == 0)
 		rc = mnt_attr(r->fd, false, 0, MOUNT_ATTR_RDONLY);
-	return rc < 0 ? failed(err, rc, "making it read-only") : 0;
+	return rc < 0 ? sb_root_failed(err, rc, "making it read-only") : 0;
 }
 
 static int assemble(struct sb_root *r, struct ak_err *err)
 {
-	const struct sandbox_spec *spec = r->ctx->spec;
 	int rc = mnt_make_private();
 
 	if (rc < 0)
-		return failed(err, rc, "private mounts");
+		return sb_root_failed(err, rc, "private mounts");
 	if ((rc = mount_root(r, err)) < 0 || (rc = make_skeleton(r, err)) < 0)
 		return rc;
 	if ((rc = add_host(r, err)) < 0 || (rc = sb_root_etc(r, err)) < 0 || (rc = seal_host(r, err)) < 0)
 		return rc;
 	if (r->private_usr && (rc = add_private_usr(r, err)) < 0)
 		return rc;
-	if ((rc = add_tmp(r, err)) < 0 || (rc = sb_root_dev(r, err)) < 0 || (rc = sb_root_proc(r, err)) < 0)
-		return rc;
-	if ((rc = add_home(r, err)) < 0 || (rc = add_mounts(r, err)) < 0)
-		return rc;
-	if (read_only(spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
-		return failed(err, rc, "making it read-only");
-	rc = mnt_attr(r->fd, true, MOUNT_ATTR_NOSUID, 0); /* whatever it was before */
-	if (rc < 0)
-		return failed(err, rc, "nosuid");
-	rc = mnt_pivot(r->fd);
-	return rc < 0 ? failed(err, rc, "pivot_root") : 0;
+	rc = sb_root_dev(r, err);
+	return rc < 0 ? rc : sb_root_proc(r, err);
 }
 
-int sb_root_build(const struct sb_ctx *ctx, struct ak_err *err)
+bool sb_root_read_only(const struct sandbox_spec *spec)
 {
-	struct sb_root r = { .ctx = ctx, .store = -1, .fd = -1, .private_usr = !read_only(ctx->spec) };
-	mode_t mask = umask(0);
-	int rc = assemble(&r, err);
+	return spec->readonly_root || spec->isolation == SANDBOX_STRICT;
+}
 
+int sb_root_base(struct sb_root *r, const struct sb_ctx *ctx, struct ak_err *err)
+{
+	mode_t mask = umask(0);
+	int rc;
+
+	*r = (struct sb_root){ .ctx = ctx, .store = -1, .fd = -1, .pid_max = -1, .private_usr = !sb_root_read_only(ctx->spec) };
+	rc = assemble(r, err);
 	umask(mask);
-	ak_close(r.store);
-	ak_close(r.fd);
 	return rc;
+}
+
+void sb_root_done(struct sb_root *r)
+{
+	r->store = ak_close(r->store);
+	r->fd = ak_close(r->fd);
+	r->pid_max = ak_close(r->pid_max);
 }

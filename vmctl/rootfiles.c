@@ -107,34 +107,37 @@ static int write_users(const struct sb_root *r, struct ak_err *err)
 	return write_etc(r, "etc/group", text, err);
 }
 
-static int write_names(const struct sb_root *r, struct ak_err *err)
+int sb_root_names(const struct sb_root *r, struct ak_err *err)
 {
 	const struct sandbox_spec *spec = r->ctx->spec;
 	char text[512];
-	int rc;
+	int rc = write_users(r, err);
+
+	if (rc < 0)
+		return rc;
 
 	snprintf(text, sizeof(text), "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback %s\n", spec->name, spec->name);
 	rc = write_etc(r, "etc/hosts", text, err);
 	if (rc < 0)
 		return rc;
 	snprintf(text, sizeof(text), "%s\n", spec->name);
-	rc = write_etc(r, "etc/hostname", text, err);
-	if (rc < 0)
-		return rc;
-	rc = write_etc(r, "etc/nsswitch.conf",
+	return write_etc(r, "etc/hostname", text, err);
+}
+
+static int write_resolver(const struct sb_root *r, struct ak_err *err)
+{
+	const char *resolv_conf = r->ctx->spec->resolv_conf;
+	int rc = write_etc(r, "etc/nsswitch.conf",
 		"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
 		err);
-	if (rc < 0)
-		return rc;
-	return write_etc(r, "etc/resolv.conf", spec->resolv_conf ? spec->resolv_conf : "", err);
+
+	return rc < 0 ? rc : write_etc(r, "etc/resolv.conf", resolv_conf ? resolv_conf : "", err);
 }
 
 int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 {
-	int rc = write_users(r, err);
+	int rc = write_resolver(r, err);
 
-	if (rc == 0)
-		rc = write_names(r, err);
 	if (rc < 0)
 		return rc;
 	if (symlinkat("../proc/self/mounts", r->fd, "etc/mtab") < 0 && errno != EEXIST)
@@ -226,24 +229,7 @@ static int cover_all(const struct sb_root *r, int proc, struct ak_err *err)
 	return rc;
 }
 
-/* Linux 6.14 counts pid_max per pid namespace; before, this would be the host's, so the caller has looked at the version. */
-static int limit_pids(const struct sb_root *r, int proc)
-{
-	const uint32_t reserved = 300, most = 1 << 22; /* pids that are not given out a second time; the kernel's own limit */
-	uint32_t pids = r->ctx->spec->limits.pids ? r->ctx->spec->limits.pids : 1024;
-	_cleanup_close_ int fd = -1;
-	char text[16];
-
-	if (!r->ctx->kernel_pid_max)
-		return 0;
-	fd = openat(proc, "sys/kernel/pid_max", O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	snprintf(text, sizeof(text), "%u", pids > most - reserved ? most : pids + reserved);
-	return write(fd, text, strlen(text)) < 0 ? -errno : 0;
-}
-
-int sb_root_proc(const struct sb_root *r, struct ak_err *err)
+int sb_root_proc(struct sb_root *r, struct ak_err *err)
 {
 	_cleanup_close_ int proc = mnt_new("proc", NULL, MNT_SAFE | MOUNT_ATTR_NOEXEC);
 	int rc = proc < 0 ? proc : mnt_attach(proc, r->fd, "proc");
@@ -252,8 +238,11 @@ int sb_root_proc(const struct sb_root *r, struct ak_err *err)
 		return ak_fail(err, EPERM, "/proc: the host's own /proc is partly covered (a container?), so the kernel refuses a new one");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/proc");
-	rc = limit_pids(r, proc);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "limiting processes");
+	/* Opened before it is read-only. Older kernels have one for the whole host, so the caller has looked at the version. */
+	if (r->ctx->kernel_pid_max) {
+		r->pid_max = openat(proc, "sys/kernel/pid_max", O_WRONLY | O_CLOEXEC);
+		if (r->pid_max < 0)
+			return ak_fail_errno(err, errno, "limiting processes");
+	}
 	return cover_all(r, proc, err);
 }

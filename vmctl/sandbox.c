@@ -59,7 +59,7 @@ int sandbox_check_streams(const int stdio[3], struct ak_err *err)
 	return rc;
 }
 
-static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_err *err)
+int sandbox_check_job(const struct sandbox_spec *spec, struct ak_err *err)
 {
 	if (!spec->name || (spec->argv && (!spec->argv[0] || !spec->envp)))
 		return ak_fail(err, EINVAL, "sandbox: name, command and environment are needed");
@@ -67,13 +67,20 @@ static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_e
 		return ak_fail(err, EINVAL, "sandbox without a command: nothing to give a terminal to");
 	if (strlen(spec->name) > 63)
 		return ak_fail(err, EINVAL, "sandbox name '%s': longer than 63", spec->name);
-	if (spec->isolation == SANDBOX_STRICT && spec->root_inside)
-		return ak_fail(err, EINVAL, "strict isolation never runs as root inside");
 	if (spec->home && spec->home[0] != '/')
 		return ak_fail(err, EINVAL, "home '%s': must be an absolute path", spec->home);
+	return spec->tty || !spec->argv ? 0 : sandbox_check_streams(spec->stdio, err);
+}
+
+static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_err *err)
+{
+	if (spec->isolation == SANDBOX_STRICT && spec->root_inside)
+		return ak_fail(err, EINVAL, "strict isolation never runs as root inside");
 	if (spec->link && net_sock < 0)
 		return ak_fail(err, EINVAL, "sandbox with a network link: no socket for the gateway");
-	return spec->tty || !spec->argv ? 0 : sandbox_check_streams(spec->stdio, err);
+	if (spec->parked && spec->upper_dir)
+		return ak_fail(err, EINVAL, "a parked sandbox keeps nothing");
+	return spec->parked ? 0 : sandbox_check_job(spec, err);
 }
 
 static int watch(int epoll, int fd)
@@ -122,8 +129,22 @@ static void sandbox_freep(struct sandbox **sb)
 	sandbox_free(*sb);
 }
 
+static void prepare(struct sandbox *sb, const struct sandbox_spec *spec)
+{
+	sb->setup_pidfd = sb->init_pidfd = sb->ctl = sb->epoll = sb->tty = sb->root = -1;
+	sb->serves = !spec->argv;
+	sb->isolation = spec->isolation;
+	sb->readonly_root = spec->readonly_root;
+	sb->root_inside = spec->root_inside;
+	sb->parked = spec->parked;
+	sb->mounts = spec->parked ? sandbox_watch_mounts() : -1;
+	TAILQ_INIT(&sb->running);
+	TAILQ_INIT(&sb->told);
+}
+
 int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox **ret, struct ak_err *err)
 {
+	static const struct sandbox_limits no_limits;
 	_cleanup_(sandbox_freep) struct sandbox *sb = NULL;
 	struct sb_ctx ctx = { .spec = spec, .net_sock = spec->link ? net_sock : -1, .caller = getpid() };
 	int rc = check_spec(spec, net_sock, err);
@@ -133,13 +154,14 @@ int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox 
 	sb = calloc(1, sizeof(*sb));
 	if (!sb)
 		return ak_fail(err, ENOMEM, "out of memory");
-	sb->setup_pidfd = sb->init_pidfd = sb->ctl = sb->epoll = sb->tty = sb->root = -1;
-	sb->serves = !spec->argv;
-	TAILQ_INIT(&sb->running);
-	TAILQ_INIT(&sb->told);
+	prepare(sb, spec);
 	sb_ids_plan(spec, &ctx.ids);
 	ctx.kernel_pid_max = pid_max_is_private();
-	cgroup_init(&sb->cgroup, spec->name, &spec->limits, ctx.ids.uid == 0 && !ctx.kernel_pid_max, &sb->notes);
+	sb->want_pids = ctx.ids.uid == 0 && !ctx.kernel_pid_max;
+	if (spec->parked)
+		cgroup_init(&sb->cgroup, "parked", &no_limits, false, &sb->notes); /* the job brings them */
+	else
+		cgroup_init(&sb->cgroup, spec->name, &spec->limits, sb->want_pids, &sb->notes);
 	ctx.cgroup = sb->cgroup; /* the fork's copy; stays ours */
 	sb->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (sb->epoll < 0)
@@ -253,7 +275,7 @@ int sandbox_go(struct sandbox *sb, struct ak_err *err)
 {
 	int rc;
 
-	if (sb->state != SANDBOX_READY)
+	if (sb->state != SANDBOX_READY || sb->parked)
 		return ak_fail(err, EBUSY, "the sandbox is not ready");
 	rc = sb_send(sb->ctl, SB_MSG_GO, 0, NULL, -1);
 	if (rc < 0)
@@ -361,6 +383,7 @@ void sandbox_free(struct sandbox *sb)
 	ak_close(sb->epoll);
 	ak_close(sb->tty);
 	ak_close(sb->root);
+	ak_close(sb->mounts);
 	sandbox_free_execs(sb);
 	cgroup_done(&sb->cgroup);
 	strbuf_done(&sb->notes);

@@ -55,7 +55,7 @@ struct sandbox_spec {
 	int stdio[3]; /* what the command gets as 0, 1, 2 when not tty; -1 is the null device, a folder is refused */
 	const struct gwns_link *link; /* NULL: loopback only */
 	int gw_user_ns, gw_net_ns; /* with a link: attach it to the gateway that lives in these; both -1 (or 0): make new ones for it */
-	bool parked; /* stop before the mounts; sandbox_assign brings the rest */
+	bool parked; /* READY before the job is known; sandbox_assign brings name, command, home, mounts, limits, tty and stdio, which are not looked at here */
 	const char *resolv_conf; /* text of /etc/resolv.conf inside */
 };
 
@@ -144,12 +144,16 @@ int sandbox_root_fd(const struct sandbox *sb);
 /* ---- a parked sandbox becomes a job ---- */
 
 /*
- * Give a READY parked sandbox what it lacks: argv, envp, workdir, mounts, home, name, limits, tty and stdio of SPEC (its isolation and readonly_root
- * must be those it was parked with; -EINVAL otherwise). It reports READY again when the root is complete, or ENDED. PROJECT_FDS, one for each mount
- * (O_PATH, from the caller's view), must be the very folders that init sees at those paths: a difference is an error, because a mount that
- * was made after parking is not visible to it.
+ * Give a READY parked sandbox what it lacks: argv, envp, workdir, mounts, home, name, limits, tty and stdio of SPEC (its isolation, readonly_root and
+ * root_inside must be those it was parked with, and it keeps nothing: -EINVAL otherwise; link and resolv_conf stay). It is STARTING again, then READY
+ * when the root is complete, or ENDED. PROJECT_FDS, one for each mount (O_PATH, from the caller's view, borrowed until READY), must be the very folders
+ * that init sees at those paths: a difference ends it, because a mount that was made after parking is not visible to it. For the same reason
+ * -ESTALE when any mount of the host has changed since. Whatever fails here, a cold start would not; the sandbox is good for nothing then.
  */
 int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, const int *project_fds, struct ak_err *err);
+
+/* Whether a parked sandbox cannot take a job any more because the host's mounts have changed. */
+bool sandbox_stale(struct sandbox *sb);
 
 /* Only in state ENDED. */
 const struct sandbox_result *sandbox_result(const struct sandbox *sb);

@@ -150,7 +150,8 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 /* The caller's descriptors end here: only what is on this list is ever seen by init. */
 static int keep_needed(const struct sb_ctx *ctx)
 {
-	const int *join = ctx->cgroup.join_fds, *stdio = ctx->spec->stdio;
+	static const int none[3] = { -1, -1, -1 };
+	const int *join = ctx->cgroup.join_fds, *stdio = ctx->spec->argv && !ctx->spec->parked ? ctx->spec->stdio : none;
 	const bool joins = sb_joins(ctx->spec);
 	int fds[] = { ctx->ctl, ctx->net_sock, stdio[0], stdio[1], stdio[2], ctx->cgroup.v2_fd, join[0], join[1], join[2],
 		joins ? ctx->spec->gw_user_ns : -1, joins ? ctx->spec->gw_net_ns : -1 };

@@ -79,11 +79,63 @@ static inline void trial_done(struct trial *t)
 
 #define _cleanup_trial_ __attribute__((cleanup(trial_done)))
 
+/* Whether sandboxes are prepared in advance and get their job afterwards. */
+static bool trial_parks;
+
+static inline enum sandbox_state trial_wait(struct trial *t, enum sandbox_state wanted);
+
+/* A sandbox without a job, READY. */
+static inline void trial_park(struct trial *t)
+{
+	struct sandbox_spec spec = { .isolation = t->spec.isolation, .readonly_root = t->spec.readonly_root,
+		.root_inside = t->spec.root_inside, .resolv_conf = t->spec.resolv_conf, .parked = true };
+	struct ak_err err = { "" };
+
+	if (sandbox_start(&spec, -1, &t->sb, &err) < 0)
+		fail_msg("sandbox_start: %s", err.text);
+	if (trial_wait(t, SANDBOX_READY) != SANDBOX_READY)
+		fail_msg("parking: %s", sandbox_result(t->sb)->err.text);
+}
+
+static inline int trial_assign(struct trial *t, struct ak_err *err)
+{
+	int fds[ARRAY_SIZE(t->mounts)], rc;
+
+	for (size_t i = 0; i < t->spec.n_mounts; i++)
+		fds[i] = open(t->spec.mounts[i].source, O_PATH | O_CLOEXEC);
+	rc = sandbox_assign(t->sb, &t->spec, fds, err);
+	for (size_t i = 0; i < t->spec.n_mounts; i++)
+		ak_close(fds[i]);
+	return rc;
+}
+
+/* Again when someone else on this machine mounts something meanwhile. */
+static inline void trial_start_parked(struct trial *t)
+{
+	struct ak_err err = { "" };
+	int rc;
+
+	for (int i = 0; i < 100; i++) {
+		trial_park(t);
+		rc = trial_assign(t, &err);
+		if (rc != -ESTALE)
+			break;
+		sandbox_free(t->sb);
+		t->sb = NULL;
+	}
+	if (rc < 0)
+		fail_msg("sandbox_assign: %s", err.text);
+}
+
 static inline void trial_start(struct trial *t, const char *const *argv)
 {
 	struct ak_err err = { "" };
 
 	t->spec.argv = (char *const *)(uintptr_t)argv;
+	if (trial_parks) {
+		trial_start_parked(t);
+		return;
+	}
 	if (sandbox_start(&t->spec, -1, &t->sb, &err) < 0)
 		fail_msg("sandbox_start: %s", err.text);
 }

@@ -1,0 +1,192 @@
+/*
+ * The sandbox's root: the half that belongs to one job. It adds names, home, what may be written and what the caller mounts, then
+ * seals the whole and lets go of the host's tree.
+ */
+#include "vmctl/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/mnt.h"
+#include "vmctl/path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_TMP_BYTES (UINT64_C(512) << 20)
+
+/* ---- what may be written ---- */
+
+static int add_tmp(const struct sb_root *r, struct ak_err *err)
+{
+	uint64_t bytes = r->ctx->spec->limits.tmp_bytes;
+	_cleanup_close_ int tree = -1, again = -1;
+	int rc;
+
+	if (r->ctx->spec->upper_dir) {
+		tree = sb_root_store(r, "tmp", 01777);
+	} else {
+		char size[32];
+		const char *const opts[][2] = { { "size", size }, { "mode", "1777" }, { NULL, NULL } };
+
+		snprintf(size, sizeof(size), "%llu", (unsigned long long)(bytes ? bytes : DEFAULT_TMP_BYTES));
+		tree = mnt_new("tmpfs", opts, MNT_SAFE);
+	}
+	rc = tree < 0 ? tree : mnt_attach(tree, r->fd, "tmp");
+	if (rc < 0)
+		return sb_root_failed(err, rc, "/tmp");
+	again = mnt_clone(r->fd, "tmp", false); /* a link would not do: a project may lie below it */
+	rc = again < 0 ? again : mnt_attach(again, r->fd, "var/tmp");
+	return rc < 0 ? sb_root_failed(err, rc, "/var/tmp") : 0;
+}
+
+/* In a root that will be read-only, a mount of the folder on itself stays writable. */
+static int keep_writable(const struct sb_root *r, int dir_fd)
+{
+	_cleanup_close_ int tree = mnt_clone(dir_fd, "", false);
+	int rc = tree < 0 ? tree : mnt_attr(tree, false, MNT_SAFE, 0);
+
+	return rc < 0 ? rc : mnt_attach(tree, dir_fd, "");
+}
+
+static int add_home(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+	_cleanup_close_ int home = -1, shm = -1;
+	int rc;
+
+	if (spec->home) {
+		rc = path_make_dir(r->fd, spec->home, 0755, &home);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "home '%s'", spec->home);
+	}
+	if (!sb_root_read_only(spec))
+		return 0;
+	rc = home < 0 ? 0 : keep_writable(r, home);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "home '%s'", spec->home);
+	shm = openat(r->fd, "dev/shm", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	rc = shm < 0 ? -errno : keep_writable(r, shm);
+	return rc < 0 ? sb_root_failed(err, rc, "/dev/shm") : 0;
+}
+
+/* ---- what the caller asked for ---- */
+
+static bool is_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) && (path[len] == '\0' || path[len] == '/');
+}
+
+static int check_target(const char *target, struct ak_err *err)
+{
+	static const char *const reserved[] = { "/proc", "/dev", "/sys" };
+
+	if (target[0] != '/' || strspn(target, "/") == strlen(target))
+		return ak_fail(err, EINVAL, "mount target '%s': must be an absolute path other than /", target);
+	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++) {
+		if (is_below(target, reserved[i]))
+			return ak_fail(err, EINVAL, "mount target '%s': %s is the sandbox's own", target, reserved[i]);
+	}
+	return 0;
+}
+
+/* WANT, unless NULL, is what the caller sees at that path. */
+static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, const struct sb_identity *want, struct ak_err *err)
+{
+	_cleanup_close_ int tree = -1, target = -1;
+	struct stat st;
+	int rc = check_target(m->target, err);
+
+	if (rc < 0)
+		return rc;
+	tree = mnt_clone(AT_FDCWD, m->source, true);
+	if (tree < 0)
+		return ak_fail_errno(err, -tree, "mounting '%s'", m->source);
+	if (fstat(tree, &st) < 0)
+		return ak_fail_errno(err, errno, "mounting '%s'", m->source);
+	if (want && (st.st_dev != want->dev || st.st_ino != want->ino))
+		return ak_fail(err, ESTALE, "mounting '%s': something was mounted there after this sandbox was prepared", m->source);
+	rc = mnt_attr(tree, true, MNT_SAFE | (m->readonly ? MOUNT_ATTR_RDONLY : 0), 0);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "mounting '%s'", m->source);
+	if (S_ISDIR(st.st_mode))
+		rc = path_make_dir(r->fd, m->target, 0755, &target);
+	else
+		rc = path_make_file(r->fd, m->target, &target);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "mount target '%s'", m->target);
+	rc = mnt_attach(tree, target, "");
+	return rc < 0 ? ak_fail_errno(err, -rc, "mounting '%s' on '%s'", m->source, m->target) : 0;
+}
+
+static int add_mounts(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		int rc = add_mount(r, &spec->mounts[i], r->ctx->sources ? &r->ctx->sources[i] : NULL, err);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+/* A root that was prepared before its memory limit was known is as large as the default. */
+static int resize_store(const struct sb_root *r)
+{
+	char size[32];
+
+	if (!r->ctx->sources || !r->ctx->spec->limits.memory_bytes)
+		return 0;
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)r->ctx->spec->limits.memory_bytes);
+	return mnt_reconfigure(r->store, "size", size);
+}
+
+/* Linux 6.14 counts pid_max per pid namespace; before, there is no descriptor for it. */
+static int limit_pids(const struct sb_root *r)
+{
+	const uint32_t reserved = 300, most = 1 << 22; /* pids that are not given out a second time; the kernel's own limit */
+	uint32_t pids = r->ctx->spec->limits.pids ? r->ctx->spec->limits.pids : 1024;
+	char text[16];
+
+	if (r->pid_max < 0)
+		return 0;
+	snprintf(text, sizeof(text), "%u", pids > most - reserved ? most : pids + reserved);
+	return write(r->pid_max, text, strlen(text)) < 0 ? -errno : 0;
+}
+
+static int finish(const struct sb_root *r, struct ak_err *err)
+{
+	int rc = resize_store(r);
+
+	if (rc < 0)
+		return sb_root_failed(err, rc, "its size");
+	rc = limit_pids(r);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "limiting processes");
+	if ((rc = sb_root_names(r, err)) < 0 || (rc = add_tmp(r, err)) < 0 || (rc = add_home(r, err)) < 0 || (rc = add_mounts(r, err)) < 0)
+		return rc;
+	if (sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
+		return sb_root_failed(err, rc, "making it read-only");
+	rc = mnt_attr(r->fd, true, MOUNT_ATTR_NOSUID, 0); /* whatever it was before */
+	if (rc < 0)
+		return sb_root_failed(err, rc, "nosuid");
+	rc = mnt_pivot(r->fd);
+	return rc < 0 ? sb_root_failed(err, rc, "pivot_root") : 0;
+}
+
+int sb_root_job(const struct sb_root *r, struct ak_err *err)
+{
+	mode_t mask = umask(0);
+	int rc = finish(r, err);
+
+	umask(mask);
+	return rc;
+}

@@ -1,0 +1,121 @@
+/* A parked sandbox becomes a job, on the caller's side: see sandbox.h. */
+#include "vmctl/caller.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/pack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int sandbox_watch_mounts(void)
+{
+	return open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+}
+
+/* The kernel tells everybody who has the list of mounts open that it has changed, once. */
+bool sandbox_stale(struct sandbox *sb)
+{
+	struct pollfd p = { .fd = sb->mounts, .events = POLLPRI };
+
+	if (sb->mounts >= 0 && poll(&p, 1, 0) != 0)
+		sb->mounts = ak_close(sb->mounts);
+	return sb->mounts < 0;
+}
+
+static int check(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err)
+{
+	if (!sb->parked || sb->state != SANDBOX_READY)
+		return ak_fail(err, EBUSY, "the sandbox is not parked");
+	if (spec->isolation != sb->isolation || spec->readonly_root != sb->readonly_root || spec->root_inside != sb->root_inside || spec->upper_dir)
+		return ak_fail(err, EINVAL, "the sandbox was prepared for another isolation");
+	if (sandbox_stale(sb))
+		return ak_fail(err, ESTALE, "the host's mounts have changed since the sandbox was prepared");
+	return sandbox_check_job(spec, err);
+}
+
+static void pack_mount(struct strbuf *pack, const struct sandbox_mount *m, const struct stat *st)
+{
+	pack_str(pack, m->source);
+	pack_str(pack, m->target);
+	pack_u64(pack, m->readonly);
+	pack_u64(pack, st->st_dev);
+	pack_u64(pack, st->st_ino);
+}
+
+/* In the order in which init reads it (park.c). */
+static int seal(const struct sandbox_spec *spec, const int *project_fds, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf pack = { 0 };
+	int fd;
+
+	pack_str(&pack, spec->name);
+	pack_list(&pack, spec->argv);
+	pack_list(&pack, spec->envp);
+	pack_str(&pack, spec->workdir);
+	pack_str(&pack, spec->home);
+	pack_u64(&pack, spec->tty);
+	pack_u64(&pack, spec->limits.memory_bytes);
+	pack_u64(&pack, spec->limits.cpus_milli);
+	pack_u64(&pack, spec->limits.pids);
+	pack_u64(&pack, spec->limits.nofile);
+	pack_u64(&pack, spec->limits.tmp_bytes);
+	pack_u64(&pack, spec->n_mounts);
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		struct stat st;
+
+		if (fstat(project_fds[i], &st) < 0)
+			return ak_fail_errno(err, errno, "mounting '%s'", spec->mounts[i].source);
+		pack_mount(&pack, &spec->mounts[i], &st);
+	}
+	fd = pack_seal(&pack);
+	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
+}
+
+static int send_job(struct sandbox *sb, const struct sandbox_spec *spec, int pack, struct ak_err *err)
+{
+	int fds[SB_FDS_MAX] = { pack }, mask = 0, rc;
+	_cleanup_close_ int v2 = cgroup_open_procs(&sb->cgroup);
+	size_t n = 1;
+
+	for (int i = 0; i < 3 && spec->argv && !spec->tty; i++) {
+		if (spec->stdio[i] < 0)
+			continue;
+		mask |= 1 << i;
+		fds[n++] = spec->stdio[i];
+	}
+	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
+		if (sb->cgroup.join_fds[kind] >= 0)
+			fds[n++] = sb->cgroup.join_fds[kind];
+	}
+	if (v2 >= 0)
+		fds[n++] = v2;
+	rc = sb_send_fds(sb->ctl, SB_MSG_ASSIGN, 0, mask, NULL, fds, n);
+	return rc < 0 ? ak_fail_errno(err, -rc, "passing the job to the sandbox") : 0;
+}
+
+int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, const int *project_fds, struct ak_err *err)
+{
+	_cleanup_close_ int pack = -1;
+	int rc;
+
+	sandbox_poll(sb);
+	rc = check(sb, spec, err);
+	if (rc < 0)
+		return rc;
+	rc = pack = seal(spec, project_fds, err);
+	if (rc < 0)
+		return rc;
+	cgroup_init(&sb->cgroup, spec->name, &spec->limits, sb->want_pids, &sb->notes);
+	rc = send_job(sb, spec, pack, err);
+	if (rc < 0)
+		return rc;
+	sb->parked = false;
+	sb->mounts = ak_close(sb->mounts);
+	sb->serves = !spec->argv;
+	sb->init_done = false;
+	sb->state = SANDBOX_STARTING;
+	return 0;
+}
