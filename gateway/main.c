@@ -1,5 +1,6 @@
 /* agentkernel: find the command's row, run it, turn what it returns into an exit code. */
 #include "gateway/cmd.h"
+#include "gateway/selftest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,6 +73,8 @@ static int dispatch(int argc, char **argv)
 	}
 	if (!strcmp(argv[0], "--version"))
 		argv[0] = version;
+	if (!strcmp(argv[0], SELFTEST_PROBE))
+		return selftest_probe(argc, argv);
 	cmd = cmd_match(argc, argv, &words);
 	if (cmd) {
 		/* What runs a command leaves the disposition it was started with to that command. */
