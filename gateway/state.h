@@ -99,6 +99,8 @@ int state_edit_parse(const char *text, enum policy_edit_op *ret, struct ak_err *
 /* ---- as JSON ---- */
 
 cJSON *state_to_json(const struct state_sandbox *s); /* NULL: out of memory */
+bool state_limits_put(cJSON *obj, const struct sandbox_limits *l); /* as the member "limits" */
+int state_limits_get(const cJSON *obj, struct sandbox_limits *ret, struct ak_err *err); /* untouched where absent */
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err);
 
 #endif

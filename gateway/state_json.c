@@ -73,7 +73,7 @@ static bool put_lists(cJSON *obj, const struct state_sandbox *s)
 	return ok;
 }
 
-static bool put_limits(cJSON *obj, const struct sandbox_limits *l)
+bool state_limits_put(cJSON *obj, const struct sandbox_limits *l)
 {
 	cJSON *out = cJSON_AddObjectToObject(obj, "limits");
 
@@ -93,7 +93,7 @@ cJSON *state_to_json(const struct state_sandbox *s)
 		cJSON_AddBoolToObject(obj, "running", s->running) && cJSON_AddNumberToObject(obj, "generation", (double)s->generation) &&
 		cJSON_AddNumberToObject(obj, "allowed", (double)s->allowed) && cJSON_AddNumberToObject(obj, "denied", (double)s->denied);
 
-	if (!ok || !put_limits(obj, &s->limits) || !put_lists(obj, s))
+	if (!ok || !state_limits_put(obj, &s->limits) || !put_lists(obj, s))
 		return NULL;
 	return TAKE(obj);
 }
@@ -144,7 +144,7 @@ static int get_number(const cJSON *obj, const char *key, uint64_t max, uint64_t 
 	return rc < 0 ? rc : 0;
 }
 
-static int get_limits(const cJSON *obj, struct sandbox_limits *l, struct ak_err *err)
+int state_limits_get(const cJSON *obj, struct sandbox_limits *l, struct ak_err *err)
 {
 	static const char *const known[] = { "memory_bytes", "cpus_milli", "pids", "nofile", "tmp_bytes", NULL };
 	uint64_t cpus = 0, pids = 0, nofile = 0;
@@ -283,7 +283,7 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 	if (rc == 0)
 		rc = get_numbers(obj, &s, err);
 	if (rc == 0)
-		rc = get_limits(obj, &s.limits, err);
+		rc = state_limits_get(obj, &s.limits, err);
 	if (rc == 0)
 		rc = get_env(obj, &s, err);
 	if (rc == 0)

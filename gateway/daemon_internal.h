@@ -1,0 +1,235 @@
+/* What the daemon's files share. */
+#ifndef AK_DAEMON_INTERNAL_H
+#define AK_DAEMON_INTERNAL_H
+
+#include "gateway/daemon.h"
+#include "gateway/gw.h"
+#include "gateway/ipc_server.h"
+#include "gateway/resolv.h"
+#include "gateway/state.h"
+
+#include <sys/queue.h>
+
+struct event;
+struct event_base;
+struct daemon;
+struct dsb;
+
+/* ---- requests of clients (daemon_request.c) ---- */
+
+struct request {
+	TAILQ_ENTRY(request) link; /* in the queue of its sandbox */
+	struct daemon *d; /* borrowed: outlives us */
+	uint64_t peer_id; /* 0: our own */
+	const struct op *op;
+	cJSON *obj; /* owned */
+	int fds[IPC_FDS_MAX]; /* owned */
+	size_t n_fds;
+	struct dsb *sb; /* borrowed: its current or future holder; NULL when it is about none */
+	bool begun; /* has acted on its sandbox */
+	struct state_sandbox change; /* owned: what a policy change will be */
+	struct policy *policy; /* owned reference: the same */
+};
+
+struct op {
+	const char *name;
+	void (*run)(struct request *r); /* ends with one of the two below, now or later */
+	bool named; /* is about the sandbox in "name", one after the other */
+	bool talks; /* its client goes on talking while it lasts */
+};
+extern const struct op op_expire; /* our own: edits that have run out */
+
+void request_dispatch(struct daemon *d, struct ipc_peer *peer, struct ipc_message *msg);
+void request_own(struct daemon *d, const struct op *op, struct dsb *sb);
+
+/* The last word; both free R and let the next one have the sandbox. OBJ is taken over, NULL stands for {}. */
+void request_answer(struct request *r, cJSON *obj);
+void request_fail(struct request *r, int code, const char *text);
+void request_free(struct request *r);
+
+/* ---- the gateway process (daemon_gw.c) ---- */
+
+enum dgw_state { DGW_DOWN, DGW_STARTING, DGW_UP, DGW_STOPPING };
+
+/* RC is 0 (with the ANSWER) or negative with the reason. Always called from the loop, never from dgw_send. */
+typedef void (*dgw_done_fn)(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err);
+
+struct dgw_request {
+	TAILQ_ENTRY(dgw_request) link;
+	struct gw_msg msg;
+	int fds[3]; /* owned */
+	size_t n_fds;
+	dgw_done_fn done; /* NULL: nothing answers this message, or nobody cares */
+	void *ctx; /* borrowed */
+	uint64_t sent_ms;
+};
+TAILQ_HEAD(dgw_queue, dgw_request);
+
+struct dgw {
+	enum dgw_state state;
+	int user_ns, net_ns; /* owned; -1 until made or adopted */
+	int control; /* owned */
+	pid_t pid;
+	struct event *on_control, *on_kick, *on_retry, *on_tick; /* owned */
+	struct dgw_queue waiting, sent;
+	size_t n_sent;
+	unsigned failures; /* in a row */
+	uint64_t since_ms; /* in this state */
+	uint64_t restarts;
+	struct resolv_stamp resolv;
+	struct ak_err reason; /* why it is down */
+};
+
+int dgw_init(struct daemon *d, struct ak_err *err);
+void dgw_start(struct daemon *d); /* the namespaces are made, or joined when they are known; failure is kept in reason and tried again */
+void dgw_stop(struct daemon *d); /* orderly; the loop breaks when it is gone */
+void dgw_done(struct daemon *d);
+
+/* 0 when requests will be tried; else the reason why there is no gateway. Tries to start one when none was tried lately. */
+int dgw_usable(struct daemon *d, struct ak_err *err);
+
+/* Queue a message; FDS are taken over. Answers come in the order of the questions about one sandbox. */
+void dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t n_fds, dgw_done_fn done, void *ctx);
+bool dgw_answered(uint32_t type);
+
+/* ADD or ASSIGN or POLICY: P as the memory file that these messages carry; -errno. */
+int dgw_policy_file(const struct policy *p);
+
+/* ---- persistent sandboxes (daemon_sandbox.c) ---- */
+
+enum dsb_status { DSB_STOPPED, DSB_STARTING, DSB_RUNNING, DSB_STOPPING, DSB_STATUS_NUM };
+
+struct dsb {
+	TAILQ_ENTRY(dsb) link;
+	struct daemon *d; /* borrowed: outlives us */
+	struct state_sandbox state;
+	enum dsb_status status;
+	struct ipc_peer *super; /* borrowed: NULL when it has ended */
+	pid_t super_pid;
+	int peer_rtnl; /* owned; -1 when it does not run or has no network */
+	struct policy *policy; /* owned reference: in force; NULL when stopped or without network */
+	bool hosting, hosted; /* the gateway is at it; has it */
+	bool removed;
+	struct gw_stats stats; /* since it was hosted, as last told */
+	uint64_t started_us;
+	struct request *op; /* owned: has the sandbox now */
+	TAILQ_HEAD(, request) queue; /* owned: wait for it */
+	struct event *on_next, *on_deadline, *on_expire; /* owned */
+	struct ak_err failure; /* why its start failed */
+	char notes[256]; /* limits that could not be applied */
+};
+
+TAILQ_HEAD(dsb_list, dsb);
+
+struct dsb *dsb_find(struct daemon *d, const char *name);
+struct dsb *dsb_by_link(struct daemon *d, uint32_t link_id);
+struct dsb *dsb_get(struct daemon *d, const char *name, struct ak_err *err); /* looks on the disk, too */
+int dsb_new(struct daemon *d, struct state_sandbox *s, struct dsb **ret); /* takes the contents of S over */
+void dsb_free(struct dsb *sb);
+void dsb_begin(struct dsb *sb, struct request *r); /* now, or when those before it are done */
+void dsb_end(struct dsb *sb, struct request *r); /* R has had its last word */
+
+void dsb_super_message(struct daemon *d, struct ipc_peer *peer, struct ipc_message *msg);
+void dsb_super_gone(struct daemon *d, struct ipc_peer *peer);
+void dsb_adopted(struct dsb *sb); /* super, rtnetlink and pid are set: it runs */
+
+/* Bring it (back) to the gateway: rules, log, then what it had learned. */
+void dsb_host(struct dsb *sb, dgw_done_fn done);
+void dsb_rehost_all(struct daemon *d); /* after a gateway's start */
+void dsb_gateway_lost(struct daemon *d);
+void dsb_arm_expiry(struct dsb *sb);
+int dsb_log_path(const struct dsb *sb, char ret[static PATH_MAX]);
+
+void op_create(struct request *r);
+void op_start(struct request *r);
+void op_stop(struct request *r);
+void op_remove(struct request *r);
+
+/* daemon_policy.c */
+void op_policy(struct request *r);
+void op_expire_run(struct request *r);
+int policy_edits_read(struct daemon *d, const cJSON *obj, struct state_sandbox *s, struct ak_err *err);
+
+/* daemon_adopt.c */
+int adopt_all(struct daemon *d, struct ak_err *err);
+int adopt_learned(const char *log_path, uint64_t now_us, struct strbuf *out); /* the JSON of GW_MSG_LEARNED; how many */
+
+/* daemon_status.c */
+void op_ping(struct request *r);
+void op_list(struct request *r);
+void op_get(struct request *r);
+void op_status(struct request *r);
+void op_shutdown(struct request *r);
+cJSON *dsb_info(const struct dsb *sb);
+
+/* ---- the pool (daemon_pool.c) and its jobs (daemon_job.c) ---- */
+
+enum warm_status { WARM_BUILDING, WARM_ADDING, WARM_READY, WARM_JOB, WARM_ENDING };
+
+struct job;
+struct warm {
+	TAILQ_ENTRY(warm) link;
+	struct daemon *d; /* borrowed: outlives us */
+	enum ak_mode mode;
+	enum warm_status status;
+	struct gwns_link net;
+	struct run_plan *plan; /* owned: what it was parked with */
+	struct sandbox *sandbox; /* owned */
+	struct event *on_sandbox, *on_late; /* owned */
+	int net_sock, peer_rtnl; /* owned */
+	bool hosted, hosting; /* the gateway has it; is at it */
+	uint64_t born_ms;
+	struct job *job; /* owned, or NULL */
+};
+
+struct pool_mode {
+	uint64_t min, max;
+	uint64_t hits, misses, built, failed;
+	uint64_t retry_at_ms; /* after a failure */
+	struct ak_err failure;
+};
+
+struct pool {
+	struct pool_mode modes[AK_MODE_NUM];
+	TAILQ_HEAD(, warm) all;
+	uint32_t next_link;
+	struct event *on_tick; /* owned */
+	TAILQ_HEAD(, request) waiting; /* owned: prewarm requests */
+};
+
+int pool_init(struct daemon *d, const struct daemon_conf *conf, struct ak_err *err);
+void pool_done(struct daemon *d);
+void pool_refill(struct daemon *d);
+struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_plan *plan);
+void pool_gateway_lost(struct daemon *d);
+size_t pool_count(const struct daemon *d, enum ak_mode mode, enum warm_status from, enum warm_status to);
+void warm_destroy(struct warm *w); /* link and rules away, then the rest */
+void warm_free(struct warm *w);
+void op_prewarm(struct request *r);
+
+void op_run(struct request *r);
+void job_sandbox_event(struct warm *w);
+void job_gateway_lost(struct warm *w);
+void job_peer_gone(struct daemon *d, struct ipc_peer *peer);
+void job_peer_message(struct daemon *d, struct ipc_peer *peer, const cJSON *obj);
+int job_log_path(struct daemon *d, uint32_t link_id, char ret[static PATH_MAX]);
+void job_free(struct job *j);
+
+/* ---- the whole ---- */
+
+struct daemon {
+	const struct ak_paths *paths; /* borrowed: outlives us */
+	struct event_base *base; /* owned */
+	struct ipc_server *clients, *supers; /* owned */
+	struct dgw gw;
+	struct dsb_list sandboxes; /* owned; in order of name */
+	struct pool pool;
+	int signal_fd; /* owned */
+	struct event *on_signal, *on_stopped; /* owned */
+	uint64_t started_us;
+	bool stopping;
+};
+
+void daemon_shutdown(struct daemon *d);
+
+#endif
