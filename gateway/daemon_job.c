@@ -259,7 +259,7 @@ static void tell_exit(struct job *j)
 		cJSON_AddStringToObject(obj, "notes", sandbox_notes(j->w->sandbox));
 
 	if (ok && j->error.text[0])
-		ok = cJSON_AddStringToObject(obj, "reason", j->error.text) != NULL;
+		ok = cJSON_AddStringToObject(obj, "error", j->error.text) != NULL;
 	if (!peer)
 		return;
 	ipc_peer_set_data(peer, NULL);

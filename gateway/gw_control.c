@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define POLICY_MAX (32u << 20)
@@ -44,30 +43,11 @@ static void answer(struct gw *gw, const struct request *r, int rc, const struct 
 	gw_send(gw, &msg);
 }
 
-/* The supervisor's memory file: it wrote it, we only read. */
 static int read_memory(int fd, char **ret, size_t *ret_len, struct ak_err *err)
 {
-	_cleanup_free_ char *text = NULL;
-	struct stat st;
-	size_t at = 0;
+	int rc = fd < 0 ? -EBADF : ak_memory_read(fd, POLICY_MAX, ret, ret_len);
 
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size < 0 || st.st_size > POLICY_MAX)
-		return ak_fail(err, EINVAL, "bad memory file from the supervisor");
-	text = malloc((size_t)st.st_size + 1);
-	if (!text)
-		return ak_fail(err, ENOMEM, "out of memory");
-	lseek(fd, 0, SEEK_SET);
-	while (at < (size_t)st.st_size) {
-		ssize_t n = read(fd, text + at, (size_t)st.st_size - at);
-
-		if (n <= 0)
-			return ak_fail(err, EIO, "short memory file from the supervisor");
-		at += (size_t)n;
-	}
-	text[at] = '\0';
-	*ret = TAKE(text);
-	*ret_len = at;
-	return 0;
+	return rc < 0 ? ak_fail_errno(err, -rc, "the supervisor's memory file") : 0;
 }
 
 /* A policy travels in its compiled form, which extends nothing: no file is looked for. */
