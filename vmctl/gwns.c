@@ -253,7 +253,7 @@ static void add_address(struct rtnl_batch *b, const char *what, uint32_t index, 
 
 	m.ifa_prefixlen = (uint8_t)(ak_addr_bits(a) - 2);
 	m.ifa_flags = a->family == AF_INET6 ? IFA_F_NODAD : 0;
-	rtnl_begin(b, what, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &m, sizeof(m));
+	rtnl_begin(b, what, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m)); /* a link that is adopted has it already */
 	rtnl_attr_addr(b, IFA_LOCAL, a);
 	rtnl_attr_addr(b, IFA_ADDRESS, a);
 }
@@ -296,12 +296,17 @@ static void add_veth(struct rtnl_batch *b, const struct gwns_link *link, int pee
 	rtnl_begin(b, "veth pair", RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ours, sizeof(ours));
 	rtnl_attr_str(b, IFLA_IFNAME, link->ifname);
 	rtnl_attr(b, IFLA_ADDRESS, link->gw_mac, 6);
+	/* One queue from the start: cutting many down to one waits for the kernel's readers. */
+	rtnl_attr_u32(b, IFLA_NUM_TX_QUEUES, 1);
+	rtnl_attr_u32(b, IFLA_NUM_RX_QUEUES, 1);
 	info = rtnl_nest(b, IFLA_LINKINFO, NULL, 0);
 	rtnl_attr_str(b, IFLA_INFO_KIND, "veth");
 	data = rtnl_nest(b, IFLA_INFO_DATA, NULL, 0);
 	peer = rtnl_nest(b, VETH_INFO_PEER, &theirs, sizeof(theirs));
 	rtnl_attr_str(b, IFLA_IFNAME, "eth0");
 	rtnl_attr(b, IFLA_ADDRESS, link->peer_mac, 6);
+	rtnl_attr_u32(b, IFLA_NUM_TX_QUEUES, 1);
+	rtnl_attr_u32(b, IFLA_NUM_RX_QUEUES, 1);
 	rtnl_attr_u32(b, IFLA_NET_NS_FD, (uint32_t)peer_ns);
 	rtnl_nest_end(b, peer);
 	rtnl_nest_end(b, data);
