@@ -214,8 +214,23 @@ void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
 	write_record(sb, &rec);
 }
 
+/* Frames that never became packets have no address to tell: one record for all since the last. */
+static void record_frames(struct gw_sandbox *sb, uint64_t total)
+{
+	struct audit_net rec = { .event = "packet", .verdict = "deny", .proto = "link", .rule = "builtin: link" };
+
+	if (total <= sb->seen_link)
+		return;
+	rec.reason = "not a plain IPv4 or IPv6 frame of this sandbox";
+	rec.count = 1;
+	rec.suppressed = total - sb->seen_link - 1;
+	sb->seen_link = total;
+	write_record(sb, &rec);
+}
+
 void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
 {
+	record_frames(sb, counts->link);
 	for (int i = 0; i < FW_REASON_NUM; i++) {
 		struct audit_net rec = { .event = "packet", .verdict = "deny", .reason = "more of the same than were logged" };
 		char rule[64];

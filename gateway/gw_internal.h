@@ -22,9 +22,11 @@ struct gw_sandbox {
 	struct dns_client *dns; /* owned by the proxy; freed by us */
 	struct audit_writer log;
 	bool log_wanted; /* a fresh descriptor has been asked for */
+	uint64_t kept_ms; /* until when the kernel may hold elements for live flows that the table has forgotten */
 	bool noisy; /* refusals since the last look at the kernel's counters */
 	uint64_t allowed, denied;
 	uint64_t seen[FW_REASON_NUM]; /* refusals that came by NFLOG or were written as suppressed */
+	uint64_t seen_link; /* the same for frames that the link did not take */
 };
 
 struct gw {

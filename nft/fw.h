@@ -94,7 +94,7 @@ struct fw_counts {
 	uint64_t denied[FW_REASON_NUM];
 	uint64_t admitted; /* TCP: connections begun; UDP: packets */
 	uint64_t late; /* of flows that are gone: refused, by design without a record */
-	uint64_t link; /* frames dropped at the link without a record: wrong MAC, ARP, VLAN, IPv6 chatter */
+	uint64_t link; /* frames dropped at the link, told in sums only: wrong MAC, ARP, VLAN, other ethertypes */
 };
 int fw_sandbox_counts(struct fw *fw, uint32_t id, struct fw_counts *ret, struct ak_err *err);
 

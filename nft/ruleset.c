@@ -228,9 +228,10 @@ static void build_link_ipv4(struct fw_chain *c)
 
 /*
  * chain six {
- *   1 ip6 saddr fe80::/10 ip6 daddr ff02::/16 counter name dropped drop
- *   2 ip6 saddr :: ip6 daddr ff02::/16 counter name dropped drop
- *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt
+ *   1 ip6 saddr fe80::/10 ip6 daddr ff02::/16 drop
+ *   2 ip6 saddr :: ip6 daddr ff02::/16 drop
+ *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt,
+ *        so it is not counted either
  *   3 ip6 nexthdr @extensions goto odd
  *   4 accept
  * }
@@ -249,7 +250,6 @@ static void build_link_six(struct fw_batch *b, const char *table)
 		r = fw_rule_begin(&c);
 		fw_rule_prefix6(&r, FW_SRC, &src->net, src->len);
 		fw_rule_prefix6(&r, FW_DST, &link_group, 16);
-		fw_rule_counter(&r, FW_LINK_DROPPED);
 		fw_rule_drop(&r);
 		fw_rule_end(&r);
 	}
@@ -264,13 +264,16 @@ static void build_link_six(struct fw_batch *b, const char *table)
 	fw_rule_end(&r);
 }
 
-/* 4 ether type ip6 goto six */
-static void build_link_ipv6(struct fw_chain *c)
+/* 4 ether type ip6 goto six; a link without IPv6 drops it uncounted: the kernel behind it says its chatter all the same */
+static void build_link_ipv6(struct fw_chain *c, bool on)
 {
 	struct fw_rule r = fw_rule_begin(c);
 
 	fw_rule_ethertype(&r, ETH_P_IPV6);
-	fw_rule_goto(&r, "six");
+	if (on)
+		fw_rule_goto(&r, "six");
+	else
+		fw_rule_drop(&r);
 	fw_rule_end(&r);
 }
 
@@ -306,8 +309,7 @@ static void build_link(struct fw_batch *b, const struct fw_link *link)
 	fw_rule_end(&r);
 	if (has_family(link, AF_INET))
 		build_link_ipv4(&c);
-	if (has_family(link, AF_INET6))
-		build_link_ipv6(&c);
+	build_link_ipv6(&c, has_family(link, AF_INET6));
 	r = fw_rule_begin(&c);
 	fw_rule_counter(&r, FW_LINK_DROPPED);
 	fw_rule_drop(&r);
