@@ -10,6 +10,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/confine.h"
+#include "gateway/sabotage.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -95,12 +96,14 @@ static void on_flow_event(void *ctx, struct relay_sandbox *rs, const struct rela
 static void keep_element(void *ctx, struct relay_sandbox *rs, const struct ak_addr *dst, uint16_t port, uint32_t life_s)
 {
 	struct fw_elem elem = { .addr = *dst, .proto = POLICY_UDP, .port = port, .timeout_s = life_s };
-	struct gw *gw = ctx;
+	struct gw_sandbox *sb = gw_sandbox_find(ctx, rs->id);
 	struct ak_err err;
 
 	/* Only where the policy's own set admits it; a default-allow policy has no element to keep. */
-	if (!policy_default_allow(rs->policy))
-		(void)fw_learn(gw->fw, rs->id, &elem, 1, &err);
+	if (!sb || policy_default_allow(rs->policy))
+		return;
+	sb->kept_ms = ak_now_ms() + life_s * 1000ull;
+	(void)fw_learn(sb->gw->fw, rs->id, &elem, 1, false, &err);
 }
 
 /* ---- what the kernel refused ---- */
@@ -361,9 +364,13 @@ static int gw_process(const struct gw_conf *conf)
 
 int gw_spawn(const struct gw_conf *conf, pid_t *ret, struct ak_err *err)
 {
-	pid_t parent = getpid(), pid = fork();
+	pid_t parent = getpid(), pid;
 	sigset_t none;
+	int rc = sabotage_check(err);
 
+	if (rc < 0)
+		return rc;
+	pid = fork();
 	if (pid < 0)
 		return ak_fail_errno(err, errno, "gateway process");
 	if (pid > 0) {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define LEARN_PORTS_MAX 32
+#define LEARNED_MARGIN_MS 2000 /* how much longer our table remembers than the kernel's set */
 
 /* ---- finding ---- */
 
@@ -213,25 +214,64 @@ static size_t elems_of(const struct policy *p, const char *name, const struct ak
 	return n;
 }
 
+#ifdef AK_SABOTAGE_NOACKWAIT
+#include <event2/event.h>
+
+/* What a gateway would do that answers first and opens later. */
+struct late {
+	struct gw *gw;
+	uint32_t id;
+	size_t n;
+	struct fw_elem elems[];
+};
+
+static void on_late(evutil_socket_t fd, short what, void *arg)
+{
+	struct late *late = arg;
+	struct ak_err err;
+
+	(void)fw_learn(late->gw->fw, late->id, late->elems, late->n, &err);
+	free(late);
+}
+
+static int learn_late(struct gw_sandbox *sb, const struct fw_elem *elems, size_t n)
+{
+	static const struct timeval delay = { .tv_usec = 30000 };
+	struct late *late = malloc(sizeof(*late) + n * sizeof(*elems));
+
+	if (!late)
+		return -ENOMEM;
+	*late = (struct late){ .gw = sb->gw, .id = sb->link.id, .n = n };
+	memcpy(late->elems, elems, n * sizeof(*elems));
+	return event_base_once(sb->gw->base, -1, EV_TIMEOUT, on_late, late, &delay);
+}
+#define fw_learn(fw, id, elems, n, err) learn_late(sb, elems, n)
+#endif
+
 int gw_sandbox_learn(struct gw_sandbox *sb, const struct dns_answer *answer)
 {
 	struct fw_elem elems[DNS_ANSWER_MAX * LEARN_PORTS_MAX];
-	struct learned_name *name;
+	struct learned_name *name, *known[1];
+	uint64_t now_ms = ak_now_ms();
 	struct ak_err err;
 	size_t n = 0;
+	/* What the table does not know, the kernel does not hold: entries live longer here, unless the table is full and evicts. */
+	bool fresh = learned_count(sb->learned) + DNS_ANSWER_MAX < LEARNED_CAP && now_ms > sb->kept_ms;
 	int rc;
 
 	if (answer->n_addrs > DNS_ANSWER_MAX)
 		return -EINVAL;
-	for (size_t i = 0; i < answer->n_addrs; i++)
+	for (size_t i = 0; i < answer->n_addrs; i++) {
 		n += elems_of(sb->policy, answer->name, &answer->addrs[i], answer->ttl_s + DNS_LEARN_GRACE_S, elems + n);
-	rc = n > 0 ? fw_learn(sb->gw->fw, sb->link.id, elems, n, &err) : 0;
+		fresh = fresh && learned_names(sb->learned, &answer->addrs[i], now_ms, known, 1) == 0;
+	}
+	rc = n > 0 ? fw_learn(sb->gw->fw, sb->link.id, elems, n, fresh, &err) : 0;
 	if (rc < 0)
 		return rc;
 	name = learned_name_new(answer->name, answer->cname, answer->n_cname, answer->addrs, answer->n_addrs, answer->ttl_s);
 	if (!name)
 		return -ENOMEM;
-	rc = learned_add(sb->learned, name, ak_now_ms(), (answer->ttl_s + DNS_LEARN_GRACE_S) * 1000ull);
+	rc = learned_add(sb->learned, name, now_ms, (answer->ttl_s + DNS_LEARN_GRACE_S) * 1000ull + LEARNED_MARGIN_MS);
 	learned_name_unref(name);
 	return rc;
 }

@@ -2,7 +2,7 @@
  * Where things are kept (PRODUCT section 10), and the folders of one sandbox.
  *
  *   STATE/events.jsonl               life cycle, exec, file and policy events of all sandboxes
- *   STATE/runs/NAME/                 one past or kept `run`: run.json, network.jsonl, policy.json, upper/ when kept
+ *   STATE/runs/NAME/                 one past or kept `run`: run.jsonl, network.jsonl, policy.json, upper/ when kept
  *   STATE/last                       the name of the newest run
  *   RUNTIME/                         sockets and locks of what runs now
  *   CONFIG/policies, /etc/agentkernel/policies, DATA/policies    NAME.json, the first that exists

@@ -15,6 +15,7 @@
 #include "gateway/cmd.h"
 #include "gateway/gw.h"
 #include "gateway/resolv.h"
+#include "gateway/sabotage.h"
 #include "gateway/tty.h"
 
 #include <errno.h>
@@ -120,6 +121,12 @@ static int open_capture(struct run *r, struct ak_err *err)
 	return 0;
 }
 
+/* The run's folder; a kept one is needed before the sandbox, which writes into it. */
+static int make_records(struct run *r, struct ak_err *err)
+{
+	return r->dir.dir_fd >= 0 ? 0 : rundir_create(&r->dir, r->paths, r->plan.name, r->opts->keep, err);
+}
+
 /* ---- start ---- */
 
 static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
@@ -170,7 +177,12 @@ static int spawn(struct run *r, struct ak_err *err)
 	if (r->plan.network && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return ak_fail_errno(err, errno, "socketpair");
 	fill_spec(r, resolv, &spec);
+	/* The namespaces take longest, so they are begun before the policy is read and the records are made. */
 	rc = sandbox_start(&spec, pair[0], &r->sandbox, err);
+	if (rc == 0)
+		rc = load_policy(r, err);
+	if (rc == 0)
+		rc = make_records(r, err);
 	if (rc == 0 && r->plan.network)
 		rc = spawn_gateway(r, pair[1], err);
 	ak_close(pair[0]);
@@ -476,12 +488,8 @@ static void stop_gateway(struct run *r)
 			on_gateway(r);
 	}
 	/* Without a word from it there is nothing to wait for. */
-	if (r->gw_pid > 0) {
-		if (!r->outcome.has_net)
-			kill(r->gw_pid, SIGKILL);
-		waitpid(r->gw_pid, NULL, 0);
-		r->gw_pid = 0;
-	}
+	if (r->gw_pid > 0 && !r->outcome.has_net)
+		kill(r->gw_pid, SIGKILL);
 }
 
 /* What the command's end means, once everyone has stopped. */
@@ -534,10 +542,8 @@ static int prepare(struct run *r, struct ak_err *err)
 
 	if (rc == 0)
 		rc = run_plan_init(&r->plan, r->opts, r->paths, empty, err);
-	if (rc == 0)
-		rc = load_policy(r, err);
-	if (rc == 0)
-		rc = rundir_create(&r->dir, r->paths, r->plan.name, r->opts->keep, err);
+	if (rc == 0 && r->opts->keep)
+		rc = make_records(r, err);
 	if (rc == 0)
 		rc = take_signals(r, err);
 	if (rc == 0)
@@ -595,16 +601,19 @@ int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struc
 
 	memset(ret, 0, sizeof(*ret));
 	init(&r, opts, paths);
-	rc = execute(&r, err);
-	if (r.gw_pid > 0) { /* only after a failed start */
+	rc = sabotage_check(err);
+	if (rc == 0)
+		rc = execute(&r, err);
+	if (r.gw_pid > 0 && !r.outcome.has_net) /* a failed start */
 		kill(r.gw_pid, SIGKILL);
-		waitpid(r.gw_pid, NULL, 0);
-	}
 	if (r.sandbox && sandbox_notes(r.sandbox)[0] && !opts->quiet)
 		ak_say("%s", sandbox_notes(r.sandbox));
-	sandbox_free(r.sandbox);
+	/* The last records are written while the others go. */
 	if (r.dir.dir_fd >= 0)
 		finish(&r, rc);
+	sandbox_free(r.sandbox);
+	if (r.gw_pid > 0)
+		waitpid(r.gw_pid, NULL, 0);
 	take_result(&r, ret);
 	for (int i = 0; i < PIPE_NUM; i++) {
 		ak_close(r.capture[i].fd);

@@ -114,12 +114,21 @@ static void put_outcome(struct strbuf *out, const struct run_outcome *o)
 	strbuf_printf(out, ",\"allowed\":%llu,\"denied\":%llu", (unsigned long long)o->net.allowed, (unsigned long long)o->net.denied);
 }
 
-/* A whole file or none. */
-static int replace_file(int dir_fd, const char *name, const struct strbuf *text)
+/*
+ * Add to a file of the run's own folder, made when missing. Nothing is written beside and renamed: a run is short, and every
+ * file that is made to be removed again slows down those who make the next.
+ */
+static int append(int dir_fd, const char *name, const struct strbuf *text)
 {
-	return text->failed ? -ENOMEM : ak_replace_file(dir_fd, name, text->data, text->len, false);
+	_cleanup_close_ int fd = -1;
+
+	if (text->failed)
+		return -ENOMEM;
+	fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	return fd < 0 ? -errno : ak_write_all(fd, text->data, text->len);
 }
 
+/* One line at the start and one at the end; the last one counts. */
 static int write_run_json(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -133,7 +142,7 @@ static int write_run_json(struct rundir *d, const struct run_plan *plan, const s
 		put_time(&out, "ended", ak_wall_us());
 	}
 	strbuf_puts(&out, "}\n");
-	return replace_file(d->dir_fd, "run.json", &out);
+	return append(d->dir_fd, RUNDIR_FILE, &out);
 }
 
 int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct policy *policy,
@@ -144,7 +153,7 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 
 	if (rc == 0 && policy) {
 		policy_print(policy, &out);
-		rc = replace_file(d->dir_fd, "policy.json", &out);
+		rc = append(d->dir_fd, "policy.json", &out);
 	}
 	if (rc < 0)
 		return fail_state(err, -rc, d->path);
@@ -156,17 +165,18 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 	return audit_event(d->events_path, out.data, err);
 }
 
-/* STATE/last holds the name of the newest run; replaced as a whole. */
+/* STATE/last holds the name of the newest run. All names of runs are of one length, so that one write replaces another whole. */
 void rundir_point_last(const struct ak_paths *paths, const char *name)
 {
-	char last[PATH_MAX], tmp[PATH_MAX];
+	char last[PATH_MAX], line[AK_NAME_MAX + 1];
+	int n = snprintf(line, sizeof(line), "%s\n", name);
+	_cleanup_close_ int fd = -1;
 
-	if (join(last, paths->state, "last") < 0 || snprintf(tmp, sizeof(tmp), "%s.%d", last, (int)getpid()) >= (int)sizeof(tmp))
+	if (join(last, paths->state, "last") < 0)
 		return;
-	_cleanup_close_ int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-	if (fd < 0 || dprintf(fd, "%s\n", name) < 0 || rename(tmp, last) < 0)
-		unlink(tmp);
+	fd = open(last, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		(void)!pwrite(fd, line, (size_t)n, 0);
 }
 
 int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome,

@@ -1,5 +1,5 @@
 /*
- * The folder of one run: STATE/runs/NAME with run.json, policy.json and network.jsonl, and upper/ when it is kept.
+ * The folder of one run: STATE/runs/NAME with run.jsonl, policy.json and network.jsonl, and upper/ when it is kept.
  * A lock on the folder says that the run is alive; old ones that are neither alive nor kept are pruned.
  */
 #ifndef AK_RUNDIR_H
@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <stdint.h>
 
+#define RUNDIR_FILE "run.jsonl" /* what is known of the run: one line at its start, one at its end */
 #define RUNDIR_KEEP 200 /* past runs whose logs stay readable */
 
 struct rundir {
@@ -40,14 +41,14 @@ int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err
 
 int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *name, bool keep, struct ak_err *err);
 
-/* run.json, policy.json and the start event. POLICY may be NULL. */
+/* run.jsonl, policy.json and the start event. POLICY may be NULL. */
 int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct policy *policy,
 	struct ak_err *err);
 
 /* The command runs: from now on this is what `--last` means. */
 void rundir_point_last(const struct ak_paths *paths, const char *name);
 
-/* run.json again and the end event. */
+/* The second line of run.jsonl and the end event. */
 int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome,
 	struct ak_err *err);
 

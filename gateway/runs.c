@@ -5,6 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
 #include "gateway/daemon.h"
+#include "gateway/rundir.h"
 #include "gateway/state.h"
 #include "gateway/super.h"
 
@@ -165,20 +166,34 @@ static bool process_gone(const cJSON *run)
 	return kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
+/* The last line of TEXT; *LEN is the length of all on entry, and its own on return. */
+static const char *last_line(const char *text, size_t *len)
+{
+	size_t end = *len, start;
+
+	if (end && text[end - 1] == '\n')
+		end--;
+	for (start = end; start && text[start - 1] != '\n'; start--)
+		continue;
+	*len = end - start;
+	return text + start;
+}
+
 static bool run_ended(const char *dir)
 {
 	_cleanup_free_ char *text = NULL;
 	_cleanup_json_ cJSON *run = NULL;
-	const char *ended = "";
+	const char *ended = "", *line;
 	struct ak_err ignored;
 	char path[PATH_MAX];
 	size_t len;
 
-	if (ak_path_join(path, dir, "run.json", NULL) < 0)
+	if (ak_path_join(path, dir, RUNDIR_FILE, NULL) < 0)
 		return true;
 	if (ak_read_file(AT_FDCWD, path, RUN_JSON_MAX, &text, &len) < 0)
 		return access(dir, F_OK) < 0; /* not written yet: it has not even begun */
-	if (json_parse(text, len, &run, &ignored) < 0)
+	line = last_line(text, &len);
+	if (json_parse(line, len, &run, &ignored) < 0)
 		return false; /* just being written */
 	return (json_get_string(run, "ended", &ended, &ignored) > 0 && ended[0]) || process_gone(run);
 }

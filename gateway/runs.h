@@ -26,7 +26,7 @@ int runs_persistent(const struct ak_paths *p, struct run_entry **ret, size_t *re
 /* The folder of NAME, a run or a persistent sandbox; -ENOENT with a reason that lists the newest names. */
 int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MAX], struct ak_err *err);
 
-/* True once the run in DIR ended: run.json says so, its process is gone, or its folder is. A persistent sandbox has ended when it is stopped. */
+/* True once the run in DIR ended: run.jsonl says so, its process is gone, or its folder is. A persistent sandbox has ended when it is stopped. */
 bool runs_ended(const struct ak_paths *p, const char *dir);
 
 #endif

@@ -80,6 +80,7 @@ void fw_batch_begin(struct fw_batch *b, uint32_t seq)
 		memset(b->buf, 0, b->len); /* libmnl leaves the padding between attributes as it finds it */
 	b->len = b->last = b->n = 0;
 	b->failed = 0;
+	b->fresh = false;
 	b->seq = seq;
 	if (batch_room(b, FW_BATCH_ROOM))
 		b->len = nftnl_batch_begin(b->buf, seq)->nlmsg_len;

@@ -33,6 +33,7 @@ struct fw_batch {
 	uint32_t seq; /* of the batch's begin */
 	struct strbuf *text; /* borrowed: where the objects are also written as text, or NULL */
 	int failed; /* 0 or -errno */
+	bool fresh; /* nothing of ours is in the namespace yet: replacing is plain adding */
 };
 
 /* Start anew with sequence numbers from SEQ; buffers are kept. */

@@ -118,6 +118,8 @@ int fw_install_one(struct fw *fw, const struct fw_link *link, const struct polic
 	if (rc < 0)
 		return rc;
 	b = begin(fw);
+	/* Deleting even what is not there leaves the kernel work that closing the socket would have to wait for. */
+	b->fresh = true;
 	fw_build_base(b);
 	fw_build_sandbox(b, link, p);
 	return commit(fw, err);
@@ -160,13 +162,13 @@ static int check_elems(uint32_t id, const struct fw_elem *elems, size_t n, struc
 	return 0;
 }
 
-int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err)
+int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, bool fresh, struct ak_err *err)
 {
 	int rc = check_elems(id, elems, n, err);
 
 	if (rc < 0)
 		return rc;
-	fw_build_learn(begin(fw), id, elems, n);
+	fw_build_learn(begin(fw), id, elems, n, fresh);
 	return commit(fw, err);
 }
 
@@ -218,7 +220,7 @@ int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct po
 	b = begin(fw);
 	fw_build_update(b, link, p);
 	fw_build_forget(b, link->id, gone, n_gone);
-	fw_build_learn(b, link->id, added, n_added);
+	fw_build_learn(b, link->id, added, n_added, false);
 	return commit(fw, err);
 }
 

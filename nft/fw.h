@@ -56,7 +56,7 @@ void fw_free(struct fw *fw); /* the kernel's objects stay: the namespace owns th
 /* Table `inet agentkernel` with the link map and base chains, replacing whatever is there, in one batch. */
 int fw_base_install(struct fw *fw, struct ak_err *err);
 
-/* The base table and one sandbox in a single batch: what `run` sends. */
+/* The base table and one sandbox in a single batch, into a namespace that has neither: what `run` sends. */
 int fw_install_one(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
 
 /* One sandbox's chain, sets, counters, netdev table and its entry in the link map. The link must exist, still down. */
@@ -73,8 +73,11 @@ struct fw_elem {
 #define FW_TIMEOUT_MAX_S 86400
 #define FW_LEARNED_MAX 65536 /* elements a set holds; past it fw_learn fails with -ENFILE and changes nothing */
 
-/* Add or refresh elements (all or none); 0 only when the kernel acknowledged them all. */
-int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err);
+/*
+ * Add or refresh elements (all or none); 0 only when the kernel acknowledged them all. FRESH says that none of them is there: they are only added, a
+ * third of the work. Where it is wrong, an element keeps the life it had.
+ */
+int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, bool fresh, struct ak_err *err);
 
 /* Take elements away; those that expired meanwhile are no error. */
 int fw_forget(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err);

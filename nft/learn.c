@@ -55,7 +55,7 @@ static void learned_message(struct fw_batch *b, uint16_t type, const char *set, 
  * it (if it was absent), delete it, and, to have it, add it again: one transaction, in which the element is never missing
  * for a packet.
  */
-static void build_elements(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool keep)
+static void build_elements(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool keep, bool fresh)
 {
 	static const struct {
 		int family;
@@ -66,18 +66,20 @@ static void build_elements(struct fw_batch *b, uint32_t id, const struct fw_elem
 		struct fw_name set = fw_name_learned(id, sets[i].proto, sets[i].family);
 
 		learned_message(b, NFT_MSG_NEWSETELEM, set.text, sets[i].family, sets[i].proto, elems, n);
+		if (fresh)
+			continue;
 		learned_message(b, NFT_MSG_DELSETELEM, set.text, sets[i].family, sets[i].proto, elems, n);
 		if (keep)
 			learned_message(b, NFT_MSG_NEWSETELEM, set.text, sets[i].family, sets[i].proto, elems, n);
 	}
 }
 
-void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n)
+void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool fresh)
 {
-	build_elements(b, id, elems, n, true);
+	build_elements(b, id, elems, n, true, fresh);
 }
 
 void fw_build_forget(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n)
 {
-	build_elements(b, id, elems, n, false);
+	build_elements(b, id, elems, n, false, false);
 }

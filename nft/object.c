@@ -59,7 +59,8 @@ void fw_table_remove(struct fw_batch *b, uint16_t family, const char *table)
 
 void fw_table_replace(struct fw_batch *b, uint16_t family, const char *table)
 {
-	fw_table_remove(b, family, table);
+	if (!b->fresh)
+		fw_table_remove(b, family, table);
 	table_message(b, NFT_MSG_NEWTABLE, family, table);
 }
 

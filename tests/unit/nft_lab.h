@@ -279,7 +279,7 @@ static inline int lab_learn(struct lab *lab, const char *dst, enum policy_proto 
 	struct ak_err err = { "" };
 
 	ak_addr_parse(dst, &e.addr);
-	return fw_learn(lab->fw, lab->link.id, &e, 1, &err);
+	return fw_learn(lab->fw, lab->link.id, &e, 1, false, &err);
 }
 
 /* Denials to DST seen so far, after taking what is queued; waits up to a second for the first. */

@@ -304,7 +304,7 @@ static void repeated_elements_in_one_call_count_once(void **state)
 
 	for (int i = 0; i < 3; i++)
 		ak_addr_parse("11.0.0.11", &e[i].addr);
-	assert_int_equal(fw_learn(lab.fw, 7, e, 3, &err), 0);
+	assert_int_equal(fw_learn(lab.fw, 7, e, 3, false, &err), 0);
 	assert_admitted("11.0.0.11", 443);
 }
 
@@ -326,16 +326,16 @@ static void full_set_refuses_more_and_still_refreshes(void **state)
 			e[j] = (struct fw_elem){
 				.addr = ak_addr_v4(0x0b800000 + i + j), .proto = POLICY_UDP, .port = 9, .timeout_s = 600
 			};
-		rc = fw_learn(lab.fw, 7, e, 256, &err);
+		rc = fw_learn(lab.fw, 7, e, 256, false, &err);
 	}
 	if (rc == 0) {
 		e[0].addr = ak_addr_v4(0x0b700000);
-		rc = fw_learn(lab.fw, 7, e, 1, &err);
+		rc = fw_learn(lab.fw, 7, e, 1, false, &err);
 	}
 	assert_int_equal(rc, -ENFILE); /* a few were there before */
 	assert_non_null(strstr(err.text, "set sb7_udp4: "));
 	e[0].addr = ak_addr_v4(0x0b800000);
-	assert_int_equal(fw_learn(lab.fw, 7, e, 1, &err), 0);
+	assert_int_equal(fw_learn(lab.fw, 7, e, 1, false, &err), 0);
 	e[1].addr = ak_addr_v4(0x0b700001); /* absent, in a full set */
 	assert_int_equal(fw_forget(lab.fw, 7, e, 2, &err), 0);
 }
