@@ -178,7 +178,8 @@ static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits, b
 	case CGROUP_MEMORY:
 		return limits->memory_bytes != 0;
 	case CGROUP_PIDS:
-		return want_pids;
+		/* Root is exempt from the limit that others get, and pid_max does not go below 301. */
+		return want_pids || (limits->pids && geteuid() == 0);
 	case CGROUP_CPU:
 		return limits->cpus_milli != 0;
 	case CGROUP_KIND_NUM:

@@ -203,7 +203,7 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	rc = add_usr_names(r, err);
 	if (rc < 0)
 		return rc;
-	if (make_folder(r->fd, "opt", 0755) == 0 && access("/opt", X_OK) == 0) {
+	if (make_folder(r->fd, "opt", 0755) == 0 && !r->private_usr && access("/opt", X_OK) == 0) {
 		rc = bind_host(r, "/opt", "opt");
 		if (rc < 0)
 			return sb_root_failed(err, rc, "/opt");
@@ -211,7 +211,7 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	return 0;
 }
 
-/* ---- /usr that may be written, privately ---- */
+/* ---- /usr and /opt that may be written, privately ---- */
 
 /*
  * Folders of /usr/local made above the host's: merged with them, but owned by the sandbox's user, so that installing
@@ -226,44 +226,60 @@ static void make_local_folders(int upper)
 		make_folder(upper, names[i], 0755);
 }
 
-static int mount_overlay(const struct sb_root *r)
+/* One folder of the host that may be written, privately. */
+struct private_folder {
+	const char *host, *name, *work; /* WORK is overlayfs's own scratch folder */
+};
+
+static int mount_overlay(const struct sb_root *r, const struct private_folder *f)
 {
 	char upper[64], work[64];
-	const char *const opts[][2] = { { "lowerdir", "/usr" }, { "upperdir", upper }, { "workdir", work }, { "userxattr", NULL },
+	const char *const opts[][2] = { { "lowerdir", f->host }, { "upperdir", upper }, { "workdir", work }, { "userxattr", NULL },
 		{ NULL, NULL } };
 	_cleanup_close_ int upper_fd = -1, tree = -1;
-	int rc = make_folder(r->store, "usr", 0755);
+	int rc = make_folder(r->store, f->name, 0755);
 
 	if (rc == 0)
-		rc = make_folder(r->store, "work", 0755);
+		rc = make_folder(r->store, f->work, 0755);
 	if (rc < 0)
 		return rc;
-	upper_fd = openat(r->store, "usr", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	upper_fd = openat(r->store, f->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (upper_fd < 0)
 		return -errno;
-	make_local_folders(upper_fd);
+	if (!strcmp(f->name, "usr"))
+		make_local_folders(upper_fd);
 	/* By descriptor: the store has no path of its own, it is hidden under the root. */
 	snprintf(upper, sizeof(upper), "/proc/self/fd/%d", upper_fd);
-	snprintf(work, sizeof(work), "/proc/self/fd/%d/work", r->store);
+	snprintf(work, sizeof(work), "/proc/self/fd/%d/%s", r->store, f->work);
 	tree = mnt_new("overlay", opts, MNT_SAFE);
-	return tree < 0 ? tree : mnt_attach(tree, r->fd, "usr");
+	return tree < 0 ? tree : mnt_attach(tree, r->fd, f->name);
 }
 
-static int add_private_usr(const struct sb_root *r, struct ak_err *err)
+static int add_private_folder(const struct sb_root *r, const struct private_folder *f, struct ak_err *err)
 {
 	char note[128];
 	_cleanup_close_ int tree = -1;
-	int rc = mount_overlay(r);
+	int rc = mount_overlay(r, f);
 
 	if (rc == 0)
 		return 0;
-	snprintf(note, sizeof(note), "no private overlay here (%s): /usr is read-only", strerror(-rc));
+	snprintf(note, sizeof(note), "no private overlay here (%s): %s is read-only", strerror(-rc), f->host);
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
-	tree = mnt_clone(AT_FDCWD, "/usr", true);
+	tree = mnt_clone(AT_FDCWD, f->host, true);
 	rc = tree < 0 ? tree : mnt_attr(tree, true, MNT_SAFE | MOUNT_ATTR_RDONLY, 0);
 	if (rc == 0)
-		rc = mnt_attach(tree, r->fd, "usr");
-	return rc < 0 ? sb_root_failed(err, rc, "/usr") : 0;
+		rc = mnt_attach(tree, r->fd, f->name);
+	return rc < 0 ? sb_root_failed(err, rc, f->host) : 0;
+}
+
+static int add_private_folders(const struct sb_root *r, struct ak_err *err)
+{
+	static const struct private_folder folders_of_host[] = { { "/usr", "usr", "work" }, { "/opt", "opt", "work-opt" } };
+	int rc = add_private_folder(r, &folders_of_host[0], err);
+
+	if (rc == 0 && access("/opt", X_OK) == 0)
+		rc = add_private_folder(r, &folders_of_host[1], err);
+	return rc;
 }
 
 /* ---- all of it ---- */
@@ -288,7 +304,7 @@ static int assemble(struct sb_root *r, struct ak_err *err)
 		return rc;
 	if ((rc = add_host(r, err)) < 0 || (rc = sb_root_etc(r, err)) < 0 || (rc = seal_host(r, err)) < 0)
 		return rc;
-	if (r->private_usr && (rc = add_private_usr(r, err)) < 0)
+	if (r->private_usr && (rc = add_private_folders(r, err)) < 0)
 		return rc;
 	rc = sb_root_dev(r, err);
 	return rc < 0 ? rc : sb_root_proc(r, err);
