@@ -83,7 +83,7 @@ static void print_closing_lines(const struct run_opts *o, const struct run_resul
 	if (o->keep)
 		ak_say("kept as %s", r->name);
 	if (r->outcome.net.lost > 0)
-		ak_say("%llu network records could not be written to the log", (unsigned long long)r->outcome.net.lost);
+		ak_say("%llu network records were lost: the log could not be written", (unsigned long long)r->outcome.net.lost);
 	if (denied > 0 && !o->quiet)
 		ak_say("%llu network request%s denied; see: agentkernel network log %s", denied, denied == 1 ? " was" : "s were", r->name);
 }
