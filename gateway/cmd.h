@@ -120,6 +120,7 @@ int cmd_daemon_start(int argc, char **argv);
 int cmd_daemon_stop(int argc, char **argv);
 int cmd_daemon_status(int argc, char **argv);
 int cmd_daemon_prewarm(int argc, char **argv);
+int cmd_mcp_server(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);

@@ -142,6 +142,15 @@ static const struct cmd_opt audit_opts[] = {
 	{ 0 },
 };
 
+static const struct cmd_opt mcp_server_opts[] = {
+	{ .name = "compatibility-mode", .arg = MODES, .help = "a mode that calls may choose; the first is their default (claude)", .repeat = true },
+	{ .name = "profile", .arg = "permissive|moderate|restrictive", .help = "the widest profile that calls may choose (moderate)" },
+	{ .name = "no-network", .help = "no network in any call" },
+	{ .name = "dir", .arg = "DIR", .help = "the project, mounted in every sandbox (the current folder, where the mode mounts it)" },
+	OPT_RULES,
+	{ 0 },
+};
+
 static const struct cmd_opt json_opts[] = { OPT_JSON, { 0 } };
 static const struct cmd_opt no_opts[] = { { 0 } };
 
@@ -179,6 +188,8 @@ const struct cmd cmd_table[] = {
 	{ "daemon stop", "", "end it; running sandboxes go on without a network", no_opts, cmd_daemon_stop, false, NULL },
 	{ "daemon status", "", "pool, hits and misses, and the gateway's health", json_opts, cmd_daemon_status, false, NULL },
 	{ "daemon prewarm", "", "prepare sandboxes of a mode now", daemon_prewarm_opts, cmd_daemon_prewarm, false, NULL },
+	{ "mcp server", "", "serve the Model Context Protocol on stdin and stdout", mcp_server_opts, cmd_mcp_server, false, NULL },
+	{ "mcp-server", "", "", mcp_server_opts, cmd_mcp_server, false, "mcp server" },
 	{ "completion", "bash|zsh|fish", "print a completion script for a shell", no_opts, cmd_completion, false, NULL },
 	{ "version", "", "print the version", json_opts, cmd_version, false, NULL },
 	{ "help", "[COMMAND]", "describe a command", no_opts, cmd_help, false, NULL },
