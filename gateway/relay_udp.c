@@ -172,7 +172,8 @@ static void on_far(evutil_socket_t fd, short what, void *arg)
 		}
 		if (errno == EAGAIN)
 			return;
-		if (errno != EINTR) {
+		/* A router's "too large": the kernel knows the path now and cuts what follows. The flow goes on. */
+		if (errno != EINTR && errno != EMSGSIZE) {
 			udp_far_failed(u, errno);
 			return;
 		}
@@ -254,6 +255,14 @@ static void udp_keep(struct relay_udp *u)
 		hooks->keep(hooks->ctx, f->sb, &f->target.dst, f->target.port, f->relay->conf.udp_idle_ms / 1000 + KEEP_GRACE_S);
 }
 
+/* An error that waits on the socket is told by the next send; after a "too large" the same datagram passes, in pieces. */
+static ssize_t send_far(int fd, size_t len)
+{
+	ssize_t n = send(fd, datagram, len, MSG_NOSIGNAL);
+
+	return n < 0 && errno == EMSGSIZE ? send(fd, datagram, len, MSG_NOSIGNAL) : n;
+}
+
 static void udp_forward(struct relay_udp *u, size_t len)
 {
 	if (u->fd < 0) {
@@ -268,13 +277,13 @@ static void udp_forward(struct relay_udp *u, size_t len)
 		relay_udp_end(u, RELAY_END_LIMIT, "egress limit reached");
 		return;
 	}
-	if (send(u->fd, datagram, len, MSG_NOSIGNAL) >= 0) {
+	if (send_far(u->fd, len) >= 0) {
 		relay_flow_count(&u->flow, true, len);
 		udp_keep(u);
 	} else if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH) {
 		udp_far_failed(u, errno);
 	}
-	/* Anything else (no room, too long for the path) loses the datagram and nothing more. */
+	/* Anything else (no room, too long for any path) loses the datagram and nothing more. */
 }
 
 /* The destination that the sandbox wrote on the datagram. */
