@@ -2,6 +2,9 @@
 
 FRAMES is source text: tests append what to send and run it with `python3 -c` in there.
 """
+from expect import in_sandbox
+from lab import PYTHON
+
 FRAMES = r'''
 import ipaddress, json, socket, struct, subprocess
 
@@ -18,8 +21,8 @@ def ip4(src, dst, proto, payload, options=b"", flags=0, ttl=64):
         socket.inet_aton(src), socket.inet_aton(dst)) + options
     return b"\x08\x00", head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
 
-def ip6(src, dst, proto, payload):
-    return b"\x86\xdd", struct.pack("!IHBB", 6 << 28, len(payload), proto, 64) + socket.inet_pton(socket.AF_INET6, src) + socket.inet_pton(
+def ip6(src, dst, proto, payload, hops=64):
+    return b"\x86\xdd", struct.pack("!IHBB", 6 << 28, len(payload), proto, hops) + socket.inet_pton(socket.AF_INET6, src) + socket.inet_pton(
         socket.AF_INET6, dst) + payload
 
 def pseudo(src, dst, proto, payload):
@@ -38,6 +41,22 @@ def udp4(src, dst, sport, dport, data):
 def syn(src, dst, sport, dport):
     return l4(src, dst, 6, struct.pack("!HHIIBBHHH", sport, dport, 1, 0, 0x50, 2, 64240, 0, 0), 16)
 
+def syn6_bytes(src, dst, sport, dport):
+    """The SYN alone, checksummed for its IPv6 (or IPv4) ends: what extension headers or fragments carry."""
+    return syn(src, dst, sport, dport)[1][40 if ":" in src else 20:]
+
+def icmp4(src, dst, kind, code, rest, **kw):
+    body = struct.pack("!BBH", kind, code, 0) + rest
+    return ip4(src, dst, 1, body[:2] + struct.pack("!H", checksum(body)) + body[4:], **kw)
+
+def icmp6(src, dst, kind, code, rest, hops=255):
+    body = struct.pack("!BBH", kind, code, 0) + rest
+    body = body[:2] + struct.pack("!H", checksum(pseudo(src, dst, 58, body) + body)) + body[4:]
+    return ip6(src, dst, 58, body, hops)
+
+def arp(op, smac, sip, tmac, tip):
+    return b"\x08\x06", struct.pack("!HHBBH", 1, 0x800, 6, 4, op) + smac + socket.inet_aton(sip) + tmac + socket.inet_aton(tip)
+
 class Link:
     """The sandbox's eth0."""
     def __init__(self, name="eth0"):
@@ -49,10 +68,20 @@ class Link:
         self.addr4 = next(i["local"] for i in infos if i["family"] == "inet")
         self.addr6 = next((i["local"] for i in infos if i["family"] == "inet6" and i["scope"] == "global"), None)
         self.gw4 = next(r["gateway"] for r in run("route") if r["dst"] == "default")
+        self.gw6 = next((r["gateway"] for r in run("-6", "route") if r["dst"] == "default"), None)
         near = run("neigh", "show", "dev", name)
         self.gw_mac = bytes.fromhex(next((n["lladdr"] for n in near if "lladdr" in n), "ff:ff:ff:ff:ff:ff").replace(":", ""))
 
-    def send(self, packet, src_mac=None):
+    def send(self, packet, src_mac=None, dst_mac=None, tags=b""):
         kind, data = packet
-        self.sock.send(self.gw_mac + (src_mac or self.mac) + kind + data)
+        self.sock.send((dst_mac or self.gw_mac) + (src_mac or self.mac) + tags + kind + data)
+        self.sent = getattr(self, "sent", 0) + 1
 '''
+
+
+def send_frames(lab, proc, code):
+    """Run CODE (it has `link`) on the sandbox's own link; how many frames it sent."""
+    r = in_sandbox(lab, proc, PYTHON, "-c", FRAMES + "\nlink = Link()\n" + code + "\nprint(link.sent)\n")
+    assert r.code == 0, r
+    return int(r.out)
+
