@@ -22,8 +22,8 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p);
 void fw_build_remove(struct fw_batch *b, const struct fw_link *link);
 
-/* Add or refresh, or delete whether present or not. ELEMS are grouped by set; a repeated one counts once. */
-void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n);
+/* Add (FRESH: none is there) or refresh, or delete whether present or not. ELEMS are grouped by set; a repeated one counts once. */
+void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool fresh);
 void fw_build_forget(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n);
 
 #endif
