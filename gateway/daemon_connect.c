@@ -11,9 +11,11 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_NAME "daemon.log"
+#define LOG_MAX (1 << 20)
 
 int daemon_socket_path(const struct ak_paths *paths, char ret[static PATH_MAX])
 {
@@ -28,10 +30,11 @@ struct start {
 	int ready; /* our end of a pipe: an error's code and text, or nothing */
 };
 
-/* What it has to say while it runs detached goes to a file that the next start empties. */
+/* What it has to say while it runs detached goes to a file, which a later one begins anew once it has grown. */
 static void open_log(const struct ak_paths *paths)
 {
 	char path[PATH_MAX];
+	struct stat st;
 	int fd;
 
 	if (ak_mkdir_p(paths->runtime, 0700) < 0 || ak_path_join(path, paths->runtime, LOG_NAME, NULL) < 0)
@@ -39,6 +42,8 @@ static void open_log(const struct ak_paths *paths)
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return;
+	if (fstat(fd, &st) == 0 && st.st_size > LOG_MAX)
+		(void)!ftruncate(fd, 0);
 	dup2(fd, STDERR_FILENO);
 	ak_close(fd);
 }

@@ -65,6 +65,38 @@ static void kick(struct daemon *d)
 	event_active(d->gw.on_kick, EV_TIMEOUT, 0);
 }
 
+/* True when it went; false when it must wait. A gateway that is gone is noticed by the loop, which fails everything at once. */
+static bool send_one(struct dgw *g, struct dgw_request *q)
+{
+	if (ak_send_fds(g->control, &q->msg, sizeof(q->msg), q->fds, q->n_fds) < 0)
+		return false;
+	TAILQ_REMOVE(&g->waiting, q, link);
+	if (!dgw_answered(q->msg.type)) {
+		request_close(q);
+		return true;
+	}
+	for (size_t i = 0; i < q->n_fds; i++)
+		q->fds[i] = ak_close(q->fds[i]);
+	q->n_fds = 0;
+	q->sent_ms = ak_now_ms();
+	TAILQ_INSERT_TAIL(&g->sent, q, link);
+	g->n_sent++;
+	return true;
+}
+
+static void flush_waiting(struct daemon *d)
+{
+	static const struct timeval soon = { 0, 2000 };
+	struct dgw *g = &d->gw;
+
+	while (g->state == DGW_UP && g->n_sent < WINDOW && !TAILQ_EMPTY(&g->waiting)) {
+		if (!send_one(g, TAILQ_FIRST(&g->waiting))) {
+			evtimer_add(g->on_kick, &soon);
+			return;
+		}
+	}
+}
+
 void dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t n_fds, dgw_done_fn done, void *ctx)
 {
 	struct dgw_request *q = calloc(1, sizeof(*q));
@@ -78,7 +110,10 @@ void dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t
 	q->done = done;
 	q->ctx = ctx;
 	TAILQ_INSERT_TAIL(&d->gw.waiting, q, link);
-	kick(d);
+	if (d->gw.state == DGW_UP)
+		flush_waiting(d);
+	else
+		kick(d);
 }
 
 static void finish(struct dgw_request *q, int rc, const struct gw_msg *answer, const struct ak_err *err)
@@ -100,31 +135,6 @@ static void fail_queue(struct dgw_queue *queue, const struct ak_err *err)
 	}
 }
 
-/* True when it went; false when it must wait. */
-static bool send_one(struct daemon *d, struct dgw_request *q)
-{
-	struct dgw *g = &d->gw;
-	int rc = ak_send_fds(g->control, &q->msg, sizeof(q->msg), q->fds, q->n_fds);
-
-	if (rc == -EAGAIN)
-		return false;
-	TAILQ_REMOVE(&g->waiting, q, link);
-	if (rc < 0 || !dgw_answered(q->msg.type)) {
-		struct ak_err err;
-
-		ak_fail(&err, EPIPE, "the gateway ended");
-		finish(q, rc < 0 ? -EPIPE : 0, NULL, &err);
-		return true;
-	}
-	for (size_t i = 0; i < q->n_fds; i++)
-		q->fds[i] = ak_close(q->fds[i]);
-	q->n_fds = 0;
-	q->sent_ms = ak_now_ms();
-	TAILQ_INSERT_TAIL(&g->sent, q, link);
-	g->n_sent++;
-	return true;
-}
-
 static void on_kick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct daemon *d = ctx;
@@ -136,14 +146,7 @@ static void on_kick(evutil_socket_t fd, short what, void *ctx)
 		fail_queue(&g->waiting, &g->reason);
 		return;
 	}
-	while (g->state == DGW_UP && g->n_sent < WINDOW && !TAILQ_EMPTY(&g->waiting)) {
-		if (!send_one(d, TAILQ_FIRST(&g->waiting))) {
-			static const struct timeval soon = { 0, 2000 };
-
-			evtimer_add(g->on_kick, &soon);
-			return;
-		}
-	}
+	flush_waiting(d);
 }
 
 /* ---- answers ---- */

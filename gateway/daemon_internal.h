@@ -193,13 +193,14 @@ struct pool {
 	struct pool_mode modes[AK_MODE_NUM];
 	TAILQ_HEAD(, warm) all;
 	uint32_t next_link;
-	struct event *on_tick; /* owned */
+	struct event *on_tick, *on_refill; /* owned */
 	TAILQ_HEAD(, request) waiting; /* owned: prewarm requests */
 };
 
 int pool_init(struct daemon *d, const struct daemon_conf *conf, struct ak_err *err);
 void pool_done(struct daemon *d);
 void pool_refill(struct daemon *d);
+void pool_refill_later(struct daemon *d); /* soon, when the job that made the hole has begun */
 struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_plan *plan);
 void pool_gateway_lost(struct daemon *d);
 size_t pool_count(const struct daemon *d, enum ak_mode mode, enum warm_status from, enum warm_status to);

@@ -367,8 +367,8 @@ static void maybe_go(struct job *j)
 	j->command_began_ms = ak_now_ms();
 	j->outcome.start_us = (j->command_began_ms - j->began_ms) * 1000;
 	arm(j, j->opts.timeout_ms);
-	rundir_point_last(j->w->d->paths, j->plan.name);
 	tell_started(j);
+	rundir_point_last(j->w->d->paths, j->plan.name);
 }
 
 void job_sandbox_event(struct warm *w)
@@ -495,7 +495,7 @@ void op_run(struct request *r)
 	if (rc < 0)
 		give_up(w->job, err.text);
 	else
-		pool_refill(d);
+		pool_refill_later(d);
 }
 
 /* ---- the client's side of it ---- */

@@ -23,6 +23,7 @@
 #define TICK_MS 1000
 #define RETRY_MS 5000 /* after one that could not be built */
 #define BUILD_AT_ONCE 4
+#define REFILL_LATER_MS 50 /* a job that was just given its sandbox has the processors first */
 #define FREE_LATER_MS 20 /* by then its processes are gone and nothing is waited for */
 #define LINKS (GW_ID_MAX - STATE_LINK_MAX)
 
@@ -301,6 +302,21 @@ void pool_refill(struct daemon *d)
 	}
 }
 
+static void on_refill(evutil_socket_t fd, short what, void *ctx)
+{
+	(void)fd;
+	(void)what;
+	pool_refill(ctx);
+}
+
+void pool_refill_later(struct daemon *d)
+{
+	static const struct timeval delay = { 0, REFILL_LATER_MS * 1000 };
+
+	if (!evtimer_pending(d->pool.on_refill, NULL))
+		evtimer_add(d->pool.on_refill, &delay);
+}
+
 /* ---- using ---- */
 
 struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_plan *want)
@@ -462,7 +478,8 @@ int pool_init(struct daemon *d, const struct daemon_conf *conf, struct ak_err *e
 		d->pool.next_link = (uint32_t)ak_wall_us();
 	d->pool.next_link %= LINKS;
 	d->pool.on_tick = event_new(d->base, -1, EV_PERSIST, on_tick, d);
-	if (!d->pool.on_tick || event_add(d->pool.on_tick, &every) < 0)
+	d->pool.on_refill = evtimer_new(d->base, on_refill, d);
+	if (!d->pool.on_tick || !d->pool.on_refill || event_add(d->pool.on_tick, &every) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
 	return 0;
 }
@@ -479,4 +496,6 @@ void pool_done(struct daemon *d)
 	}
 	if (d->pool.on_tick)
 		event_free(d->pool.on_tick);
+	if (d->pool.on_refill)
+		event_free(d->pool.on_refill);
 }

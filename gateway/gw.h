@@ -31,7 +31,7 @@ enum gw_msg_type {
 	GW_MSG_LOG_FULL, /* ← wants LOG_FD for this sandbox */
 	GW_MSG_LOG_FD, /* → fd: the fresh network log; not answered */
 	GW_MSG_ADD, /* → name, generation, log; fds: policy, network log, the sandbox's rtnetlink. ← DONE once its link is up, or REFUSED */
-	GW_MSG_REMOVE, /* → ← STATS: link gone, rules gone, log closed */
+	GW_MSG_REMOVE, /* → its processes are dead, so its link goes by itself. ← STATS: flows ended, log closed; rules go next */
 	GW_MSG_POLICY, /* → generation; fd: policy. ← DONE when enforced, REFUSED (nothing changed) */
 	GW_MSG_ASSIGN, /* → a warm sandbox becomes a job: name, generation; fds: policy, network log. ← DONE or REFUSED */
 	GW_MSG_LEARNED, /* → fd: JSON array of {name, addrs[], ttl} to restore after a restart. ← DONE or REFUSED */

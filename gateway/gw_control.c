@@ -85,8 +85,10 @@ static void on_remove(struct gw *gw, struct request *r)
 	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
 
 	if (sb)
-		gw_sandbox_remove(sb, &msg.stats);
+		gw_sandbox_finish(sb, &msg.stats);
 	gw_send(gw, &msg);
+	if (sb)
+		gw_sandbox_drop(sb);
 }
 
 static void on_policy(struct gw *gw, struct request *r)

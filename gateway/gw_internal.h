@@ -57,11 +57,11 @@ int gw_sandbox_serve(struct gw_sandbox *sb, struct ak_err *err);
 /* Rules, then serve, then link up (invariant 1). On failure nothing of it is left. */
 int gw_sandbox_add(struct gw_sandbox *sb, int peer_rtnl, struct ak_err *err);
 
-/* The other way round: flows ended, link gone, rules gone; *RET is its last word. Frees it. */
-void gw_sandbox_remove(struct gw_sandbox *sb, struct gw_stats *ret);
-
 /* Without touching the kernel: flows ended, last record written. For a gateway whose namespace goes anyway. */
 void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret);
+
+/* After that: its rules gone. Frees it. */
+void gw_sandbox_drop(struct gw_sandbox *sb);
 
 /* One atomic change of rules and learned elements; then live flows are judged again. */
 int gw_sandbox_set_policy(struct gw_sandbox *sb, struct policy *p, uint64_t generation, struct ak_err *err);

@@ -188,14 +188,15 @@ void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret)
 	gw_sandbox_stats(sb, ret);
 }
 
-void gw_sandbox_remove(struct gw_sandbox *sb, struct gw_stats *ret)
+/*
+ * The link is left to the kernel, which takes it along with the dead sandbox's network namespace: to delete it from here would hold up
+ * everyone for the milliseconds that the kernel waits for its own readers. Without an entry in the link map nothing passes it meanwhile.
+ */
+void gw_sandbox_drop(struct gw_sandbox *sb)
 {
 	struct fw_link link;
 	struct ak_err err;
 
-	/* The link first, so that nothing arrives while its rules go; the kernel then drops its netdev table by itself. */
-	(void)gwns_link_delete(sb->gw->rtnl, &sb->link, &err);
-	gw_sandbox_finish(sb, ret);
 	gw_fw_link(&sb->link, sb->gw->ipv6_link, &link);
 	(void)fw_sandbox_remove(sb->gw->fw, &link, &err);
 	sandbox_free(sb);

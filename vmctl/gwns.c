@@ -20,6 +20,7 @@
 #include <linux/sockios.h>
 #include <linux/veth.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,8 @@
 #define LO_INDEX 1
 #define PEER_INDEX 2
 #define LINK_INDEX_BASE 100 /* differs from PEER_INDEX: equal indices would make link events lazy */
+#define LINK_TRIES 600
+#define LINK_WAIT_MS 5
 #define DNS_PORT 53
 #define RELAY_TCP_PORT 15001
 #define RELAY_UDP_PORT 15002
