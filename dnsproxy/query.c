@@ -31,6 +31,10 @@ enum dns_plan dns_plan_of(bool default_allow, bool ipv6, const char *name, uint1
 {
 	bool address = qtype == DNS_TYPE_A || qtype == DNS_TYPE_AAAA;
 
+#ifdef AK_SABOTAGE_NOTYPES
+	if (!address)
+		return DNS_PLAN_FORWARD;
+#endif
 	if (strcmp(name, POLICY_HOST_NAME) == 0)
 		return address ? DNS_PLAN_HOST : DNS_PLAN_WITHHOLD;
 	if (qtype == DNS_TYPE_A || (qtype == DNS_TYPE_AAAA && ipv6))
@@ -238,6 +242,9 @@ static void serve_reverse(struct dns_client *c, const struct dns_origin *origin,
 /* A rule that is a wildcard lets the asker choose labels. */
 static bool within_budget(struct dns_client *c, const struct dns_question *q, const struct policy_decision *d)
 {
+#ifdef AK_SABOTAGE_NOBUDGET
+	return true;
+#endif
 	if (!d->rule || d->rule[0] != '*')
 		return true;
 	return dns_budget_take(&c->budget, d->rule, &q->name, c->proxy->now_ms);

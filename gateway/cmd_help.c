@@ -1,5 +1,6 @@
 /* help, version: all from the command table. */
 #include "gateway/cmd.h"
+#include "gateway/sabotage.h"
 
 #include "gateway/base/cleanup.h"
 
@@ -131,6 +132,9 @@ int cmd_version(int argc, char **argv)
 			return AK_EXIT_USAGE;
 		json = true;
 	}
-	printf(json ? "{\"version\":\"%s\"}\n" : "agentkernel %s\n", AK_VERSION);
+	if (sabotage_switches())
+		printf(json ? "{\"version\":\"%s\",\"sabotaged\":\"%s\"}\n" : "agentkernel %s SABOTAGED (%s)\n", AK_VERSION, sabotage_switches());
+	else
+		printf(json ? "{\"version\":\"%s\"}\n" : "agentkernel %s\n", AK_VERSION);
 	return 0;
 }

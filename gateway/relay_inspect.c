@@ -75,6 +75,9 @@ static enum relay_look look_tls(struct relay_tcp *t)
 		break;
 	}
 	t->flow.seen = "tls";
+#ifdef AK_SABOTAGE_NOSNI
+	return pass_all(t);
+#endif
 	if (!hello.has_sni)
 		return t->needs_name ? cut(t, "no SNI") : pass_all(t);
 	return judge_name(t, hello.sni) == RELAY_LOOK_PASS ? pass_all(t) : RELAY_LOOK_CUT;
@@ -91,6 +94,11 @@ static enum relay_look http_doubt(struct relay_tcp *t, const char *why)
 static enum relay_look http_request(struct relay_tcp *t, const struct http_head *head)
 {
 	t->flow.seen = "http";
+#ifdef AK_SABOTAGE_NOHTTPHOST
+	t->out.ready += head->len;
+	http_body_init(&t->body, head);
+	return RELAY_LOOK_PASS;
+#endif
 	if (head->host[0]) {
 		if (judge_name(t, head->host) != RELAY_LOOK_PASS)
 			return RELAY_LOOK_CUT;

@@ -236,11 +236,13 @@ const struct st_vector st_vectors[] = {
 	DENIED("d3", BOTH, "2130706433"),
 	DENIED("d3", BOTH, "0x7f000001"),
 	DNS_("d3", BOTH, "0177.0.0.1", 1, "nxdomain|formerr|refused", ST_NOTHING, ""),
-	TCP("d4", BOTH, LABNS_HOST4, ST_HOST_PORT),
+	TCP("d4", LIST, LABNS_HOST4, ST_HOST_PORT),
+	{ .row = "d4", .runs = NATIVE, .kind = ST_TCP, .host = LABNS_HOST4, .port = ST_HOST_PORT, .want = "refused|cut", .log = "" },
 	TCP("d4", BOTH, LABNS_HOST_PRIVATE4, ST_HOST_PORT),
 	TCP("d4", BOTH, "100.64.0.5", ST_HOST_PORT),
 	{ .row = "d4", .runs = BOTH, .kind = ST_TCP, .host = "127.0.0.1", .port = ST_HOST_PORT, .want = "refused" },
-	TCP6("d4", BOTH, LABNS_HOST6, ST_HOST_PORT),
+	TCP6("d4", LIST, LABNS_HOST6, ST_HOST_PORT),
+	{ .row = "d4", .runs = NATIVE, .kind = ST_TCP, .host = LABNS_HOST6, .port = ST_HOST_PORT, .want = "refused|cut", .log = "", .ipv6 = true },
 	{ .row = "d4", .runs = BOTH, .kind = ST_CALL, .fn = st_call_unix, .want = "refused" },
 	{ .row = "d4", .runs = LIST, .kind = ST_TCP, .host = "100.64.0.5", .port = ST_OPEN_PORT, .want = "works", .far = ST_UNSEEN },
 
@@ -303,8 +305,8 @@ const struct st_vector st_vectors[] = {
 	{ .row = "inv6", .runs = BOTH, .kind = ST_GATEWAY, .want = "confined", .far = ST_UNSEEN },
 	{ .row = "g6", .runs = DEAD, .kind = ST_TCP, .host = "11.1.60.1", .port = 7, .want = "works", .far = ST_SOMETHING },
 	{ .row = "g6", .runs = DEAD, .kind = ST_GATEWAY, .type = 1, .want = "killed", .far = ST_UNSEEN },
-	{ .row = "g6", .runs = DEAD, .kind = ST_TCP, .host = "11.66.60.1", .port = 7, .want = "refused|timeout", .within_ms = 3000 },
-	{ .row = "g6", .runs = DEAD, .kind = ST_UDP, .host = "11.66.60.1", .port = 7, .want = "refused|timeout", .within_ms = 3000 },
+	{ .row = "g6", .runs = DEAD, .kind = ST_TCP, .host = "11.66.60.1", .port = 7, .want = "refused|cut|timeout", .within_ms = 3000 },
+	{ .row = "g6", .runs = DEAD, .kind = ST_UDP, .host = "11.66.60.1", .port = 7, .want = "refused|cut|timeout", .within_ms = 3000 },
 	{ .row = NULL },
 };
 /* clang-format on */

@@ -302,6 +302,11 @@ static void build_link(struct fw_batch *b, const struct fw_link *link)
 	}
 
 	c = fw_chain_add_base(b, NFPROTO_NETDEV, table.text, "ingress", &hook);
+#ifdef AK_SABOTAGE_NOINGRESS
+	r = fw_rule_begin(&c);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+#endif
 	r = fw_rule_begin(&c);
 	fw_rule_mac_not(&r, link->peer_mac);
 	fw_rule_counter(&r, FW_LINK_DROPPED);
@@ -485,6 +490,9 @@ static void build_policy(struct fw_chain *c, const struct fw_link *link, int fam
 	fw_rule_addr_in(&r, family, open.text);
 	end_with_goto(&r, relay.text);
 
+#ifdef AK_SABOTAGE_NODEFAULTDENY
+	default_allow = true;
+#endif
 	r = fw_rule_begin(c);
 	if (default_allow)
 		end_with_goto(&r, relay.text);
@@ -502,6 +510,9 @@ static struct fw_name name_policy(uint32_t id, int family)
 /* 1–2 ip saddr != 100.64.0.30 goto sb7_spoof; a family that is off has no right source at all */
 static void build_source(struct fw_chain *c, const struct fw_link *link)
 {
+#ifdef AK_SABOTAGE_NOSPOOF
+	return;
+#endif
 	for (EACH(family, families)) {
 		struct fw_rule r = fw_rule_begin(c);
 
@@ -555,9 +566,11 @@ static void build_main(struct fw_batch *b, const struct fw_link *link)
 	fw_rule_dport(&r, FW_DNS_PORT);
 	end_with_goto(&r, JUDGED);
 
+#ifndef AK_SABOTAGE_NODOT
 	r = fw_rule_begin(&c);
 	fw_rule_dport(&r, DOT_PORT);
 	end_with_reason(&r, link->id, FW_REASON_DOT);
+#endif
 
 	r = fw_rule_begin(&c);
 	fw_rule_not_first_syn(&r);

@@ -87,6 +87,9 @@ static const struct builtin_net nets[] = {
 const struct builtin_net *builtin_nets(size_t *ret_n)
 {
 	*ret_n = ARRAY_SIZE(nets);
+#ifdef AK_SABOTAGE_NOBLOCKS
+	*ret_n = 0;
+#endif
 	return nets;
 }
 

@@ -1,0 +1,91 @@
+"""A check that cannot fail checks nothing: programs built with one part broken on purpose, and the rows of `network selftest` that must notice."""
+import json
+import os
+import subprocess
+import tempfile
+
+import pytest
+from lab import ROOT
+
+pytestmark = pytest.mark.xdist_group("sabotage")
+
+# switch → the rows that fail, these and no others
+SWITCHES = {
+    "nospoof": "e1",  # source address rule removed
+    "noingress": "e2 e6 e7",  # the link's own table lets everything in
+    "nodot": "b7 e4",  # port 853 open
+    "nodefaultdeny": "a1 a5 b10 b11 c10 d3 d4 e4 f6",  # the kernel's last rule allows; only the relay is left
+    "noblocks": "b8 d1 d2 d3 d4 g1",  # no built-in blocks
+    "norebind": "d1 d2",  # answers in blocked ranges are passed on
+    "notypes": "b3 b12",  # every record type is asked upstream
+    "nobudget": "b2",  # no exfiltration budget
+    "noackwait": "c1",  # the reply leaves before the kernel has the addresses
+    "nosni": "b11 c9 e4 f1 f3 f4",  # the ClientHello is not judged
+    "nohttphost": "f2 f7",  # nor the Host of a request
+    "nohostguard": "d4",  # the relay dials the machine's own addresses
+    "noconfine": "inv6",  # the gateway keeps its power
+    "noseccomp": "g1 g4",  # no system-call filter in the sandbox
+}
+
+
+@pytest.fixture(scope="module")
+def tree():
+    """One build tree; a switch rebuilds the file that it breaks and links again."""
+    where = ROOT if os.access(ROOT, os.W_OK) else tempfile.gettempdir()
+    folder = os.path.join(where, "build-sabotage")
+
+    def build(switches):
+        run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, "-DAK_TESTS=OFF", "-DCMAKE_BUILD_TYPE=Debug", "-DAK_SABOTAGE=" + switches])
+        run(["ninja", "-C", folder, "agentkernel"])
+        return os.path.join(folder, "agentkernel")
+    return build
+
+
+def run(cmd, **env):
+    r = subprocess.run(cmd, capture_output=True, text=True, env=dict(os.environ, **env), timeout=600)
+    assert r.returncode in (0, 1) if "selftest" in cmd else r.returncode == 0, r.stdout[-3000:] + r.stderr[-3000:]
+    return r
+
+
+def failed(program):
+    data = json.loads(run([program, "network", "selftest", "--json"], AK_SABOTAGE_OK="1").stdout)
+    return {row["row"]: row["reason"] for row in data["rows"] if row["result"] != "passed"}
+
+
+def test_sabotage_the_same_tree_unbroken_holds(tree):
+    program = tree("")
+    assert failed(program) == {}
+    assert "SABOTAGED" not in run([program, "version"]).stdout
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_sabotage_is_noticed_by_its_rows_alone(tree, switch):
+    got = failed(tree(switch))
+    assert set(got) == set(SWITCHES[switch].split()), got
+
+
+def test_sabotage_says_so_and_runs_nothing(tree):
+    program = tree("nospoof")
+    assert "SABOTAGED (nospoof)" in run([program, "version"]).stdout
+    assert json.loads(run([program, "version", "--json"]).stdout)["sabotaged"] == "nospoof"
+    env = {k: v for k, v in os.environ.items() if k != "AK_SABOTAGE_OK"}
+    for args in (["run", "true"], ["run", "--no-network", "true"]):
+        r = subprocess.run([program, *args], capture_output=True, text=True, env=env, cwd="/")
+        assert r.returncode == 125 and "broken on purpose" in r.stderr, r
+    r = subprocess.run([program, "network", "selftest"], capture_output=True, text=True, env=env)
+    assert r.returncode == 1 and "0 passed" in r.stdout, r.stdout
+
+
+def test_sabotage_an_unknown_switch_is_refused(tree):
+    r = subprocess.run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", tempfile.mkdtemp(), "-DAK_TESTS=OFF", "-DAK_SABOTAGE=nosuch"], capture_output=True, text=True)
+    assert r.returncode != 0 and "nosuch" in r.stderr
+
+
+def test_sabotage_switches_are_all_tested():
+    known = set()
+    for folder in ("gateway", "nft", "dnsproxy", "policies", "vmctl"):
+        with open(os.path.join(ROOT, folder, "CMakeLists.txt")) as f:
+            for line in f:
+                if line.startswith("ak_sabotage("):
+                    known |= set(line.strip()[len("ak_sabotage("):-1].split()[1:])
+    assert known == set(SWITCHES)
