@@ -26,6 +26,16 @@ int client_check_name(const char *name, struct ak_err *err)
 		strlen(name) > 64 ? "…" : "");
 }
 
+int client_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err)
+{
+	int rc = client_check_name(name, err);
+
+	if (rc < 0)
+		return rc;
+	rc = state_load(paths, name, ret, err);
+	return rc == -EINVAL ? -EBADMSG : rc;
+}
+
 /* Does its supervisor answer? */
 static bool runs(const struct ak_paths *paths, const char *name)
 {
@@ -44,7 +54,7 @@ int client_super(const struct ak_paths *paths, const char *name, struct ak_err *
 	sock = super_connect(paths, name);
 	if (sock >= 0)
 		return sock;
-	rc = state_load(paths, name, &s, err);
+	rc = client_load(paths, name, &s, err);
 	if (rc < 0)
 		return rc;
 	state_done(&s);
@@ -207,10 +217,8 @@ static int call_by_name(const struct ak_paths *paths, const char *op, const char
 static int look(const struct ak_paths *paths, const char *name, bool *ret_runs, struct ak_err *err)
 {
 	struct state_sandbox s = { 0 };
-	int rc = client_check_name(name, err);
+	int rc = client_load(paths, name, &s, err);
 
-	if (rc == 0)
-		rc = state_load(paths, name, &s, err);
 
 	if (rc < 0)
 		return rc;
@@ -342,7 +350,7 @@ int client_get(const struct ak_paths *paths, const char *name, cJSON **ret, stru
 
 	/* A name is looked up as such first, so that what is wrong with it is told. */
 	if (rc == 0 && strlen(name) != sizeof(s.uuid) - 1) {
-		rc = state_load(paths, name, &s, err);
+		rc = client_load(paths, name, &s, err);
 		if (rc == 0)
 			state_done(&s);
 	}

@@ -36,6 +36,10 @@ int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char 
 /* The supervisor's socket of a running sandbox; -ENOENT, -ESRCH with a reason. */
 int client_super(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
+/* state_load for a name that a user gave; a damaged file is -EBADMSG, for -EINVAL is the user's mistake. */
+struct state_sandbox;
+int client_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err);
+
 /* "'x' is not a name: …" unless it is one. */
 int client_check_name(const char *name, struct ak_err *err);
 

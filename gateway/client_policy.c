@@ -60,10 +60,8 @@ int client_policy_show(const struct ak_paths *paths, const char *name, cJSON **r
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	uint64_t now = ak_wall_us();
-	int rc = client_check_name(name, err);
+	int rc = client_load(paths, name, &s, err);
 
-	if (rc == 0)
-		rc = state_load(paths, name, &s, err);
 	if (rc == 0)
 		rc = state_policy(paths, &s, now, &p, err);
 	if (rc < 0)
@@ -95,10 +93,8 @@ int client_policy_change(const struct ak_paths *paths, const char *name, const s
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 	struct state_sandbox s = { 0 };
 	cJSON *list;
-	int rc = client_check_name(name, err);
+	int rc = client_load(paths, name, &s, err); /* no daemon is started for a name that no one has */
 
-	if (rc == 0)
-		rc = state_load(paths, name, &s, err); /* no daemon is started for a name that no one has */
 	if (rc < 0)
 		return rc;
 	state_done(&s);

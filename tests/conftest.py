@@ -8,6 +8,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "net"))
 
 from lab import Lab, LabError  # noqa: E402
+from persist import Boxes  # noqa: E402
 
 MUST_WORK = os.environ.get("AK_MUST_WORK") == "1"
 
@@ -52,3 +53,18 @@ def any_user(request, lab):
         pytest.skip("the suite runs as an ordinary user")
     with lab.acting_as(request.param):
         yield lab
+
+
+@pytest.fixture
+def boxes(lab):
+    """Persistent sandboxes in the lab; all are removed afterwards, and the daemon ended."""
+    made = Boxes(lab)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def any_boxes(any_user):
+    made = Boxes(any_user)
+    yield made
+    made.close()

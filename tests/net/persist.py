@@ -1,0 +1,163 @@
+"""Persistent sandboxes in the lab: what the tests of create, start, exec, live policies and the daemon say over and over."""
+import contextlib
+import json
+import os
+import time
+
+from lab import HERE, PYTHON, LabError
+
+SERVE = "\n%s\nprint('ready', flush=True)\nfor line in sys.stdin:\n    main(json.loads(line)); sys.stdout.flush()\n"
+
+
+def wait_for(what, timeout=10):
+    """Until WHAT() is true; its value."""
+    end = time.monotonic() + timeout
+    while True:
+        got = what()
+        if got:
+            return got
+        assert time.monotonic() < end, "never came true: %r" % what
+        time.sleep(0.01)
+
+
+class Boxes:
+    def __init__(self, lab):
+        self.lab = lab
+
+    # ---- commands ----
+
+    def ak(self, *args, **kw):
+        """A command that must work; its result."""
+        r = self.lab.ak(list(args), **kw)
+        assert r.code == 0, "%s: %r" % (" ".join(args), r)
+        return r
+
+    def fails(self, *args, code=1, says=""):
+        """A command that must fail with CODE, at once, and say why in our own words."""
+        r = self.lab.ak(list(args))
+        assert r.code == code, "%s: %r" % (" ".join(args), r)
+        lines = r.err.splitlines()
+        assert lines and all(line.startswith("agentkernel: ") for line in lines), r
+        assert says.lower() in r.err.lower(), "%r is not in %r" % (says, r)
+        return r
+
+    def create(self, name, *args, **kw):
+        self.ak("create", name, *args, **kw)
+        return name
+
+    def up(self, name, *args, **kw):
+        """Create and start."""
+        self.create(name, *args, **kw)
+        self.ak("start", name)
+        return name
+
+    def exec(self, name, *cmd, options=(), **kw):
+        return self.lab.ak(["exec", *options, name, *cmd], **kw)
+
+    def out(self, name, *cmd, **kw):
+        r = self.exec(name, *cmd, **kw)
+        assert r.code == 0, r
+        return r.out
+
+    def sh(self, name, script, **kw):
+        return self.out(name, "sh", "-c", script, **kw)
+
+    def probe(self, name, steps, timeout=60):
+        r = self.exec(name, *self.lab.probe_command(steps), timeout=timeout)
+        try:
+            return json.loads(r.out)
+        except ValueError:
+            raise LabError("the probe printed no result: %r" % r) from None
+
+    def list(self):
+        return {row["name"]: row for row in json.loads(self.ak("list", "--json").out)}
+
+    def policy(self, name):
+        return json.loads(self.ak("network", "policy", name, "--json").out)
+
+    def netlog(self, name, *options):
+        return self.lab.netlog(*options, name=name)
+
+    # ---- the daemon ----
+
+    def status(self):
+        return json.loads(self.ak("daemon", "status", "--json").out)
+
+    def pid(self):
+        return self.status()["pid"]
+
+    def kill_daemon(self, sig=9):
+        """SIGKILL, and wait until it and its gateway are gone."""
+        before = self.status()
+        pids = [before["pid"], before["gateway"].get("pid") or before["pid"]]
+        self.lab.host(["kill", "-%d" % sig, str(pids[0])])
+        for pid in pids:
+            wait_for(lambda: self.lab.host(["test", "!", "-d", "/proc/%d" % pid]).code == 0)
+
+    def runs(self):
+        return self.lab.ak(["daemon", "status", "--json"]).code == 0
+
+    def close(self):
+        names = self.lab.ak(["list", "-q"]).out.split()
+        if names:
+            self.lab.ak(["remove", "--force", *names])
+        if self.runs():
+            self.lab.ak(["daemon", "stop"])
+
+    # ---- a command that stays ----
+
+    @contextlib.contextmanager
+    def holding(self, name, script=""):
+        """A command in NAME that evaluates each line written to it as probe steps; yields (process, do)."""
+        with open(os.path.join(HERE, "probe.py")) as f:
+            probe = f.read().replace('if __name__ == "__main__":', "if False:")
+        proc = self.lab.spawn([self.lab.binary, "exec", name, PYTHON, "-c", probe + SERVE % script], env=self.lab.env(), stdin="pipe")
+        proc.wait_output(b"ready\n")
+
+        def do(steps, timeout=60):
+            lines = proc.output[1].count(b"\n")
+            proc.write(json.dumps(steps).encode() + b"\n")
+            if not proc._pump(time.monotonic() + timeout, lambda: proc.output[1].count(b"\n") > lines or proc.code is not None):
+                raise AssertionError("no answer from the sandbox: %r" % proc.output)
+            assert proc.code is None, "ended with %s: %r" % (proc.code, proc.output)
+            return json.loads(proc.output[1].split(b"\n")[lines])
+
+        try:
+            yield proc, do
+        finally:
+            with contextlib.suppress(OSError):
+                proc.close_stdin()
+            with contextlib.suppress(Exception):
+                if proc.code is None:
+                    proc.wait(10)
+
+
+# A connection that echoes for as long as it lives, and says for how long after its end it was cut.
+FLOW = """
+import threading, time
+flows = {}
+def open_flow(key, host, port):
+    s = socket.create_connection((host, port), 5); s.settimeout(5)
+    row = flows[key] = {'sock': s, 'dead': None, 'echoes': 0, 'longest': 0.0}
+    def pump():
+        last = time.monotonic()
+        try:
+            while True:
+                s.sendall(b'x')
+                if not s.recv(1): raise OSError('eof')
+                now = time.monotonic(); row['longest'] = max(row['longest'], now - last); last = now
+                row['echoes'] += 1
+                time.sleep(0.002)
+        except OSError as e:
+            row['dead'] = time.time(); row['why'] = str(e)
+    threading.Thread(target=pump, daemon=True).start()
+def tell():
+    return {k: {n: v for n, v in row.items() if n != 'sock'} for k, row in flows.items()}
+"""
+
+
+def open_flow(key, host, port=7):
+    return ["eval", "open_flow(%r, %r, %d); out = 1" % (key, host, port)]
+
+
+TELL = ["eval", "out = tell()"]

@@ -1,0 +1,133 @@
+"""The daemon dies: sandboxes go on without a network, the next one adopts them, and their logs continue."""
+import time
+
+from expect import allowed, refused, worked
+from persist import FLOW, TELL, open_flow, wait_for
+
+ECHO = ["tcp", "ok.test", 7, b"x".hex()]
+
+
+def busy(b, name):
+    """Traffic that never ends; the process."""
+    code = ("import socket\nprint('up', flush=True)\nwhile True:\n try:\n  s = socket.create_connection(('ok.test', 7), 2); s.send(b'x'); s.recv(1); s.close()\n"
+            " except OSError: pass\n")
+    p = b.lab.spawn([b.lab.binary, "exec", name, "/usr/bin/python3", "-c", code], env=b.lab.env())
+    p.wait_output(b"up\n")
+    return p
+
+
+def test_killed_under_load_and_adopted(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    for name in ("one", "two", "three"):
+        b.up(name, "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    b.ak("network", "policy", "one", "--allow-host", "other.test:7")
+    load = [busy(b, "two"), busy(b, "three")]
+    with b.holding("one", FLOW) as (proc, do):
+        worked(do([ECHO])[0])
+        do([open_flow("long", "ok.test")])
+        b.kill_daemon()
+        # Everything inside goes on; nothing leaves.
+        dead = wait_for(lambda: do([TELL])[0]["ok"]["long"]["dead"])
+        assert dead
+        lab.clear()
+        for row in do([["tcp", "11.1.0.5", 7], ["tcp", "11.66.0.1", 443]]):
+            assert "err" in row, row
+        do([["eval", "import time; time.sleep(0.3)"]])
+        assert lab.strangers() == [] and lab.arrived("11.1.0.5") == 0
+        assert all(p.code is None for p in load)
+        before = b.list()["one"]
+        b.ak("daemon", "start")
+        # The address learned before is still good: no question is needed.
+        wait_for(lambda: "ok" in do([ECHO])[0])
+        worked(do([["tcp", "other.test", 7, b"x".hex()]])[0])
+        refused(do([["tcp", "evil.test", 7, b"x".hex()]])[0])
+        assert b.list()["one"]["ip"] == before["ip"]
+        assert b.policy("one")["generation"] == 2
+    for p in load:
+        assert p.code is None
+        p.signal(15)
+        p.wait(10)
+    log = b.netlog("one")
+    assert [row["seq"] for row in log] == list(range(1, len(log) + 1))
+    allowed(log, name="other.test")
+    b.ak("audit", "verify")
+
+
+def test_learned_addresses_are_rebuilt(boxes):
+    b, lab = boxes, boxes.lab
+    lab.dns.set("ok.test", A="11.1.0.5", ttl=300)
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    with b.holding("x") as (proc, do):
+        addr = worked(do([["eval", "out = socket.getaddrinfo('ok.test', 7, socket.AF_INET)[0][4][0]"]])[0])
+        b.kill_daemon()
+        b.ak("daemon", "start")
+        lab.clear()
+        wait_for(lambda: "ok" in do([["tcp", addr, 7, b"x".hex()]])[0])
+        assert lab.dns.log("ok.test") == []
+
+
+def test_stopped_in_order_and_started_again(boxes):
+    b = boxes
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    with b.holding("x") as (proc, do):
+        worked(do([ECHO])[0])
+        b.ak("daemon", "stop")
+        assert not b.runs()
+        assert "err" in do([["tcp", "11.1.0.5", 7]])[0]
+        b.ak("daemon", "start")
+        wait_for(lambda: "ok" in do([ECHO])[0])
+    b.ak("audit", "verify")
+
+
+def test_the_gateway_alone_dies_and_comes_back(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    with b.holding("x") as (proc, do):
+        worked(do([ECHO])[0])
+        before = b.status()["gateway"]
+        lab.host(["kill", "-9", str(before["pid"])])
+        wait_for(lambda: b.status()["gateway"]["state"] == "up" and b.status()["gateway"]["pid"] != before["pid"], 20)
+        wait_for(lambda: "ok" in do([ECHO])[0])
+    b.ak("audit", "verify")
+
+
+def test_killed_at_any_moment_of_a_start(boxes):
+    """The daemon dies while it starts a sandbox: afterwards the sandbox is either running or stopped, can be started, and nothing is left."""
+    b, lab = boxes, boxes.lab
+    b.create("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    b.ak("daemon", "start")
+    for step in range(12):
+        pid = b.pid()
+        p = lab.spawn([lab.binary, "start", "x"], env=lab.env())
+        end = time.monotonic() + step * 0.003
+        while time.monotonic() < end:
+            pass
+        lab.host(["kill", "-9", str(pid)])
+        p.wait(30)
+        b.ak("daemon", "start") if not b.runs() else None
+        status = wait_for(lambda: b.list()["x"]["status"])
+        if status == "stopped":
+            b.ak("start", "x")
+        wait_for(lambda: "ok" in b.probe("x", [ECHO])[0])
+        b.ak("stop", "x")
+    b.ak("audit", "verify")
+
+
+def test_a_supervisor_that_dies_takes_its_sandbox_and_nothing_else(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    b.up("y", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    found = lab.host(["sh", "-c", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; cat $p/comm; done | grep -c ak- || true"])
+    assert found.code == 0
+    init = int(lab.host(["sh", "-c", "grep -l . /dev/null; true"]).code == 0)
+    assert init == 1
+    pids = lab.host(["sh", "-c", "for p in /proc/[0-9]*; do grep -q '^ak-super' $p/comm 2>/dev/null && echo ${p#/proc/}; done; true"]).out.split()
+    if len(pids) < 2:
+        return  # they have no name of their own here
+    lab.host(["kill", "-9", pids[0]])
+    wait_for(lambda: sorted(row["status"] for row in b.list().values()) == ["running", "stopped"])
+    alive = next(n for n, row in b.list().items() if row["status"] == "running")
+    dead = next(n for n, row in b.list().items() if row["status"] == "stopped")
+    worked(b.probe(alive, [ECHO])[0])
+    b.ak("start", dead)
+    worked(b.probe(dead, [ECHO])[0])

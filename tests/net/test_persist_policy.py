@@ -1,0 +1,180 @@
+"""Live policies: atomic, in force at once, cutting what is no longer allowed and only that, ending by themselves, surviving everything."""
+import json
+import os
+import time
+
+from expect import allowed, denied, find, refused, worked
+from persist import FLOW, TELL, open_flow, wait_for
+
+
+def test_allow_and_block_take_effect_at_once_and_persist(any_boxes):
+    b = any_boxes
+    b.up("x", "--compatibility-mode", "codex")
+    with b.holding("x") as (proc, do):
+        refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
+        b.ak("network", "policy", "x", "--allow-host", "ok.test:7")
+        worked(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
+        assert b.policy("x")["generation"] == 2
+        b.ak("network", "policy", "x", "--block-host", "ok.test")
+        b.ak("network", "policy", "x", "--block-host", "ok.test:7")
+        refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
+        b.ak("network", "policy", "x", "--remove", "ok.test:7", "--allow-host", "other.test:7")
+    b.ak("stop", "x")
+    b.kill_daemon()
+    b.ak("start", "x")
+    got = b.probe("x", [["tcp", "other.test", 7, b"x".hex()], ["tcp", "ok.test", 7, b"x".hex()]])
+    worked(got[0])
+    refused(got[1])
+    log = b.netlog("x")
+    changes = find(log, event="policy")
+    assert changes and max(r["generation"] for r in log) >= 4, changes
+    assert allowed(log, event="flow", name="ok.test")[0]["generation"] == 2
+    b.ak("audit", "verify")
+
+
+def test_a_revoked_host_is_cut_within_100_ms_and_nothing_else_stalls(boxes):
+    b = boxes
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7", "--allow-host", "other.test:7", "--allow-host", "v4.test:7")
+    with b.holding("x", FLOW) as (proc, do):
+        do([open_flow("cut", "ok.test"), open_flow("stay", "other.test"), open_flow("too", "v4.test")])
+        wait_for(lambda: min(r["echoes"] for r in do([TELL])[0]["ok"].values()) > 5)
+        b.ak("network", "policy", "x", "--block-host", "ok.test:7")
+        returned = time.time()
+        row = wait_for(lambda: do([TELL])[0]["ok"]["cut"]["dead"])
+        assert row < returned + 0.1, "cut %.3f s after the command returned" % (row - returned)
+        now = do([TELL])[0]["ok"]
+        assert now["stay"]["dead"] is None and now["too"]["dead"] is None, now
+        assert max(now["stay"]["longest"], now["too"]["longest"]) < 0.5, now
+        echoes = now["stay"]["echoes"]
+        wait_for(lambda: do([TELL])[0]["ok"]["stay"]["echoes"] > echoes + 20)
+        refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
+    denied(b.netlog("x"), event="flow", rule="ok.test:7", reason="policy change")
+
+
+def test_a_grant_ends_by_itself(boxes):
+    b = boxes
+    b.up("x", "--compatibility-mode", "codex")
+    with b.holding("x", FLOW) as (proc, do):
+        b.ak("network", "policy", "x", "--allow-host", "ok.test:7", "--for", "2s")
+        granted = time.time()
+        worked(do([open_flow("f", "ok.test")])[0])
+        change = b.policy("x")["changes"]
+        assert len(change) == 1 and change[0]["op"] == "allow-host" and change[0]["until"], change
+        dead = wait_for(lambda: do([TELL])[0]["ok"]["f"]["dead"])
+        assert 1.8 < dead - granted < 3.5, dead - granted
+        refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
+        wait_for(lambda: b.policy("x")["changes"] == [])
+
+
+def test_a_grant_that_ran_out_while_no_daemon_was_there_is_gone(boxes):
+    b = boxes
+    b.up("x", "--compatibility-mode", "codex")
+    b.ak("network", "policy", "x", "--allow-host", "ok.test:7", "--for", "1s")
+    b.kill_daemon()
+    wait_for(lambda: b.policy("x")["changes"] == [])
+    b.ak("daemon", "start")
+    refused(b.probe("x", [["tcp", "ok.test", 7, b"x".hex()]])[0])
+
+
+BAD = [["--allow-host", "*"], ["--allow-host", "10.0.0.1"], ["--allow-cidr", "nonsense"], ["--remove", "never.was:1"], ["--allow-host", "a.test:99999"],
+       ["--block-host", "exämple.test"]]
+
+
+def test_a_bad_change_is_refused_whole(boxes):
+    b = boxes
+    b.up("x", "--compatibility-mode", "codex")
+    before = b.policy("x")
+    for bad in BAD:
+        r = b.lab.ak(["network", "policy", "x", "--allow-host", "ok.test:7", *bad])
+        assert r.code in (1, 2) and r.err.startswith("agentkernel: network policy: "), r
+        assert b.policy("x") == before, bad
+    refused(b.probe("x", [["tcp", "ok.test", 7, b"x".hex()]])[0])
+    assert not find(b.netlog("x"), event="policy")
+
+
+def test_the_spelling_of_docker(boxes):
+    b = boxes
+    b.up("x", "--compatibility-mode", "native")
+    with b.holding("x") as (proc, do):
+        worked(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
+        b.ak("network", "proxy", "x", "--policy", "deny", "--allow-host", "other.test:7")
+        got = do([["tcp", "ok.test", 7, b"x".hex()], ["tcp", "other.test", 7, b"x".hex()]])
+        refused(got[0])
+        worked(got[1])
+        b.ak("network", "proxy", "x", "--policy", "allow", "--block-host", "other.test:7")
+        got = do([["tcp", "ok.test", 7, b"x".hex()], ["tcp", "other.test", 7, b"x".hex()]])
+        worked(got[0])
+        refused(got[1])
+        b.ak("network", "policy", "x", "--reset")
+        worked(do([["tcp", "other.test", 7, b"x".hex()]])[0])
+        # What is built in is never opened.
+        b.ak("network", "proxy", "x", "--allow-cidr", "169.254.0.0/16")
+        refused(do([["tcp", "169.254.169.254", 80]])[0])
+    assert b.lab.arrived("169.254.169.254") == 0
+    text = b.ak("network", "policy", "x").out
+    assert "generation" in text and "default     allow" in text and "169.254.0.0/16" in text, text
+
+
+def test_a_watched_file_is_followed_and_a_wrong_one_changes_nothing(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("x", "--compatibility-mode", "codex")
+    path = lab.path("project", "rules.json")
+
+    def write(policy):
+        text = policy if isinstance(policy, str) else json.dumps(dict({"version": 1, "name": "rules"}, **policy))
+        with open(path + ".new", "w") as f:
+            f.write(text)
+        os.rename(path + ".new", path)
+    write({"allow": ["ok.test:7"]})
+    watch = lab.spawn([lab.binary, "network", "policy", "x", "--watch", "rules.json"], env=lab.env())
+    watch.wait_output(b"generation 2", stream=2)
+    with b.holding("x") as (proc, do):
+        both = [["tcp", "ok.test", 7, b"x".hex()], ["tcp", "other.test", 7, b"x".hex()]]
+        got = do(both)
+        worked(got[0]), refused(got[1])
+        write({"allow": ["other.test:7"]})
+        watch.wait_output(b"generation 3", stream=2)
+        got = do(both)
+        refused(got[0]), worked(got[1])
+        write('{"version": 1, "allow": ["ok.test:7", "*"]}')
+        watch.wait_output(b"stays", stream=2)
+        got = do(both)
+        refused(got[0]), worked(got[1])
+        write({"allow": ["ok.test:7", "other.test:7"]})
+        watch.wait_output(b"generation 4", stream=2)
+        for row in do(both):
+            worked(row)
+    watch.signal(2)
+    assert watch.wait().code in (-2, 130)
+    b.fails("network", "policy", "x", "--watch", "nothing.json", says="nothing.json")
+
+
+def test_check_and_log_know_persistent_ones(boxes):
+    b = boxes
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    assert b.lab.ak(["network", "check", "x", "ok.test:7"]).code == 0
+    assert b.lab.ak(["network", "check", "x", "ok.test:8"]).code == 3
+    b.ak("network", "policy", "x", "--block-host", "ok.test:7")
+    assert b.lab.ak(["network", "check", "x", "ok.test:7"]).code == 3
+    follow = b.lab.spawn([b.lab.binary, "network", "log", "x", "--follow", "--json"], env=b.lab.env())
+    for i in range(20):
+        b.probe("x", [["resolve", "n%d.evil.test" % i]])
+    follow.wait_output(b"n19.evil.test")
+    b.ak("stop", "x")
+    r = follow.wait(20)
+    rows = [json.loads(line) for line in r.out.splitlines()]
+    seqs = [row["seq"] for row in rows]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs))), seqs
+    for i in range(20):
+        denied(rows, name="n%d.evil.test" % i)
+    assert b.netlog("x") == rows
+
+
+def test_changes_at_once_lose_none(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("x", "--compatibility-mode", "codex")
+    procs = [lab.spawn([lab.binary, "network", "policy", "x", "--allow-host", "h%d.test:7" % i], env=lab.env()) for i in range(16)]
+    assert all(p.wait(60).code == 0 for p in procs)
+    now = b.policy("x")
+    assert now["generation"] == 17
+    assert {c["text"] for c in now["changes"]} == {"h%d.test:7" % i for i in range(16)}

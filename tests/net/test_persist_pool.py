@@ -1,0 +1,141 @@
+"""The warm pool: `run` uses it without a word, gets exactly what it would have got, and no sandbox is used twice."""
+import json
+
+from expect import CODEX, allow, denied, refused, worked
+from lab import PYTHON
+from persist import wait_for
+
+
+def pool(b, mode):
+    return next(row for row in b.status()["pool"] if row["mode"] == mode)
+
+
+def warm(b, mode, count=1):
+    b.ak("daemon", "prewarm", "--mode", mode, "--count", str(count))
+    wait_for(lambda: pool(b, mode)["warm"] >= count, 30)
+
+
+FACTS = """
+import json, os, socket
+def read(p):
+    try: return open(p).read()
+    except OSError as e: return e.errno
+status = {k: v.strip() for k, v in (l.split(':', 1) for l in read('/proc/self/status').splitlines())}
+print(json.dumps({
+  'uid': os.getuid(), 'groups': os.getgroups(), 'cwd': os.getcwd(), 'env': {k: v for k, v in os.environ.items() if k != 'AGENTKERNEL_SANDBOX'},
+  'caps': [status[k] for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb')], 'seccomp': [status['Seccomp'], status['NoNewPrivs']],
+  'mounts': sorted(l.split()[4] + ' ' + l.split()[5] for l in read('/proc/self/mountinfo').splitlines()),
+  'root_rw': os.access('/usr', os.W_OK), 'fds': sorted(os.listdir('/proc/self/fd'))[:3], 'dev': sorted(os.listdir('/dev')),
+  'resolv': len(read('/etc/resolv.conf').splitlines()), 'ifs': sorted(i for _, i in socket.if_nameindex()), 'pids': len([p for p in os.listdir('/proc') if p.isdigit()]),
+  'limits': read('/proc/self/limits'), 'home': sorted(os.listdir(os.path.expanduser('~'))), 'tmp': sorted(os.listdir('/tmp'))}))
+"""
+
+
+def test_a_warm_one_is_exactly_a_cold_one(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    for mode in ("codex", "native", "claude"):
+        args = ["--compatibility-mode", mode, "-e", "A=b", "--", PYTHON, "-c", FACTS]
+        cold = lab.run(args)
+        assert cold.code == 0, cold
+        warm(b, mode)
+        hits = pool(b, mode)["hits"]
+        hot = lab.run(args)
+        assert hot.code == 0, hot
+        assert pool(b, mode)["hits"] == hits + 1, "the pool was not used"
+        a, z = json.loads(cold.out), json.loads(hot.out)
+        for key in a:
+            assert a[key] == z[key], (mode, key, a[key], z[key])
+
+
+def test_codes_streams_and_closing_lines_are_the_same(boxes):
+    b, lab = boxes, boxes.lab
+    cases = [["sh", "-c", "exit 7"], ["sh", "-c", "kill -15 $$"], ["no-such-program"], ["/etc/passwd"], ["sh", "-c", "cat; echo e >&2"]]
+    cold = [lab.run([*CODEX, "--", *c], stdin=b"in\0put") for c in cases]
+    for c, want in zip(cases, cold):
+        warm(b, "codex")
+        hits = pool(b, "codex")["hits"]
+        got = lab.run([*CODEX, "--", *c], stdin=b"in\0put")
+        assert pool(b, "codex")["hits"] == hits + 1
+        assert (got.code, got.out, got.err) == (want.code, want.out, want.err), (c, got, want)
+    warm(b, "codex")
+    r = lab.run([*CODEX, "--timeout", "300ms", "sleep", "100"])
+    assert r.code == 124 and "timed out after 0.300s" in r.err, r
+    warm(b, "codex")
+    r = lab.run([*CODEX, "--json", "--", "sh", "-c", "echo out; echo err >&2; exit 3"])
+    got = r.json()
+    assert r.code == 3 and got["exit_code"] == 3 and got["stdout"] == "out\n" and got["stderr"] == "err\n" and got["sandbox"].startswith("run-"), r
+
+
+def test_policy_rules_and_log_are_those_of_the_run(boxes):
+    b, lab = boxes, boxes.lab
+    warm(b, "codex")
+    hits = pool(b, "codex")["hits"]
+    got = lab.probe(allow("ok.test:7"), [["tcp", "ok.test", 7, b"x".hex()], ["tcp", "other.test", 7, b"x".hex()], ["tcp", "169.254.169.254", 80]])
+    assert pool(b, "codex")["hits"] == hits + 1
+    worked(got[0]), refused(got[1]), refused(got[2])
+    log = lab.netlog()
+    assert len({row["sandbox"] for row in log}) == 1 and log[0]["seq"] == 1
+    denied(log, name="other.test")
+    b.ak("audit", "verify")
+    r = lab.run([*CODEX, "--", "sh", "-c", "getent hosts evil.test"])
+    assert "denied" in r.err and "network log" in r.err, r
+
+
+def test_no_sandbox_is_used_twice(boxes):
+    b, lab = boxes, boxes.lab
+    warm(b, "native", 2)
+    mark = "sh", "-c", "echo $(ls /tmp ~ /dev/shm 2>/dev/null | grep -c mark); touch /tmp/mark ~/mark /dev/shm/mark"
+    for _ in range(6):
+        assert lab.run(["--", *mark]).out.strip() == "0"
+        wait_for(lambda: pool(b, "native")["warm"] >= 1, 20)
+    row = pool(b, "native")
+    assert row["hits"] >= 5 and row["in_use"] == 0, row
+
+
+def test_what_does_not_fit_takes_the_cold_path_without_a_word(boxes):
+    b, lab = boxes, boxes.lab
+    warm(b, "native")
+    for args in (["--no-network"], ["--profile", "restrictive"], ["--keep", "--quiet"]):
+        r = lab.run([*args, "--", "sh", "-c", "echo ok"])
+        assert r.code == 0 and r.out == "ok\n", r
+    # A bad flag is told as ever, and a mode without a warm one just works.
+    r = lab.run(["--allow-host", "*", "true"])
+    assert r.code == 2 and r.err.startswith("agentkernel: "), r
+    r = lab.run(["--compatibility-mode", "gemini", "sh", "-c", "echo ok"])
+    assert r.code == 0 and r.out == "ok\n" and r.err == "", r
+
+
+def test_signals_and_leaving_end_a_warm_run(boxes):
+    b, lab = boxes, boxes.lab
+    for sig, code in ((2, 42), (15, 42)):
+        warm(b, "native")
+        p = lab.start(["--", "sh", "-c", "trap 'exit 42' INT TERM; echo up; while :; do sleep 0.05; done"])
+        p.wait_output(b"up\n")
+        p.signal(sig)
+        assert p.wait(10).code == code
+    warm(b, "native")
+    p = lab.start(["--", "sh", "-c", "echo up; sleep 1000"])
+    p.wait_output(b"up\n")
+    p.signal(9)
+    p.wait()
+    wait_for(lambda: pool(b, "native")["in_use"] == 0)
+
+
+def test_a_daemon_that_dies_takes_its_jobs_and_the_next_run_is_cold(boxes):
+    b, lab = boxes, boxes.lab
+    warm(b, "native")
+    p = lab.start(["--", "sh", "-c", "echo up; sleep 1000"])
+    p.wait_output(b"up\n")
+    b.kill_daemon()
+    r = p.wait(20)
+    assert r.code == 137 and "daemon" in r.err, r
+    assert lab.run(["true"]).code == 0
+
+
+def test_a_hundred_at_once_none_failing(boxes):
+    b, lab = boxes, boxes.lab
+    warm(b, "native", 8)
+    procs = [lab.start(["--", "sh", "-c", "echo %d" % i]) for i in range(100)]
+    for i, p in enumerate(procs):
+        r = p.wait(120)
+        assert r.code == 0 and r.out == "%d\n" % i, r
