@@ -6,6 +6,7 @@
 
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RULE_TEXT 320
@@ -52,6 +53,59 @@ static const struct {
 	[DNS_OUTCOME_UNLEARNED] = { "error", "kernel did not acknowledge the addresses" },
 };
 
+static void write_repeat(struct gw_sandbox *sb, struct gw_repeat *rep)
+{
+	char rule[RULE_TEXT], qtype[16];
+	struct audit_net rec = {
+		.event = "dns",
+		.proto = "dns",
+		.verdict = "allow",
+		.name = rep->name,
+		.qtype = gw_qtype_text(rep->qtype, qtype, sizeof(qtype)),
+		.rule = policy_rule_label(&rep->decision, rule, sizeof(rule)),
+		.detail = "from the cache",
+		.count = rep->count,
+	};
+
+	rep->count = 0;
+	write_record(sb, &rec);
+}
+
+void gw_record_repeats(struct gw_sandbox *sb)
+{
+	for (size_t i = 0; sb->repeats && i < GW_REPEATS; i++) {
+		if (sb->repeats[i].count)
+			write_repeat(sb, &sb->repeats[i]);
+	}
+}
+
+/* Add to the sum of a cached answer; false when it must be written by itself. */
+static bool count_repeat(struct gw_sandbox *sb, const struct dns_event *event)
+{
+	struct gw_repeat *rep;
+	uint32_t h = event->qtype;
+
+	if (!event->cached || event->outcome != DNS_OUTCOME_ANSWERED || strlen(event->name) >= POLICY_NAME_MAX)
+		return false;
+	if (!sb->repeats)
+		sb->repeats = calloc(GW_REPEATS, sizeof(*sb->repeats));
+	if (!sb->repeats)
+		return false;
+	for (const char *p = event->name; *p; p++)
+		h = (h ^ (uint8_t)*p) * 16777619u;
+	rep = &sb->repeats[(h ^ h >> 16) % GW_REPEATS];
+	if (rep->count && (rep->qtype != event->qtype || strcmp(rep->name, event->name) != 0))
+		write_repeat(sb, rep);
+	if (!rep->count) {
+		memcpy(rep->name, event->name, strlen(event->name) + 1);
+		rep->qtype = event->qtype;
+		rep->decision = event->decision;
+	}
+	rep->count++;
+	sb->noisy = true;
+	return true;
+}
+
 void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 {
 	char rule[RULE_TEXT], qtype[16];
@@ -72,6 +126,8 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 		.suppressed = event->count > 1 ? event->count - 1 : 0,
 	};
 
+	if (count_repeat(sb, event))
+		return;
 	if (event->outcome == DNS_OUTCOME_BUDGET)
 		sb->noisy = true; /* more may come that is told in sums */
 	if (event->outcome != DNS_OUTCOME_MALFORMED) {

@@ -11,6 +11,18 @@
 struct event;
 struct event_base;
 
+/*
+ * Answers from the cache, told in sums: the answer itself is on record since it was learned, and a program that asks for the same name a
+ * thousand times a second must not fill the log with it.
+ */
+struct gw_repeat {
+	char name[POLICY_NAME_MAX];
+	uint16_t qtype;
+	uint64_t count; /* 0: the slot is free */
+	struct policy_decision decision; /* flushed before its policy goes */
+};
+#define GW_REPEATS 32
+
 struct gw_sandbox {
 	struct gw *gw; /* borrowed: outlives us */
 	char name[GW_NAME_MAX];
@@ -25,6 +37,7 @@ struct gw_sandbox {
 	uint64_t kept_ms; /* until when the kernel may hold elements for live flows that the table has forgotten */
 	bool noisy; /* refusals since the last look at the kernel's counters */
 	uint64_t allowed, denied;
+	struct gw_repeat *repeats; /* owned; GW_REPEATS of them, made when first needed */
 	uint64_t seen[FW_REASON_NUM]; /* refusals that came by NFLOG or were written as suppressed */
 	uint64_t seen_link; /* the same for frames that the link did not take */
 };
@@ -82,6 +95,9 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event);
 void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event);
 void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *denial);
 void gw_record_edge(struct gw_sandbox *sb, const char *event);
+
+/* Write what is told in sums: before a policy goes, now and then, and at the end. */
+void gw_record_repeats(struct gw_sandbox *sb);
 
 /* Refusals that the kernel counted and did not report one by one. */
 void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts);

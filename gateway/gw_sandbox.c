@@ -60,6 +60,7 @@ static void sandbox_free(struct gw_sandbox *sb)
 	dns_client_free(sb->dns);
 	learned_free(sb->learned);
 	audit_writer_done(&sb->log);
+	free(sb->repeats);
 	policy_unref(sb->policy);
 	if (gw_sandbox_find(sb->gw, sb->link.id) == sb)
 		sb->gw->by_id[sb->link.id] = NULL;
@@ -183,6 +184,7 @@ void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret)
 	while (fw_log_read(sb->gw->fw_log, 256) == 256)
 		continue;
 	dns_client_flush(sb->dns);
+	gw_record_repeats(sb);
 	write_suppressed(sb);
 	gw_record_edge(sb, "end");
 	gw_sandbox_stats(sb, ret);
@@ -382,6 +384,7 @@ int gw_sandbox_set_policy(struct gw_sandbox *sb, struct policy *p, uint64_t gene
 
 	if (rc < 0)
 		return ak_err_prefix(err, rc, "nftables");
+	gw_record_repeats(sb);
 	sb->policy = policy_ref(p);
 	sb->generation = generation;
 	relay_sandbox_set_policy(sb->gw->relay, &sb->relay, p, generation);
