@@ -249,6 +249,22 @@ static int plan(struct warm *w, struct ak_err *err)
 	return run_plan_init(w->plan, opts, w->d->paths, "", err);
 }
 
+/* The next id that nobody here has; there are far more than sandboxes. */
+static uint32_t next_link(struct daemon *d)
+{
+	const struct warm *w;
+	uint32_t id;
+
+	do {
+		id = STATE_LINK_MAX + 1 + d->pool.next_link++ % LINKS;
+		TAILQ_FOREACH(w, &d->pool.all, link) {
+			if (w->net.id == id)
+				break;
+		}
+	} while (w);
+	return id;
+}
+
 static struct warm *warm_new(struct daemon *d, enum ak_mode mode)
 {
 	struct warm *w = calloc(1, sizeof(*w));
@@ -259,7 +275,7 @@ static struct warm *warm_new(struct daemon *d, enum ak_mode mode)
 	w->mode = mode;
 	w->net_sock = w->peer_rtnl = -1;
 	w->born_ms = ak_now_ms();
-	gwns_link_plan(STATE_LINK_MAX + 1 + d->pool.next_link++ % LINKS, &w->net);
+	gwns_link_plan(next_link(d), &w->net);
 	TAILQ_INSERT_TAIL(&d->pool.all, w, link);
 	return w;
 }

@@ -31,7 +31,7 @@
 #define LO_INDEX 1
 #define PEER_INDEX 2
 #define LINK_INDEX_BASE 100 /* differs from PEER_INDEX: equal indices would make link events lazy */
-#define LINK_TRIES 600
+#define LINK_TRIES 100
 #define LINK_WAIT_MS 5
 #define DNS_PORT 53
 #define RELAY_TCP_PORT 15001
@@ -327,12 +327,25 @@ static int build_gateway_side(int rtnl, bool ipv6, struct ak_err *err)
 	return rtnl_send(rtnl, &b, err);
 }
 
+/*
+ * A link of this id is one whose sandbox has just ended: the kernel takes it along when it gets to the dead namespace, and that can be seconds where
+ * many end at once. Then it is deleted here, where nobody else waits for it.
+ */
 static int build_pair(int rtnl, const struct gwns_link *link, int peer_ns, struct ak_err *err)
 {
-	struct rtnl_batch b = { .len = 0 };
+	struct ak_err ignored;
+	int rc;
 
-	add_veth(&b, link, peer_ns);
-	return rtnl_send(rtnl, &b, err);
+	for (int tries = 0;; tries++) {
+		struct rtnl_batch b = { .len = 0 };
+
+		add_veth(&b, link, peer_ns);
+		rc = rtnl_send(rtnl, &b, err);
+		if ((rc != -EEXIST && rc != -EBUSY) || tries == LINK_TRIES)
+			return rc;
+		if (gwns_link_delete(rtnl, link, &ignored) < 0)
+			poll(NULL, 0, LINK_WAIT_MS);
+	}
 }
 
 static int build_sandbox_side(int rtnl, const struct gwns_link *link, bool ipv6, struct ak_err *err)
