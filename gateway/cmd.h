@@ -121,6 +121,8 @@ int cmd_daemon_stop(int argc, char **argv);
 int cmd_daemon_status(int argc, char **argv);
 int cmd_daemon_prewarm(int argc, char **argv);
 int cmd_mcp_server(int argc, char **argv);
+int cmd_agents(int argc, char **argv);
+int cmd_init(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);

@@ -151,6 +151,13 @@ static const struct cmd_opt mcp_server_opts[] = {
 	{ 0 },
 };
 
+static const struct cmd_opt init_opts[] = {
+	{ .name = "plugin", .arg = "claude|codex|gemini|opencode|mcp", .help = "also the files by which this client finds our MCP server" },
+	{ .name = "dry-run", .help = "print what would be written, and write nothing" },
+	{ .name = "force", .help = "replace files that are there already" },
+	{ 0 },
+};
+
 static const struct cmd_opt json_opts[] = { OPT_JSON, { 0 } };
 static const struct cmd_opt no_opts[] = { { 0 } };
 
@@ -190,6 +197,8 @@ const struct cmd cmd_table[] = {
 	{ "daemon prewarm", "", "prepare sandboxes of a mode now", daemon_prewarm_opts, cmd_daemon_prewarm, false, NULL },
 	{ "mcp server", "", "serve the Model Context Protocol on stdin and stdout", mcp_server_opts, cmd_mcp_server, false, NULL },
 	{ "mcp-server", "", "", mcp_server_opts, cmd_mcp_server, false, "mcp server" },
+	{ "agents", "", "the agents that are installed, and whether their API key is set", json_opts, cmd_agents, false, NULL },
+	{ "init", "", "write a commented agentkernel.toml, and the files of a client", init_opts, cmd_init, false, NULL },
 	{ "completion", "bash|zsh|fish", "print a completion script for a shell", no_opts, cmd_completion, false, NULL },
 	{ "version", "", "print the version", json_opts, cmd_version, false, NULL },
 	{ "help", "[COMMAND]", "describe a command", no_opts, cmd_help, false, NULL },
