@@ -21,7 +21,9 @@
 #define DEFAULT_PIDS 1024u
 #define CPU_PERIOD_US 100000u
 
-static const char *const kind_names[CGROUP_KIND_NUM] = { [CGROUP_MEMORY] = "memory", [CGROUP_PIDS] = "pids", [CGROUP_CPU] = "cpu" };
+static const char *const kind_names[CGROUP_KIND_NUM] = {
+	[CGROUP_MEMORY] = "memory", [CGROUP_PIDS] = "pids", [CGROUP_CPU] = "cpu"
+};
 
 /* ---- where we are: /proc/self/cgroup and the mount table ---- */
 

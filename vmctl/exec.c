@@ -54,7 +54,8 @@ static int exec_search(const char *file, char *const *argv, char *const *envp)
 		char path[PATH_MAX];
 		int rc = -ENAMETOOLONG;
 
-		if (snprintf(path, sizeof(path), "%.*s%s%s", (int)(end - dir), dir, end == dir ? "" : "/", file) < (int)sizeof(path))
+		if (snprintf(path, sizeof(path), "%.*s%s%s", (int)(end - dir), dir, end == dir ? "" : "/", file) <
+			(int)sizeof(path))
 			rc = try_exec(path, argv, envp);
 		if (rc == -EACCES || rc == -EISDIR)
 			seen = -EACCES;
@@ -84,7 +85,8 @@ static void describe_failure(const char *file, int rc, struct sb_failure *ret)
 		ak_fail(&ret->err, EISDIR, "'%s' is a folder", file);
 		break;
 	case -ENOEXEC:
-		ak_fail(&ret->err, ENOEXEC, "cannot run '%s': neither a program for this machine nor a script with a '#!' line", file);
+		ak_fail(&ret->err, ENOEXEC, "cannot run '%s': neither a program for this machine nor a script with a '#!' line",
+			file);
 		break;
 	default:
 		ak_fail_errno(&ret->err, -rc, "cannot run '%s'", file);

@@ -184,11 +184,13 @@ static int explain_unshare(struct ak_err *err, int rc)
 	if (strcmp(before.text, err->text))
 		return rc;
 	if (rc == -ENOSPC || rc == -EUSERS)
-		return ak_err_prefix(err, rc, "too many user namespaces (sysctl user.max_user_namespaces, or nested deeper than 32)");
+		return ak_err_prefix(
+			err, rc, "too many user namespaces (sysctl user.max_user_namespaces, or nested deeper than 32)");
 	if (rc == -ENOSYS || rc == -EINVAL)
 		return ak_err_prefix(err, rc, "this kernel has no user namespaces (CONFIG_USER_NS)");
 	if (rc == -EPERM)
-		return ak_err_prefix(err, rc, "user namespaces are refused here (a container's system-call filter, or a changed root)");
+		return ak_err_prefix(
+			err, rc, "user namespaces are refused here (a container's system-call filter, or a changed root)");
 	return rc;
 }
 

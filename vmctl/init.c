@@ -157,8 +157,12 @@ static void reap(struct init *in)
 static void run_command(struct init *in)
 {
 	const struct sandbox_spec *spec = in->ctx->spec;
-	struct sb_command cmd = { .argv = spec->argv, .envp = spec->envp, .workdir = spec->workdir, .home = spec->home,
-		.tty_slave = in->tty_slave, .streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] } };
+	struct sb_command cmd = { .argv = spec->argv,
+		.envp = spec->envp,
+		.workdir = spec->workdir,
+		.home = spec->home,
+		.tty_slave = in->tty_slave,
+		.streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] } };
 	struct sb_failure failure;
 
 	if (in->going)

@@ -234,8 +234,8 @@ struct private_folder {
 static int mount_overlay(const struct sb_root *r, const struct private_folder *f)
 {
 	char upper[64], work[64];
-	const char *const opts[][2] = { { "lowerdir", f->host }, { "upperdir", upper }, { "workdir", work }, { "userxattr", NULL },
-		{ NULL, NULL } };
+	const char *const opts[][2] = { { "lowerdir", f->host }, { "upperdir", upper }, { "workdir", work },
+		{ "userxattr", NULL }, { NULL, NULL } };
 	_cleanup_close_ int upper_fd = -1, tree = -1;
 	int rc = make_folder(r->store, f->name, 0755);
 

@@ -25,11 +25,41 @@
  * are in the skeleton. One call to the kernel less per entry counts here: this is a good part of a sandbox's start.
  */
 static const char *const host_etc[] = {
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d/", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives/", "protocols",
-	"services", "mime.types", "terminfo/", "ssl/certs/", "ssl/openssl.cnf", "ssl/cert.pem", "ca-certificates/", "ca-certificates.conf",
-	"pki/ca-trust/", "pki/tls/certs/", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "crypto-policies/", "fonts/", "java-8-openjdk/",
-	"java-11-openjdk/", "java-17-openjdk/", "java-21-openjdk/", "java-25-openjdk/", "maven/", "gradle/", "perl/", "python3/",
-	"python3.9/", "python3.10/", "python3.11/", "python3.12/", "python3.13/",
+	"ld.so.cache",
+	"ld.so.conf",
+	"ld.so.conf.d/",
+	"ld-musl-x86_64.path",
+	"ld-musl-aarch64.path",
+	"alternatives/",
+	"protocols",
+	"services",
+	"mime.types",
+	"terminfo/",
+	"ssl/certs/",
+	"ssl/openssl.cnf",
+	"ssl/cert.pem",
+	"ca-certificates/",
+	"ca-certificates.conf",
+	"pki/ca-trust/",
+	"pki/tls/certs/",
+	"pki/tls/cert.pem",
+	"pki/tls/openssl.cnf",
+	"crypto-policies/",
+	"fonts/",
+	"java-8-openjdk/",
+	"java-11-openjdk/",
+	"java-17-openjdk/",
+	"java-21-openjdk/",
+	"java-25-openjdk/",
+	"maven/",
+	"gradle/",
+	"perl/",
+	"python3/",
+	"python3.9/",
+	"python3.10/",
+	"python3.11/",
+	"python3.12/",
+	"python3.13/",
 };
 
 /* Links that lead into /usr are made again instead of mounted: a mount would go through them. */
@@ -116,7 +146,8 @@ int sb_root_names(const struct sb_root *r, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 
-	snprintf(text, sizeof(text), "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback %s\n", spec->name, spec->name);
+	snprintf(text, sizeof(text), "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback %s\n", spec->name,
+		spec->name);
 	rc = write_etc(r, "etc/hosts", text, err);
 	if (rc < 0)
 		return rc;
@@ -160,7 +191,8 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 {
 	static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty" };
-	static const char *const pts_opts[][2] = { { "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" }, { NULL, NULL } };
+	static const char *const pts_opts[][2] = { { "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" },
+		{ NULL, NULL } };
 	_cleanup_close_ int pts = -1;
 	int rc;
 
@@ -178,11 +210,11 @@ int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 
 /* Covered by an empty read-only folder, or by the null device. A NULL ends each list. */
 static const char *const masked_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", NULL };
-static const char *const masked_files[] = { "kcore", "keys", "key-users", "timer_list", "sched_debug", "sysrq-trigger", "latency_stats",
-	"kallsyms", NULL };
+static const char *const masked_files[] = { "keys", "key-users", "kallsyms", NULL };
 /* Closed to everybody but the host's root, so only worth a mount when the sandbox's user is that. */
-static const char *const masked_for_root[] = { "kmsg", "kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo",
-	"pagetypeinfo", "mtrr", "vmcore", "bootconfig", "allocinfo", NULL };
+static const char *const masked_for_root[] = { "kcore", "timer_list", "sched_debug", "sysrq-trigger", "latency_stats", "kmsg",
+	"kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "mtrr", "vmcore", "bootconfig",
+	"allocinfo", NULL };
 
 /*
  * Copies of what is mounted at SOURCE in the root, one on each of NAMES that this kernel has in /proc. Asked first: a copy
@@ -235,7 +267,8 @@ int sb_root_proc(struct sb_root *r, struct ak_err *err)
 	int rc = proc < 0 ? proc : mnt_attach(proc, r->fd, "proc");
 
 	if (rc == -EPERM)
-		return ak_fail(err, EPERM, "/proc: the host's own /proc is partly covered (a container?), so the kernel refuses a new one");
+		return ak_fail(err, EPERM,
+			"/proc: the host's own /proc is partly covered (a container?), so the kernel refuses a new one");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/proc");
 	/* Opened before it is read-only. Older kernels have one for the whole host, so the caller has looked at the version. */

@@ -109,7 +109,8 @@ static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, con
 	if (fstat(tree, &st) < 0)
 		return ak_fail_errno(err, errno, "mounting '%s'", m->source);
 	if (want && (st.st_dev != want->dev || st.st_ino != want->ino))
-		return ak_fail(err, ESTALE, "mounting '%s': something was mounted there after this sandbox was prepared", m->source);
+		return ak_fail(
+			err, ESTALE, "mounting '%s': something was mounted there after this sandbox was prepared", m->source);
 	rc = mnt_attr(tree, true, MNT_SAFE | (m->readonly ? MOUNT_ATTR_RDONLY : 0), 0);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "mounting '%s'", m->source);
@@ -171,7 +172,8 @@ static int finish(const struct sb_root *r, struct ak_err *err)
 	rc = limit_pids(r);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "limiting processes");
-	if ((rc = sb_root_names(r, err)) < 0 || (rc = add_tmp(r, err)) < 0 || (rc = add_home(r, err)) < 0 || (rc = add_mounts(r, err)) < 0)
+	if ((rc = sb_root_names(r, err)) < 0 || (rc = add_tmp(r, err)) < 0 || (rc = add_home(r, err)) < 0 ||
+		(rc = add_mounts(r, err)) < 0)
 		return rc;
 	if (sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
 		return sb_root_failed(err, rc, "making it read-only");

@@ -40,7 +40,9 @@ struct sandbox_limits {
 /* Everything is borrowed and outlives sandbox_start. */
 struct sandbox_spec {
 	const char *name; /* also the host name inside */
-	char *const *argv; /* NULL: nothing runs after GO but what sandbox_exec brings; init stays until it is told. Else exactly as given; argv[0] is looked up in the sandbox's PATH, inside */
+	/* NULL: nothing runs after GO but what sandbox_exec brings; init stays until it is told. Else exactly as given; argv[0] is looked up
+	 * in the sandbox's PATH, inside. */
+	char *const *argv;
 	char *const *envp; /* the whole environment, with PATH and HOME */
 	const char *workdir; /* inside; NULL is the home */
 	enum sandbox_isolation isolation;
@@ -54,8 +56,10 @@ struct sandbox_spec {
 	bool tty; /* the command gets a pty as controlling terminal; see sandbox_tty_fd */
 	int stdio[3]; /* what the command gets as 0, 1, 2 when not tty; -1 is the null device, a folder is refused */
 	const struct gwns_link *link; /* NULL: loopback only */
-	int gw_user_ns, gw_net_ns; /* with a link: attach it to the gateway that lives in these; both -1 (or 0): make new ones for it */
-	bool parked; /* READY before the job is known; sandbox_assign brings name, command, home, mounts, limits, tty and stdio, which are not looked at here */
+	/* With a link: attach it to the gateway that lives in these; both -1 (or 0): make new ones for it. */
+	int gw_user_ns, gw_net_ns;
+	/* READY before the job is known; sandbox_assign brings name, command, home, mounts, limits, tty and stdio, which are not looked at here. */
+	bool parked;
 	const char *resolv_conf; /* text of /etc/resolv.conf inside */
 };
 

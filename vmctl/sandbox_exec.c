@@ -31,7 +31,7 @@ static struct exec *find_in(const struct exec_list *list, uint32_t id)
 {
 	struct exec *e;
 
-	TAILQ_FOREACH (e, list, link) {
+	TAILQ_FOREACH(e, list, link) {
 		if (e->id == id)
 			return e;
 	}
@@ -184,7 +184,7 @@ void sandbox_end_execs(struct sandbox *sb)
 	struct exec *e;
 
 	TAILQ_CONCAT(&sb->told, &sb->running, link);
-	TAILQ_FOREACH (e, &sb->told, link) {
+	TAILQ_FOREACH(e, &sb->told, link) {
 		if (e->over)
 			continue;
 		e->ended = e->over = true;

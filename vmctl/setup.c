@@ -100,8 +100,8 @@ static int build_network(const struct sb_ctx *ctx, struct ak_err *err)
 static pid_t clone_init(const struct sb_ctx *ctx)
 {
 	struct clone_args args = {
-		.flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP |
-			CLONE_NEWTIME,
+		.flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
+			CLONE_NEWCGROUP | CLONE_NEWTIME,
 	};
 	long pid;
 

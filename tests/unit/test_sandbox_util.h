@@ -87,8 +87,11 @@ static inline enum sandbox_state trial_wait(struct trial *t, enum sandbox_state 
 /* A sandbox without a job, READY. */
 static inline void trial_park(struct trial *t)
 {
-	struct sandbox_spec spec = { .isolation = t->spec.isolation, .readonly_root = t->spec.readonly_root,
-		.root_inside = t->spec.root_inside, .resolv_conf = t->spec.resolv_conf, .parked = true };
+	struct sandbox_spec spec = { .isolation = t->spec.isolation,
+		.readonly_root = t->spec.readonly_root,
+		.root_inside = t->spec.root_inside,
+		.resolv_conf = t->spec.resolv_conf,
+		.parked = true };
 	struct ak_err err = { "" };
 
 	if (sandbox_start(&spec, -1, &t->sb, &err) < 0)
@@ -196,11 +199,11 @@ static inline int trial_run(struct trial *t, const char *const *argv)
 #define SHELL(t, script) RUN(t, "/bin/sh", "-c", script)
 
 /* The command must end with 0; its output is shown when it does not. */
-#define RUN_OK(t, ...)                                                                                                    \
-	do {                                                                                                              \
-		int code_ = RUN(t, __VA_ARGS__);                                                                          \
-		if (code_ != 0)                                                                                           \
-			fail_msg("exit %d, %s\n%s", code_, (t)->result.err.text, (t)->text);                              \
+#define RUN_OK(t, ...)                                                                                                           \
+	do {                                                                                                                     \
+		int code_ = RUN(t, __VA_ARGS__);                                                                                 \
+		if (code_ != 0)                                                                                                  \
+			fail_msg("exit %d, %s\n%s", code_, (t)->result.err.text, (t)->text);                                     \
 	} while (0)
 
 /* ---- waiting ---- */
@@ -261,12 +264,12 @@ static inline int run_probe(const struct probe *probes, int argc, char **argv)
 
 /* In a probe: count what is not as it should be. */
 static int probe_failures;
-#define EXPECT(cond)                                                                  \
-	do {                                                                          \
-		if (!(cond)) {                                                        \
-			printf("line %d: %s (errno %s)\n", __LINE__, #cond, strerror(errno)); \
-			probe_failures++;                                             \
-		}                                                                     \
+#define EXPECT(cond)                                                                                                             \
+	do {                                                                                                                     \
+		if (!(cond)) {                                                                                                   \
+			printf("line %d: %s (errno %s)\n", __LINE__, #cond, strerror(errno));                                    \
+			probe_failures++;                                                                                        \
+		}                                                                                                                \
 	} while (0)
 
 /* ---- may we at all? ---- */
