@@ -217,39 +217,22 @@ static size_t elems_of(const struct policy *p, const char *name, const struct ak
 	return n;
 }
 
-#ifdef AK_SABOTAGE_NOACKWAIT
-#include <event2/event.h>
-
-/* What a gateway would do that answers first and opens later. */
-struct late {
-	struct gw *gw;
-	uint32_t id;
-	size_t n;
-	struct fw_elem elems[];
-};
-
-static void on_late(evutil_socket_t fd, short what, void *arg)
+/* The kernel's acknowledgement is here when this returns. */
+static int open_elems(struct gw_sandbox *sb, const struct fw_elem *elems, size_t n, bool fresh, struct ak_err *err)
 {
-	struct late *late = arg;
-	struct ak_err err;
+#ifdef AK_SABOTAGE_NOACKWAIT /* the addresses of an answer open when the next one comes */
+	static struct fw_elem late[DNS_ANSWER_MAX * LEARN_PORTS_MAX];
+	static size_t n_late;
+	int rc = n_late ? fw_learn(sb->gw->fw, sb->link.id, late, n_late, false, err) : 0;
 
-	(void)fw_learn(late->gw->fw, late->id, late->elems, late->n, &err);
-	free(late);
-}
-
-static int learn_late(struct gw_sandbox *sb, const struct fw_elem *elems, size_t n)
-{
-	static const struct timeval delay = { .tv_usec = 30000 };
-	struct late *late = malloc(sizeof(*late) + n * sizeof(*elems));
-
-	if (!late)
-		return -ENOMEM;
-	*late = (struct late){ .gw = sb->gw, .id = sb->link.id, .n = n };
-	memcpy(late->elems, elems, n * sizeof(*elems));
-	return event_base_once(sb->gw->base, -1, EV_TIMEOUT, on_late, late, &delay);
-}
-#define fw_learn(fw, id, elems, n, err) learn_late(sb, elems, n)
+	memcpy(late, elems, n * sizeof(*elems));
+	n_late = n;
+	(void)fresh;
+	return rc;
+#else
+	return fw_learn(sb->gw->fw, sb->link.id, elems, n, fresh, err);
 #endif
+}
 
 int gw_sandbox_learn(struct gw_sandbox *sb, const struct dns_answer *answer)
 {
@@ -268,7 +251,7 @@ int gw_sandbox_learn(struct gw_sandbox *sb, const struct dns_answer *answer)
 		n += elems_of(sb->policy, answer->name, &answer->addrs[i], answer->ttl_s + DNS_LEARN_GRACE_S, elems + n);
 		fresh = fresh && learned_names(sb->learned, &answer->addrs[i], now_ms, known, 1) == 0;
 	}
-	rc = n > 0 ? fw_learn(sb->gw->fw, sb->link.id, elems, n, fresh, &err) : 0;
+	rc = n > 0 ? open_elems(sb, elems, n, fresh, &err) : 0;
 	if (rc < 0)
 		return rc;
 	name = learned_name_new(answer->name, answer->cname, answer->n_cname, answer->addrs, answer->n_addrs, answer->ttl_s);
