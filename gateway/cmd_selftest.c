@@ -20,7 +20,8 @@ static void print_table(const struct selftest_report *r)
 {
 	printf("%-5s %-66s %-6s %s\n", "ROW", "WHAT", "RESULT", "REASON");
 	for (size_t i = 0; i < r->n_rows; i++)
-		printf("%-5s %-66s %-6s %s\n", r->rows[i].id, r->rows[i].what, result_words[r->rows[i].result], r->rows[i].reason);
+		printf("%-5s %-66s %-6s %s\n", r->rows[i].id, r->rows[i].what, result_words[r->rows[i].result],
+			r->rows[i].reason);
 	printf("\n%u passed, %u failed", r->passed, r->failed);
 	if (r->skipped)
 		printf(", %u skipped", r->skipped);
@@ -32,8 +33,8 @@ static void print_json(const struct selftest_report *r)
 	static const char *const words[] = { "skipped", "passed", "failed" };
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
-	strbuf_printf(&out, "{\"ok\":%s,\"passed\":%u,\"failed\":%u,\"skipped\":%u,\"duration_ms\":%llu,\"rows\":[", r->failed ? "false" : "true",
-		r->passed, r->failed, r->skipped, (unsigned long long)r->duration_ms);
+	strbuf_printf(&out, "{\"ok\":%s,\"passed\":%u,\"failed\":%u,\"skipped\":%u,\"duration_ms\":%llu,\"rows\":[",
+		r->failed ? "false" : "true", r->passed, r->failed, r->skipped, (unsigned long long)r->duration_ms);
 	for (size_t i = 0; i < r->n_rows; i++) {
 		const struct selftest_row *row = &r->rows[i];
 

@@ -20,5 +20,6 @@ int sabotage_check(struct ak_err *err)
 
 	if (!sabotage_switches() || (known && !strcmp(known, "1")))
 		return 0;
-	return ak_fail(err, EPERM, "this program was broken on purpose (%s) for a test of the self-test; it runs nothing", sabotage_switches());
+	return ak_fail(err, EPERM, "this program was broken on purpose (%s) for a test of the self-test; it runs nothing",
+		sabotage_switches());
 }

@@ -93,8 +93,8 @@ static int copy_program(int from, struct ak_err *err)
 
 static int make_files(int program, struct ak_err *err)
 {
-	static const char *const folders[] = { ST_PROJECT, ST_SCRATCH "/state", ST_SCRATCH "/config", ST_SCRATCH "/runtime", ST_SCRATCH "/home",
-		ST_SCRATCH "/data", ST_SCRATCH "/data/policies" };
+	static const char *const folders[] = { ST_PROJECT, ST_SCRATCH "/state", ST_SCRATCH "/config", ST_SCRATCH "/runtime",
+		ST_SCRATCH "/home", ST_SCRATCH "/data", ST_SCRATCH "/data/policies" };
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
@@ -179,7 +179,8 @@ static int far_answer(struct machine *m, struct ak_err *err)
 	char byte;
 
 	if (poll(&p, 1, 5000) != 1 || recv(m->far, &byte, 1, 0) != 1)
-		return ak_fail(err, EPIPE, "the private Internet does not answer%s%s", m->shared->err.text[0] ? ": " : "", m->shared->err.text);
+		return ak_fail(err, EPIPE, "the private Internet does not answer%s%s", m->shared->err.text[0] ? ": " : "",
+			m->shared->err.text);
 	return 0;
 }
 
@@ -268,8 +269,8 @@ static pid_t find_probe(void)
 		size_t len = 0;
 
 		snprintf(path, sizeof(path), "/proc/%s/cmdline", e->d_name);
-		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && ak_read_file(AT_FDCWD, path, 65536, &data, &len) == 0 && len >= sizeof(start) &&
-			!memcmp(data, start, sizeof(start)))
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && ak_read_file(AT_FDCWD, path, 65536, &data, &len) == 0 &&
+			len >= sizeof(start) && !memcmp(data, start, sizeof(start)))
 			found = (pid_t)atoi(e->d_name);
 	}
 	closedir(dir);
@@ -420,7 +421,8 @@ static _Noreturn void be_run(const struct machine *m, enum st_run run, int in, i
 	const char *ok = getenv("AK_SABOTAGE_OK");
 	char allowed[32];
 	char *argv[] = { (char[]){ ST_PROGRAM }, (char[]){ "run" }, (char[]){ "--compatibility-mode" }, mode, (char[]){ "--dir" },
-		(char[]){ ST_PROJECT }, (char[]){ "--quiet" }, (char[]){ "--" }, (char[]){ ST_PROGRAM }, (char[]){ SELFTEST_PROBE }, number, NULL };
+		(char[]){ ST_PROJECT }, (char[]){ "--quiet" }, (char[]){ "--" }, (char[]){ ST_PROGRAM },
+		(char[]){ SELFTEST_PROBE }, number, NULL };
 	char *envp[] = { (char[]){ "HOME=" ST_SCRATCH "/home" }, state, (char[]){ "XDG_CONFIG_HOME=" ST_SCRATCH "/config" },
 		(char[]){ "XDG_RUNTIME_DIR=" ST_SCRATCH "/runtime" }, (char[]){ "AGENTKERNEL_DATA_DIR=" ST_SCRATCH "/data" },
 		(char[]){ "PATH=/usr/local/bin:/usr/bin:/bin" }, ok ? allowed : NULL, NULL };
@@ -581,7 +583,9 @@ static _Noreturn void be_machine(struct shared *shared, bool mapped, uid_t uid, 
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGPIPE, SIG_IGN);
-	m = (struct machine){ .shared = shared, .mapped = mapped, .uid = uid, .gid = gid, .far = -1, .in = -1, .out = -1, .errs = -1 };
+	m = (struct machine){
+		.shared = shared, .mapped = mapped, .uid = uid, .gid = gid, .far = -1, .in = -1, .out = -1, .errs = -1
+	};
 	if (machine(&m, program, &err) < 0)
 		shared->err = err;
 	else

@@ -125,9 +125,43 @@ extern const struct st_policy st_policies[ST_RUN_NUM];
 /* Names that are resolved before the first vector, so that their addresses are open when they are needed. */
 extern const char *const st_warm_names[]; /* ends with NULL */
 
-enum { ST_HELLO_PLAIN, ST_HELLO_NONE, ST_HELLO_ECH, ST_HELLO_GREASE, ST_HELLO_SSL2, ST_HELLO_GARBAGE, ST_HELLO_DRIPPED, ST_HELLO_RECORDS, ST_HELLO_BIG };
-enum { ST_RAW_POINTER, ST_RAW_LOOP, ST_RAW_LONG_LABEL, ST_RAW_LONG_NAME, ST_RAW_CUT, ST_RAW_NO_QUESTION, ST_RAW_TWO, ST_RAW_OPCODE, ST_RAW_CLASS, ST_RAW_RESPONSE, ST_RAW_RECORDS, ST_RAW_NUM };
-enum { ST_FRAMES_SPOOF4, ST_FRAMES_SPOOF6, ST_FRAMES_MAC, ST_FRAMES_ARP, ST_FRAMES_ETHER, ST_FRAMES_FRAGMENTS, ST_FRAMES_OPTIONS, ST_FRAMES_EXTENSIONS, ST_FRAMES_PROTOCOLS, ST_FRAMES_ICMP };
+enum {
+	ST_HELLO_PLAIN,
+	ST_HELLO_NONE,
+	ST_HELLO_ECH,
+	ST_HELLO_GREASE,
+	ST_HELLO_SSL2,
+	ST_HELLO_GARBAGE,
+	ST_HELLO_DRIPPED,
+	ST_HELLO_RECORDS,
+	ST_HELLO_BIG
+};
+enum {
+	ST_RAW_POINTER,
+	ST_RAW_LOOP,
+	ST_RAW_LONG_LABEL,
+	ST_RAW_LONG_NAME,
+	ST_RAW_CUT,
+	ST_RAW_NO_QUESTION,
+	ST_RAW_TWO,
+	ST_RAW_OPCODE,
+	ST_RAW_CLASS,
+	ST_RAW_RESPONSE,
+	ST_RAW_RECORDS,
+	ST_RAW_NUM
+};
+enum {
+	ST_FRAMES_SPOOF4,
+	ST_FRAMES_SPOOF6,
+	ST_FRAMES_MAC,
+	ST_FRAMES_ARP,
+	ST_FRAMES_ETHER,
+	ST_FRAMES_FRAGMENTS,
+	ST_FRAMES_OPTIONS,
+	ST_FRAMES_EXTENSIONS,
+	ST_FRAMES_PROTOCOLS,
+	ST_FRAMES_ICMP
+};
 
 /* ---- folders and ports of the private machine ---- */
 
@@ -189,7 +223,8 @@ void st_dns_read(const uint8_t *msg, size_t len, const uint8_t *query, size_t qu
 const char *st_resolver(void);
 size_t st_dns_exchange(const char *server, bool tcp, const uint8_t *query, size_t len, uint8_t *reply, int timeout_ms);
 /* Ask and read; *RET_ADDR is the first address when there is one. */
-void st_dns_ask(const char *server, bool tcp, const char *name, uint16_t qtype, bool loaded, struct st_outcome *ret, struct ak_addr *ret_addr);
+void st_dns_ask(const char *server, bool tcp, const char *name, uint16_t qtype, bool loaded, struct st_outcome *ret,
+	struct ak_addr *ret_addr);
 /* 0 and a connected socket, or -errno (-ETIMEDOUT after TIMEOUT_MS). */
 int st_connect(const char *host, uint16_t port, int timeout_ms, int *ret_fd);
 /* "works" when a byte comes back, else how it ended. */

@@ -98,8 +98,8 @@ void st_call_tcp_pipeline(const struct st_vector *v, struct st_outcome *ret)
 		return;
 	}
 	read_replies(fd, 3, rcodes);
-	st_say(ret, rcodes[0] == 0 && rcodes[1] == 3 && rcodes[2] == 0 ? "same verdicts" : "other verdicts", "%u %u %u", rcodes[0], rcodes[1],
-		rcodes[2]);
+	st_say(ret, rcodes[0] == 0 && rcodes[1] == 3 && rcodes[2] == 0 ? "same verdicts" : "other verdicts", "%u %u %u",
+		rcodes[0], rcodes[1], rcodes[2]);
 }
 
 void st_call_tcp_drip(const struct st_vector *v, struct st_outcome *ret)
@@ -319,7 +319,8 @@ void st_call_unix(const struct st_vector *v, struct st_outcome *ret)
 {
 	struct sockaddr_un path = { .sun_family = AF_UNIX, .sun_path = ST_UNIX };
 	struct sockaddr_un hidden = { .sun_family = AF_UNIX };
-	_cleanup_close_ int a = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), b = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	_cleanup_close_ int a = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
+			    b = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	(void)v;
 	memcpy(hidden.sun_path + 1, ST_ABSTRACT, sizeof(ST_ABSTRACT) - 1);
@@ -366,7 +367,8 @@ static unsigned count_processes(void)
 
 void st_call_processes(const struct st_vector *v, struct st_outcome *ret)
 {
-	static const char *const paths[] = { "/proc/1/environ", "/proc/1/mem", "/proc/1/root/etc/passwd", "/proc/kcore", "/proc/kmsg" };
+	static const char *const paths[] = { "/proc/1/environ", "/proc/1/mem", "/proc/1/root/etc/passwd", "/proc/kcore",
+		"/proc/kmsg" };
 
 	(void)v;
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
@@ -415,10 +417,21 @@ void st_call_syscalls(const struct st_vector *v, struct st_outcome *ret)
 		const char *name;
 		long nr;
 	} calls[] = {
-		{ "mount", SYS_mount }, { "umount2", SYS_umount2 }, { "pivot_root", SYS_pivot_root }, { "bpf", SYS_bpf }, { "userfaultfd", SYS_userfaultfd },
-		{ "perf_event_open", SYS_perf_event_open }, { "kexec_load", SYS_kexec_load }, { "init_module", SYS_init_module },
-		{ "delete_module", SYS_delete_module }, { "add_key", SYS_add_key }, { "keyctl", SYS_keyctl }, { "open_by_handle_at", SYS_open_by_handle_at },
-		{ "reboot", SYS_reboot }, { "swapon", SYS_swapon }, { "settimeofday", SYS_settimeofday },
+		{ "mount", SYS_mount },
+		{ "umount2", SYS_umount2 },
+		{ "pivot_root", SYS_pivot_root },
+		{ "bpf", SYS_bpf },
+		{ "userfaultfd", SYS_userfaultfd },
+		{ "perf_event_open", SYS_perf_event_open },
+		{ "kexec_load", SYS_kexec_load },
+		{ "init_module", SYS_init_module },
+		{ "delete_module", SYS_delete_module },
+		{ "add_key", SYS_add_key },
+		{ "keyctl", SYS_keyctl },
+		{ "open_by_handle_at", SYS_open_by_handle_at },
+		{ "reboot", SYS_reboot },
+		{ "swapon", SYS_swapon },
+		{ "settimeofday", SYS_settimeofday },
 	};
 
 	(void)v;
@@ -440,9 +453,15 @@ void st_call_sockets(const struct st_vector *v, struct st_outcome *ret)
 		const char *name;
 		int family, type, protocol;
 	} kinds[] = {
-		{ "raw", AF_INET, SOCK_RAW, IPPROTO_ICMP }, { "raw IPv6", AF_INET6, SOCK_RAW, 58 }, { "packet", AF_PACKET, SOCK_RAW, 0x300 },
-		{ "vsock", AF_VSOCK, SOCK_STREAM, 0 }, { "alg", AF_ALG, SOCK_SEQPACKET, 0 }, { "sctp", AF_INET, SOCK_STREAM, 132 },
-		{ "udp-lite", AF_INET, SOCK_DGRAM, 136 }, { "netfilter", AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER }, { "ping", AF_INET, SOCK_DGRAM, IPPROTO_ICMP },
+		{ "raw", AF_INET, SOCK_RAW, IPPROTO_ICMP },
+		{ "raw IPv6", AF_INET6, SOCK_RAW, 58 },
+		{ "packet", AF_PACKET, SOCK_RAW, 0x300 },
+		{ "vsock", AF_VSOCK, SOCK_STREAM, 0 },
+		{ "alg", AF_ALG, SOCK_SEQPACKET, 0 },
+		{ "sctp", AF_INET, SOCK_STREAM, 132 },
+		{ "udp-lite", AF_INET, SOCK_DGRAM, 136 },
+		{ "netfilter", AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER },
+		{ "ping", AF_INET, SOCK_DGRAM, IPPROTO_ICMP },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -474,7 +493,8 @@ void st_call_namespaces(const struct st_vector *v, struct st_outcome *ret)
 /* Records, sockets and secrets of the machine outside are not even there. */
 void st_call_records(const struct st_vector *v, struct st_outcome *ret)
 {
-	static const char *const paths[] = { ST_SECRET, ST_SCRATCH "/state", ST_SCRATCH "/config", ST_SCRATCH "/runtime", "/run/agentkernel", "/var/lib/agentkernel" };
+	static const char *const paths[] = { ST_SECRET, ST_SCRATCH "/state", ST_SCRATCH "/config", ST_SCRATCH "/runtime",
+		"/run/agentkernel", "/var/lib/agentkernel" };
 	struct stat st;
 
 	(void)v;

@@ -233,7 +233,8 @@ static void build_message(struct hello *h, const struct st_vector *v)
 
 static void build_hello(struct hello *h, const struct st_vector *v)
 {
-	static const char ssl2[] = "\x80\x2e\1\0\2\0\x15\0\0\0\x10\1\0\x80\2\0\x80\3\0\x80\4\0\x80\5\0\x80\6\0\x40\7\0\xc0" "0123456789abcdef";
+	static const char ssl2[] = "\x80\x2e\1\0\2\0\x15\0\0\0\x10\1\0\x80\2\0\x80\3\0\x80\4\0\x80\5\0\x80\6\0\x40\7\0\xc0"
+				   "0123456789abcdef";
 	struct hello msg;
 	size_t step;
 
@@ -368,7 +369,8 @@ size_t st_dns_exchange(const char *server, bool tcp, const uint8_t *query, size_
 	}
 }
 
-void st_dns_ask(const char *server, bool tcp, const char *name, uint16_t qtype, bool loaded, struct st_outcome *ret, struct ak_addr *ret_addr)
+void st_dns_ask(const char *server, bool tcp, const char *name, uint16_t qtype, bool loaded, struct st_outcome *ret,
+	struct ak_addr *ret_addr)
 {
 	static uint16_t id = 100;
 	uint8_t query[ST_DNS_MAX], reply[ST_DNS_MAX];
@@ -463,7 +465,8 @@ void st_dial_raw(const struct st_vector *v, struct st_outcome *ret)
 	_cleanup_close_ int fd = open_to(st_resolver(), 53, SOCK_DGRAM, &ss, &size);
 
 	st_say(ret, "silence", "%s", "");
-	if (fd < 0 || connect(fd, (struct sockaddr *)&ss, size) < 0 || send(fd, bad, bad_len, 0) < 0 || send(fd, good, good_len, 0) < 0) {
+	if (fd < 0 || connect(fd, (struct sockaddr *)&ss, size) < 0 || send(fd, bad, bad_len, 0) < 0 ||
+		send(fd, good, good_len, 0) < 0) {
 		st_say(ret, "error", "%s", "");
 		return;
 	}

@@ -83,8 +83,8 @@ static void put_ether(struct frame *f, const struct wire *w, const uint8_t *src_
 }
 
 /* The IPv4 or IPv6 header in front of PAYLOAD; OPTIONS and FRAG only in IPv4. */
-static void put_ip(struct frame *f, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto, const struct frame *options,
-	unsigned frag, const struct frame *payload)
+static void put_ip(struct frame *f, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto,
+	const struct frame *options, unsigned frag, const struct frame *payload)
 {
 	size_t at = f->len, head = 20 + options->len;
 
@@ -141,8 +141,8 @@ static void transmit(struct wire *w, const struct frame *f)
 
 static const struct frame nothing;
 
-static void send_ip(struct wire *w, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto, const struct frame *options,
-	unsigned frag, const struct frame *payload)
+static void send_ip(struct wire *w, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto,
+	const struct frame *options, unsigned frag, const struct frame *payload)
 {
 	struct frame f;
 
@@ -184,7 +184,8 @@ static void send_spoofs(struct wire *w, const struct ak_addr *dst, const char *c
 
 static void send_wrong_macs(struct wire *w, const struct ak_addr *dst)
 {
-	static const uint8_t macs[][6] = { { 2, 0, 0, 0, 0, 1 }, { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff }, { 1, 0, 0x5e, 0, 0, 1 } };
+	static const uint8_t macs[][6] = { { 2, 0, 0, 0, 0, 1 }, { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff },
+		{ 1, 0, 0x5e, 0, 0, 1 } };
 	struct frame f, p;
 
 	for (size_t i = 0; i < ARRAY_SIZE(macs); i++) {
@@ -300,7 +301,8 @@ static void send_icmp(struct wire *w, const struct ak_addr *dst)
 
 static void send_set(struct wire *w, const struct st_vector *v)
 {
-	static const char *const sources4[] = { "11.9.9.9", "100.64.0.10", "255.255.255.255", "0.0.0.0", "127.0.0.1", "11.1.0.5", "169.254.169.254", NULL };
+	static const char *const sources4[] = { "11.9.9.9", "100.64.0.10", "255.255.255.255", "0.0.0.0", "127.0.0.1", "11.1.0.5",
+		"169.254.169.254", NULL };
 	static const char *const sources6[] = { "2a00:9::9", "::1", "fd61:6b67::a", "2a00:1::5", NULL };
 	struct ak_addr dst = addr(v->host);
 

@@ -29,7 +29,13 @@ static const struct {
 	uint16_t port;
 	enum service service;
 } listening[] = {
-	{ 53, SERVE_DNS }, { 443, SERVE_TLS }, { 8443, SERVE_TLS }, { 80, SERVE_HTTP }, { 22, SERVE_BANNER }, { 7, SERVE_ECHO }, { 853, SERVE_ECHO },
+	{ 53, SERVE_DNS },
+	{ 443, SERVE_TLS },
+	{ 8443, SERVE_TLS },
+	{ 80, SERVE_HTTP },
+	{ 22, SERVE_BANNER },
+	{ 7, SERVE_ECHO },
+	{ 853, SERVE_ECHO },
 	{ 8080, SERVE_ECHO },
 };
 static const uint16_t datagram_ports[] = { 53, 7, 443, 853, 5000, 5353 };

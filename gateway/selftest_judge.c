@@ -53,8 +53,8 @@ static bool event_is(const struct st_event *e, const struct st_vector *v, const 
 	case ST_EV_QUESTION:
 		if (v->host && v->host[0] == '*')
 			return ends_with(e->name, v->host + 1);
-		return (is_dns(v) || v->kind == ST_RAW || v->kind == ST_CALL) && v->host &&
-			!strcasecmp(e->name, v->host) && (v->kind == ST_RAW || v->kind == ST_CALL || e->qtype == v->type);
+		return (is_dns(v) || v->kind == ST_RAW || v->kind == ST_CALL) && v->host && !strcasecmp(e->name, v->host) &&
+			(v->kind == ST_RAW || v->kind == ST_CALL || e->qtype == v->type);
 	case ST_EV_TLS:
 		return v->kind == ST_TLS && ak_addr_eq(&e->dst, dst) && e->port == v->port &&
 			!strcasecmp(e->name, v->name && v->type != ST_HELLO_NONE ? v->name : "");
@@ -147,7 +147,8 @@ static bool about(const struct netlog_rec *rec, const struct st_vector *v)
 	case ST_TLS:
 	case ST_HTTP:
 		return ak_addr_parse(v->host, &dst) == 0 && same_address(rec->dst, &dst) && rec->port == v->port &&
-			(!name || v->type == ST_HELLO_NONE || v->type >= ST_HELLO_SSL2 || !strcasecmp(rec->sni, name) || !rec->sni[0]);
+			(!name || v->type == ST_HELLO_NONE || v->type >= ST_HELLO_SSL2 || !strcasecmp(rec->sni, name) ||
+				!rec->sni[0]);
 	case ST_GATEWAY:
 	case ST_KIND_NUM:
 		break;
@@ -168,8 +169,8 @@ static bool judge_log(const struct st_facts *f, const struct st_vector *v, char 
 	for (size_t i = 0; i < f->n_log; i++) {
 		const struct netlog_rec *rec = &f->log[i];
 
-		if (!strcmp(rec->verdict, verdict) && about(rec, v) && (strstr(rec->rule, v->log) || strstr(rec->reason, v->log)) &&
-			(verdict[0] == 'a' || rec->reason[0]))
+		if (!strcmp(rec->verdict, verdict) && about(rec, v) &&
+			(strstr(rec->rule, v->log) || strstr(rec->reason, v->log)) && (verdict[0] == 'a' || rec->reason[0]))
 			return true;
 	}
 	snprintf(why, size, "the log does not tell it (%s%s%s)", verdict, v->log[0] ? ", " : "", v->log);
@@ -210,7 +211,8 @@ static void describe(const struct st_facts *f, const struct st_vector *v, char *
 
 	if (v->port)
 		snprintf(port, sizeof(port), ":%u", v->port);
-	snprintf(ret, size, "%s: %s%s%s%s", runs[f->run], v->host ? v->host : "", port, v->name ? " " : "", v->name ? v->name : "");
+	snprintf(ret, size, "%s: %s%s%s%s", runs[f->run], v->host ? v->host : "", port, v->name ? " " : "",
+		v->name ? v->name : "");
 }
 
 static struct selftest_row *row_of(struct selftest_report *report, const char *id)
@@ -236,7 +238,8 @@ void st_judge(const struct st_facts *f, struct selftest_report *report)
 			row->result = SELFTEST_PASSED;
 		if (row->result == SELFTEST_FAILED)
 			continue;
-		if (judge_client(f, v, i, why, sizeof(why)) && judge_far(f, v, why, sizeof(why)) && judge_log(f, v, why, sizeof(why)))
+		if (judge_client(f, v, i, why, sizeof(why)) && judge_far(f, v, why, sizeof(why)) &&
+			judge_log(f, v, why, sizeof(why)))
 			continue;
 		row->result = SELFTEST_FAILED;
 		describe(f, v, what, sizeof(what));

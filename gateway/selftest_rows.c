@@ -23,8 +23,8 @@ const struct st_policy st_policies[ST_RUN_NUM] = {
 	[ST_DEAD] = { "native", NULL },
 };
 
-const char *const st_warm_names[] = { "ok.test", "other.test", "port.test", "ssh.test", "c9.test", "b10.test", "b11.test", "host.agentkernel.internal",
-	NULL };
+const char *const st_warm_names[] = { "ok.test", "other.test", "port.test", "ssh.test", "c9.test", "b10.test", "b11.test",
+	"host.agentkernel.internal", NULL };
 
 const struct selftest_row st_rows[] = {
 	{ .id = "a1", .what = "an empty allowlist allows nothing" },
@@ -80,18 +80,47 @@ const struct selftest_row st_rows[] = {
 	{ .id = NULL },
 };
 
-#define DNS_(r, in, h, t, w, f, l) { .row = r, .runs = in, .kind = ST_DNS, .host = h, .type = t, .want = w, .far = f, .log = l }
+#define DNS_(r, in, h, t, w, f, l)                                                                                               \
+	{                                                                                                                        \
+		.row = r, .runs = in, .kind = ST_DNS, .host = h, .type = t, .want = w, .far = f, .log = l                        \
+	}
 #define DENIED(r, in, h) DNS_(r, in, h, 1, "nxdomain", ST_NOTHING, "")
-#define RAW(r, t, h) { .row = r, .runs = LIST, .kind = ST_RAW, .host = h, .type = t, .want = "formerr|notimp|silence", .far = ST_NOTHING }
-#define TCP(r, in, h, p) { .row = r, .runs = in, .kind = ST_TCP, .host = h, .port = p, .want = "refused", .far = ST_NOTHING, .log = "" }
-#define TCP6(r, in, h, p) { .row = r, .runs = in, .kind = ST_TCP, .host = h, .port = p, .want = "refused", .far = ST_NOTHING, .log = "", .ipv6 = true }
-#define UDP(r, in, h, p) { .row = r, .runs = in, .kind = ST_UDP, .host = h, .port = p, .want = "refused", .far = ST_NOTHING, .log = "" }
-#define TLS_OK(r, h, p, sni, how) \
-	{ .row = r, .runs = LIST, .kind = ST_TLS, .host = h, .port = p, .name = sni, .type = how, .want = "works", .far = ST_SOMETHING, .log = "" }
-#define TLS_NO(r, h, sni, how, l) \
-	{ .row = r, .runs = LIST, .kind = ST_TLS, .host = h, .port = 443, .name = sni, .type = how, .want = "refused", .far = ST_NOTHING, .log = l }
-#define CALL(r, in, f, w) { .row = r, .runs = in, .kind = ST_CALL, .fn = f, .want = w, .far = ST_UNSEEN }
-#define FRAMES(r, t, h, l) { .row = r, .runs = BOTH, .kind = ST_FRAMES, .host = h, .type = t, .want = "sent", .far = ST_NOTHING, .log = l }
+#define RAW(r, t, h)                                                                                                             \
+	{                                                                                                                        \
+		.row = r, .runs = LIST, .kind = ST_RAW, .host = h, .type = t, .want = "formerr|notimp|silence",                  \
+		.far = ST_NOTHING                                                                                                \
+	}
+#define TCP(r, in, h, p)                                                                                                         \
+	{                                                                                                                        \
+		.row = r, .runs = in, .kind = ST_TCP, .host = h, .port = p, .want = "refused", .far = ST_NOTHING, .log = ""      \
+	}
+#define TCP6(r, in, h, p)                                                                                                        \
+	{                                                                                                                        \
+		.row = r, .runs = in, .kind = ST_TCP, .host = h, .port = p, .want = "refused", .far = ST_NOTHING, .log = "",     \
+		.ipv6 = true                                                                                                     \
+	}
+#define UDP(r, in, h, p)                                                                                                         \
+	{                                                                                                                        \
+		.row = r, .runs = in, .kind = ST_UDP, .host = h, .port = p, .want = "refused", .far = ST_NOTHING, .log = ""      \
+	}
+#define TLS_OK(r, h, p, sni, how)                                                                                                \
+	{                                                                                                                        \
+		.row = r, .runs = LIST, .kind = ST_TLS, .host = h, .port = p, .name = sni, .type = how, .want = "works",         \
+		.far = ST_SOMETHING, .log = ""                                                                                   \
+	}
+#define TLS_NO(r, h, sni, how, l)                                                                                                \
+	{                                                                                                                        \
+		.row = r, .runs = LIST, .kind = ST_TLS, .host = h, .port = 443, .name = sni, .type = how, .want = "refused",     \
+		.far = ST_NOTHING, .log = l                                                                                      \
+	}
+#define CALL(r, in, f, w)                                                                                                        \
+	{                                                                                                                        \
+		.row = r, .runs = in, .kind = ST_CALL, .fn = f, .want = w, .far = ST_UNSEEN                                      \
+	}
+#define FRAMES(r, t, h, l)                                                                                                       \
+	{                                                                                                                        \
+		.row = r, .runs = BOTH, .kind = ST_FRAMES, .host = h, .type = t, .want = "sent", .far = ST_NOTHING, .log = l     \
+	}
 
 /* One vector a line. */
 /* clang-format off */

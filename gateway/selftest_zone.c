@@ -144,8 +144,8 @@ static void put32(struct message *m, uint32_t v)
 size_t st_dns_query(uint8_t *out, uint16_t id, const char *name, uint16_t qtype, bool loaded)
 {
 	/* client subnet, cookie, padding, and an option nobody has heard of */
-	static const uint8_t options[] = { 0, 8, 0, 7, 0, 1, 24, 0, 11, 22, 33, 0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 12, 0, 4, 0, 0, 0, 0,
-		0xfd, 0xe9, 0, 6, 's', 'e', 'c', 'r', 'e', 't' };
+	static const uint8_t options[] = { 0, 8, 0, 7, 0, 1, 24, 0, 11, 22, 33, 0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 12, 0, 4,
+		0, 0, 0, 0, 0xfd, 0xe9, 0, 6, 's', 'e', 'c', 'r', 'e', 't' };
 	struct message m = { .buf = out, .cap = ST_DNS_MAX };
 	uint8_t wire[256];
 
@@ -270,7 +270,8 @@ size_t st_zone_answer(const uint8_t *msg, size_t len, uint8_t *reply, size_t cap
 	ret->qtype = (uint16_t)(msg[at] << 8 | msg[at + 1]);
 	at += 4;
 	/* Ours have RD only, an empty OPT at most, and lower case. */
-	ret->odd = msg[2] != 1 || msg[3] != 0 || (msg[11] && (len != at + 11 || msg[at + 7] || msg[at + 8])) || (!msg[11] && len != at);
+	ret->odd = msg[2] != 1 || msg[3] != 0 || (msg[11] && (len != at + 11 || msg[at + 7] || msg[at + 8])) ||
+		(!msg[11] && len != at);
 	for (const char *c = ret->name; *c; c++)
 		ret->odd |= *c >= 'A' && *c <= 'Z';
 	z = find(ret->name);

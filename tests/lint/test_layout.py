@@ -4,7 +4,7 @@ import re
 import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TOP = {"CMakeLists.txt", "gateway", "dnsproxy", "nft", "vmctl", "policies", "tests", "README.md", "Makefile", "LICENSE"}
+TOP = {"CMakeLists.txt", "gateway", "dnsproxy", "nft", "vmctl", "policies", "tests", "README.md", "SECURITY.md", "Makefile", "LICENSE"}
 # folder → folders whose headers it may include (DESIGN: modules); its own is always allowed.
 MAY_INCLUDE = {
     "gateway/base": set(),
