@@ -114,6 +114,8 @@ static const struct builtin_name names[] = {
 
 	/* The name by which browsers ask whether they may bypass the resolver they were given. */
 	{ "use-application-dns.net", POLICY_REASON_RESOLVER, true },
+	/* The name under which clients look for an encrypted resolver to use instead (RFC 9462 section 6.4). */
+	{ "resolver.arpa", POLICY_REASON_RESOLVER, true },
 
 	{ "8888.google", POLICY_REASON_RESOLVER, false },
 	{ "adguard-dns.com", POLICY_REASON_RESOLVER, false },

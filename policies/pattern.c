@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* How much of a wrong value an error shows. */
-#define SHOWN "%.100s"
+#define SHOWN_MAX 112 /* of a text that an error repeats */
 
 /* ---- names ---- */
 
@@ -116,6 +116,31 @@ static int parse_port(const char *text, size_t len, uint16_t *ret, struct ak_err
 		return ak_fail(err, EINVAL, "port %.*s out of range (1 to 65535)", (int)(len > 20 ? 20 : len), text);
 	*ret = (uint16_t)port;
 	return 0;
+}
+
+/*
+ * TEXT as an error may repeat it: what is not printable ASCII as \xNN, so that a look-alike is seen for what it is and no
+ * character turns the line around or speaks to a terminal.
+ */
+static const char *shown(const char *text, char buf[static SHOWN_MAX])
+{
+	size_t n = 0;
+
+	for (const unsigned char *c = (const unsigned char *)text; *c && n + 5 < SHOWN_MAX; c++) {
+		if (*c < ' ' || *c >= 0x7f)
+			n += (size_t)snprintf(buf + n, SHOWN_MAX - n, "\\x%02x", *c);
+		else
+			buf[n++] = (char)*c;
+	}
+	buf[n] = '\0';
+	return buf;
+}
+
+static int about(struct ak_err *err, int rc, const char *text)
+{
+	char buf[SHOWN_MAX];
+
+	return ak_err_prefix(err, rc, "'%s'", shown(text, buf));
 }
 
 static int parse_proto(const char *text, uint8_t *ret, struct ak_err *err)
@@ -286,12 +311,12 @@ int pattern_parse(const char *text, bool allow, struct arena *arena, struct host
 	int rc = split(text, &parts, err);
 
 	if (rc < 0)
-		return ak_err_prefix(err, rc, "'" SHOWN "'", text);
+		return about(err, rc, text);
 	root = !strcmp(parts.host, "*");
 	wild = root || !strncmp(parts.host, "*.", 2);
 	rc = check_pattern(&parts, allow, wild, parts.host + (wild && !root ? 2 : 0), err);
 	if (rc < 0)
-		return ak_err_prefix(err, rc, "'" SHOWN "'", text);
+		return about(err, rc, text);
 	rc = pattern_text(&parts, arena, &ret->text);
 	if (rc < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
@@ -319,10 +344,11 @@ static void mask_addr(struct ak_addr *a, unsigned len)
 static int parse_prefix_len(const char *text, unsigned bits, unsigned *ret, struct ak_err *err)
 {
 	size_t n = strspn(text, "0123456789");
+	char buf[SHOWN_MAX];
 	unsigned len = 0;
 
 	if (n == 0 || n > 3 || text[n] || (n > 1 && text[0] == '0'))
-		return ak_fail(err, EINVAL, "prefix length '%.20s' is not a number", text);
+		return ak_fail(err, EINVAL, "prefix length '%.40s' is not a number", shown(text, buf));
 	for (size_t i = 0; i < n; i++)
 		len = len * 10 + (unsigned)(text[i] - '0');
 	if (len > bits)
@@ -367,7 +393,7 @@ int cidr_parse(const char *text, struct ak_addr *ret_net, uint8_t *ret_len, stru
 	int rc = cidr_read(text, ret_net, &len, err);
 
 	if (rc < 0)
-		return ak_err_prefix(err, rc, "'" SHOWN "'", text);
+		return about(err, rc, text);
 	*ret_len = (uint8_t)len;
 	return 0;
 }
@@ -409,5 +435,5 @@ int policy_target_parse(const char *text, struct policy_target *ret, struct ak_e
 {
 	int rc = target_read(text, ret, err);
 
-	return rc < 0 ? ak_err_prefix(err, rc, "'" SHOWN "'", text) : 0;
+	return rc < 0 ? about(err, rc, text) : 0;
 }
