@@ -103,7 +103,7 @@ class Internet:
         entry = self.note(kind, writer)
         try:
             await getattr(self, "do_" + kind)(entry, reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ssl.SSLError, OSError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ssl.SSLError, OSError, ValueError):
             pass
         finally:
             entry["open"] = False
@@ -147,6 +147,7 @@ class Internet:
             host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), None)
             entry.setdefault("hosts", []).append(host)
             path = lines[0].split(" ")[1]
+            await self.skip_body(lines, reader)
             if path.startswith("/bytes/"):
                 await self.send_bytes(writer, int(path[7:]))
                 continue
@@ -155,6 +156,17 @@ class Internet:
             await writer.drain()
 
     do_tls = do_http
+
+    @staticmethod
+    async def skip_body(lines, reader):
+        heads = {line.split(":")[0].strip().lower(): line.partition(":")[2].strip() for line in lines[1:]}
+        if heads.get("transfer-encoding", "").lower() == "chunked":
+            while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+                await reader.readexactly(size + 2)
+            while await reader.readuntil(b"\r\n") != b"\r\n":
+                pass
+        elif heads.get("content-length", "").isdigit():
+            await reader.readexactly(int(heads["content-length"]))
 
     @staticmethod
     async def send_bytes(writer, size):
