@@ -111,13 +111,15 @@ static void on_assign(struct gw *gw, struct request *r)
 	struct ak_err err;
 	int rc = sb ? read_policy(r->fds[0], &p, &err) : ak_fail(&err, ENOENT, "sandbox %u is not here", r->msg.id);
 
+	/* First the policy: the record of its change belongs to the waiting, not to the job. */
+	if (rc == 0)
+		rc = gw_sandbox_set_policy(sb, p, r->msg.generation, &err);
 	if (rc == 0) {
 		audit_writer_done(&sb->log);
 		audit_writer_init(&sb->log, TAKE_FD(r->fds[1]), 0, NULL, 0);
 		snprintf(sb->name, sizeof(sb->name), "%s", r->msg.name);
 		sb->allowed = sb->denied = 0;
 		gw_record_edge(sb, "start");
-		rc = gw_sandbox_set_policy(sb, p, r->msg.generation, &err);
 	}
 	answer(gw, r, rc, &err);
 }
