@@ -123,6 +123,7 @@ int cmd_daemon_prewarm(int argc, char **argv);
 int cmd_mcp_server(int argc, char **argv);
 int cmd_agents(int argc, char **argv);
 int cmd_init(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);

@@ -161,6 +161,14 @@ static const struct cmd_opt init_opts[] = {
 static const struct cmd_opt json_opts[] = { OPT_JSON, { 0 } };
 static const struct cmd_opt no_opts[] = { { 0 } };
 
+static const struct cmd_opt serve_opts[] = {
+	{ .name = "host", .arg = "ADDRESS", .help = "listen here (127.0.0.1 and ::1); others than loopback need a key", .repeat = true },
+	{ .name = "port", .arg = "PORT", .help = "listen on this port (18888); 0 is any that is free" },
+	{ .name = "api-key-file", .arg = "FILE", .help = "keys that clients must know, one a line, besides AGENTKERNEL_API_KEY", .repeat = true },
+	{ .name = "server-name", .arg = "NAME", .help = "a further name that clients may reach it by", .repeat = true },
+	{ 0 },
+};
+
 const struct cmd cmd_table[] = {
 	{ "run", "CMD [ARGS…]", "run a command in a temporary sandbox", run_opts, cmd_run, true, NULL },
 	{ "create", "NAME", "define a persistent sandbox", create_opts, cmd_create, false, NULL },
@@ -195,6 +203,7 @@ const struct cmd cmd_table[] = {
 	{ "daemon stop", "", "end it; running sandboxes go on without a network", no_opts, cmd_daemon_stop, false, NULL },
 	{ "daemon status", "", "pool, hits and misses, and the gateway's health", json_opts, cmd_daemon_status, false, NULL },
 	{ "daemon prewarm", "", "prepare sandboxes of a mode now", daemon_prewarm_opts, cmd_daemon_prewarm, false, NULL },
+	{ "serve", "", "serve the HTTP API", serve_opts, cmd_serve, false, NULL },
 	{ "mcp server", "", "serve the Model Context Protocol on stdin and stdout", mcp_server_opts, cmd_mcp_server, false, NULL },
 	{ "mcp-server", "", "", mcp_server_opts, cmd_mcp_server, false, "mcp server" },
 	{ "agents", "", "the agents that are installed, and whether their API key is set", json_opts, cmd_agents, false, NULL },

@@ -1,0 +1,321 @@
+/* The API's server: addresses, signals, and the way to an orderly end. See http.h. */
+#include "gateway/http.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/cmd.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 512
+#define TICK_S 15 /* a sign of life on event streams */
+#define GRACE_S 10 /* for requests in flight after the first signal */
+#define PAUSE_MS 100 /* without descriptors there is no use in accepting */
+
+/* ---- accepting ---- */
+
+static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
+{
+	(void)l;
+	(void)sa;
+	(void)len;
+	http_conn_accept(arg, fd);
+}
+
+static void on_accept_again(evutil_socket_t fd, short what, void *arg)
+{
+	struct http_server *s = arg;
+
+	(void)fd;
+	(void)what;
+	for (size_t i = 0; i < s->n_listeners && !s->stopping; i++)
+		evconnlistener_enable(s->listeners[i]);
+}
+
+static void on_accept_error(struct evconnlistener *l, void *arg)
+{
+	struct http_server *s = arg;
+	struct timeval tv = { 0, PAUSE_MS * 1000 };
+
+	evconnlistener_disable(l);
+	event_base_once(s->base, -1, EV_TIMEOUT, on_accept_again, s, &tv);
+}
+
+/* ---- addresses ---- */
+
+static int listen_on(struct http_server *s, const struct sockaddr *sa, socklen_t len)
+{
+	_cleanup_close_ int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	const int on = 1;
+	struct evconnlistener *l;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (sa->sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	if (bind(fd, sa, len) < 0 || listen(fd, BACKLOG) < 0)
+		return -errno;
+	if (s->n_listeners == HTTP_LISTENERS_MAX)
+		return -E2BIG;
+	l = evconnlistener_new(s->base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+	if (!l)
+		return -ENOMEM;
+	(void)TAKE_FD(fd);
+	evconnlistener_set_error_cb(l, on_accept_error);
+	s->listeners[s->n_listeners++] = l;
+	return 0;
+}
+
+static uint16_t port_of(const struct http_server *s)
+{
+	struct sockaddr_storage ss = { 0 };
+	socklen_t len = sizeof(ss);
+	uint16_t port = 0;
+
+	if (s->n_listeners && getsockname(evconnlistener_get_fd(s->listeners[0]), (struct sockaddr *)&ss, &len) == 0)
+		ak_addr_from_sockaddr(&ss, &port);
+	return port;
+}
+
+/* A host name or address, and every address it has. The port that the first one got is everyone's. */
+static int open_host(struct http_server *s, const char *host, struct ak_err *err)
+{
+	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *list, *ai;
+	char port[8];
+	int rc;
+
+	snprintf(port, sizeof(port), "%u", s->n_listeners ? port_of(s) : s->conf->port);
+	rc = getaddrinfo(host, port, &hints, &list);
+	if (rc != 0)
+		return ak_fail(err, EINVAL, "--host '%s': %s", host, gai_strerror(rc));
+	for (ai = list, rc = 0; ai && rc == 0; ai = ai->ai_next) {
+		struct sockaddr_storage ss = { 0 };
+		struct ak_addr addr;
+		uint16_t number;
+
+		memcpy(&ss, ai->ai_addr, ai->ai_addrlen);
+		addr = ak_addr_from_sockaddr(&ss, &number);
+		if (!http_is_loopback(&addr) && !s->conf->keys.n) {
+			rc = ak_fail(err, EINVAL,
+				"--host '%s' can be reached from elsewhere: that needs a key in AGENTKERNEL_API_KEY or --api-key-file", host);
+			break;
+		}
+		rc = listen_on(s, ai->ai_addr, ai->ai_addrlen);
+		if (rc < 0)
+			ak_fail_errno(err, -rc, "cannot listen on %s port %s", host, port);
+	}
+	freeaddrinfo(list);
+	return rc;
+}
+
+static int open_listeners(struct http_server *s, struct ak_err *err)
+{
+	struct ak_err ignored;
+	int rc = 0;
+
+	for (const char *const *h = s->conf->hosts; h && *h && rc == 0; h++)
+		rc = open_host(s, *h, err);
+	if (s->conf->hosts && s->conf->hosts[0])
+		return rc;
+	rc = open_host(s, "127.0.0.1", err);
+	if (rc == 0) {
+		rc = open_host(s, "::1", &ignored);
+		/* Not every host has IPv6; one whose port is taken would talk to someone else. */
+		if (rc == -EADDRINUSE)
+			*err = ignored;
+		else
+			rc = 0;
+	}
+	return rc;
+}
+
+static int collect_names(struct http_server *s)
+{
+	const char *const *lists[] = { s->conf->hosts, s->conf->names };
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		for (const char *const *p = lists[i]; p && *p; p++)
+			n++;
+	s->names = calloc(n + 1, sizeof(*s->names));
+	if (!s->names)
+		return -ENOMEM;
+	n = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		for (const char *const *p = lists[i]; p && *p; p++)
+			s->names[n++] = *p;
+	return 0;
+}
+
+static void tell_ready(const struct http_server *s, void (*ready)(void *ctx, const char *url), void *ctx)
+{
+	for (size_t i = 0; i < s->n_listeners; i++) {
+		struct sockaddr_storage ss = { 0 };
+		socklen_t len = sizeof(ss);
+		char text[AK_ADDR_TEXT], url[AK_ADDR_TEXT + 32];
+		struct ak_addr addr;
+		uint16_t port;
+
+		if (getsockname(evconnlistener_get_fd(s->listeners[i]), (struct sockaddr *)&ss, &len) < 0)
+			continue;
+		addr = ak_addr_from_sockaddr(&ss, &port);
+		snprintf(url, sizeof(url), addr.family == AF_INET6 ? "http://[%s]:%u" : "http://%s:%u", ak_addr_print(&addr, text), port);
+		ready(ctx, url);
+	}
+}
+
+/* ---- the end ---- */
+
+static void maybe_over(struct http_server *s)
+{
+	if (s->stopping && TAILQ_EMPTY(&s->conns) && TAILQ_EMPTY(&s->jobs) && TAILQ_EMPTY(&s->waiting))
+		event_base_loopbreak(s->base);
+}
+
+static void end_now(struct http_server *s)
+{
+	http_detached_end(s);
+	http_jobs_kill(s);
+	http_conns_finish(s, true);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	end_now(arg);
+	maybe_over(arg);
+}
+
+/* First what has not begun, then what never ends by itself; what is being done may finish. The second signal ends that, too. */
+static void stop(struct http_server *s)
+{
+	struct timeval tv = { GRACE_S, 0 };
+	struct http_job *j, *next;
+
+	if (s->stopping) {
+		end_now(s);
+		return;
+	}
+	s->stopping = true;
+	for (size_t i = 0; i < s->n_listeners; i++)
+		evconnlistener_free(s->listeners[i]);
+	s->n_listeners = 0;
+	http_detached_end(s);
+	for (j = TAILQ_FIRST(&s->jobs); j; j = next) {
+		next = TAILQ_NEXT(j, link);
+		if (j->ops->kind == HTTP_JOB_FOLLOW)
+			http_job_cancel(j);
+	}
+	http_conns_finish(s, false);
+	event_add(s->on_stop, &tv);
+}
+
+static void on_signal(evutil_socket_t fd, short what, void *arg)
+{
+	struct http_server *s = arg;
+	struct signalfd_siginfo info;
+	bool ended = false;
+
+	(void)what;
+	while (read(fd, &info, sizeof(info)) == sizeof(info))
+		ended |= info.ssi_signo != SIGCHLD;
+	http_jobs_reap(s);
+	if (ended)
+		stop(s);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	http_conns_ping(arg);
+}
+
+/* ---- the whole ---- */
+
+static int take_signals(struct http_server *s, struct ak_err *err)
+{
+	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGCHLD };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+		sigaddset(&set, wanted[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return s->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+}
+
+static int server_init(struct http_server *s, struct ak_err *err)
+{
+	struct timeval tick = { TICK_S, 0 };
+
+	TAILQ_INIT(&s->conns);
+	TAILQ_INIT(&s->jobs);
+	TAILQ_INIT(&s->waiting);
+	TAILQ_INIT(&s->detached);
+	s->started_us = ak_wall_us();
+	s->stats.routes = calloc(http_n_routes + 1, sizeof(*s->stats.routes));
+	s->base = event_base_new();
+	if (!s->base || !s->stats.routes || collect_names(s) < 0)
+		return ak_fail(err, ENOMEM, "out of memory");
+	s->on_signal = event_new(s->base, s->signal_fd, EV_READ | EV_PERSIST, on_signal, s);
+	s->on_tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+	s->on_stop = event_new(s->base, -1, 0, on_stop, s);
+	if (!s->on_signal || !s->on_tick || !s->on_stop)
+		return ak_fail(err, ENOMEM, "out of memory");
+	event_add(s->on_signal, NULL);
+	event_add(s->on_tick, &tick);
+	return 0;
+}
+
+static void server_done(struct http_server *s)
+{
+	struct event *events[] = { s->on_signal, s->on_tick, s->on_stop };
+
+	for (size_t i = 0; i < s->n_listeners; i++)
+		evconnlistener_free(s->listeners[i]);
+	if (s->stats.routes && s->base)
+		http_detached_end(s);
+	for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
+		if (events[i])
+			event_free(events[i]);
+	}
+	if (s->base)
+		event_base_free(s->base);
+	ak_close(s->signal_fd);
+	free(s->names);
+	http_stats_done(&s->stats);
+}
+
+int http_serve(const struct http_conf *conf, void (*ready)(void *ctx, const char *url), void *ctx, struct ak_err *err)
+{
+	struct http_server s = { .conf = conf, .paths = conf->paths, .signal_fd = -1 };
+	int rc = take_signals(&s, err);
+
+	if (rc == 0)
+		rc = server_init(&s, err);
+	if (rc == 0)
+		rc = open_listeners(&s, err);
+	if (rc == 0) {
+		tell_ready(&s, ready, ctx);
+		do {
+			event_base_loop(s.base, EVLOOP_ONCE);
+			maybe_over(&s);
+		} while (!event_base_got_break(s.base));
+	}
+	server_done(&s);
+	return rc;
+}

@@ -1,0 +1,116 @@
+/* What the server counts: requests, and what the sandboxes' network logs say. See http.h. */
+#include "gateway/http.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/netlog.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REASONS_MAX 512 /* a reason may name things; past this many they are counted as "other" */
+
+const uint64_t http_bucket_us[HTTP_BUCKETS] = { 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 1000000, 5000000, 30000000 };
+
+void http_stats_request(struct http_stats *st, const struct http_route *route, unsigned status, uint64_t us)
+{
+	struct http_route_stats *r = &st->routes[route ? (size_t)(route - http_routes) : http_n_routes];
+	size_t i = 0;
+
+	while (i < HTTP_BUCKETS && us > http_bucket_us[i])
+		i++;
+	r->buckets[i]++;
+	r->by_class[status / 100 % 6]++;
+	r->sum_us += us;
+	r->count++;
+}
+
+void http_stats_reason(struct http_stats *st, enum ak_mode mode, bool allow, const char *reason, uint64_t count)
+{
+	struct http_reason *grown;
+
+	for (size_t i = 0; i < st->n_reasons; i++) {
+		struct http_reason *r = &st->reasons[i];
+
+		if (r->mode == mode && r->allow == allow && !strncmp(r->reason, reason, sizeof(r->reason) - 1)) {
+			r->count += count;
+			return;
+		}
+	}
+	if (st->n_reasons >= REASONS_MAX && strcmp(reason, "other") != 0) {
+		http_stats_reason(st, mode, allow, "other", count);
+		return;
+	}
+	grown = reallocarray(st->reasons, st->n_reasons + 1, sizeof(*grown));
+	if (!grown)
+		return;
+	st->reasons = grown;
+	grown[st->n_reasons] = (struct http_reason){ .mode = mode, .allow = allow, .count = count };
+	snprintf(grown[st->n_reasons++].reason, sizeof(grown->reason), "%s", reason);
+}
+
+void http_stats_done(struct http_stats *st)
+{
+	free(st->routes);
+	free(st->reasons);
+	free(st->tails);
+}
+
+/* ---- records, summed up in a worker ---- */
+
+void http_tally_line(struct http_tally *t, const char *line, size_t len)
+{
+	struct netlog_rec rec = { 0 };
+	bool allow;
+	size_t i;
+
+	if (netlog_rec_parse(line, len, &rec) < 0)
+		return;
+	allow = !strcmp(rec.verdict, "allow");
+	t->bytes_out += rec.bytes_out;
+	t->bytes_in += rec.bytes_in;
+	for (i = 0; i < t->n; i++) {
+		if (t->rows[i].allow == allow && !strncmp(t->rows[i].reason, rec.reason, sizeof(t->rows[i].reason) - 1))
+			break;
+	}
+	if (i == t->n && i < ARRAY_SIZE(t->rows) && (allow || !strcmp(rec.verdict, "deny"))) {
+		snprintf(t->rows[i].reason, sizeof(t->rows[i].reason), "%s", rec.reason);
+		t->rows[i].allow = allow;
+		t->n++;
+	}
+	if (i < t->n && (allow || !strcmp(rec.verdict, "deny")))
+		t->rows[i].count += rec.count;
+	netlog_rec_done(&rec);
+}
+
+void http_tally_put(struct strbuf *out, const struct http_tally *t)
+{
+	strbuf_printf(out, "{\"bytes\":[%llu,%llu],\"reasons\":[", (unsigned long long)t->bytes_out, (unsigned long long)t->bytes_in);
+	for (size_t i = 0; i < t->n; i++) {
+		strbuf_printf(out, "%s[%s,", i ? "," : "", t->rows[i].allow ? "true" : "false");
+		strbuf_json(out, t->rows[i].reason);
+		strbuf_printf(out, ",%llu]", (unsigned long long)t->rows[i].count);
+	}
+	strbuf_puts(out, "]}");
+}
+
+static uint64_t number_at(const cJSON *list, int i)
+{
+	const cJSON *item = cJSON_GetArrayItem(list, i);
+
+	return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+}
+
+void http_stats_add(struct http_stats *st, enum ak_mode mode, const cJSON *tally)
+{
+	const cJSON *row, *bytes = cJSON_GetObjectItemCaseSensitive(tally, "bytes");
+
+	st->bytes_out += number_at(bytes, 0);
+	st->bytes_in += number_at(bytes, 1);
+	cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(tally, "reasons"))
+	{
+		const cJSON *reason = cJSON_GetArrayItem(row, 1);
+
+		if (cJSON_IsString(reason))
+			http_stats_reason(st, mode, cJSON_IsTrue(cJSON_GetArrayItem(row, 0)), reason->valuestring, number_at(row, 2));
+	}
+}
