@@ -120,7 +120,6 @@ static void put_denied(struct strbuf *out, const struct netlog_row *row)
 
 static void tell_row(struct strbuf *out, const struct netlog_row *row)
 {
-	strbuf_puts(out, "- ");
 	netlog_safe(out, row->dest);
 	strbuf_puts(out, " (");
 	netlog_safe(out, row->proto);
@@ -180,6 +179,7 @@ void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persis
 		if (i)
 			strbuf_putc(&ret->structured, ',');
 		put_denied(&ret->structured, rows.rows[i]);
+		strbuf_puts(&ret->text, "- ");
 		tell_row(&ret->text, rows.rows[i]);
 		if (!host[0])
 			host_of(rows.rows[i], host);

@@ -57,7 +57,8 @@ static void tell_notes(struct strbuf *out)
 	buf[n] = '\0';
 	while ((end = strchr(line, '\n'))) {
 		*end = '\0';
-		strbuf_printf(out, "[%s]\n", line);
+		if (!strstr(line, "timed out after")) /* told for exec as well, below */
+			strbuf_printf(out, "[%s]\n", line);
 		line = end + 1;
 	}
 }
