@@ -54,15 +54,15 @@ static int add_calls(scmp_filter_ctx f, uint32_t action, const int *calls, size_
 
 static int add_socket_rules(scmp_filter_ctx f)
 {
-	int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_INET));
+	int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_INET, 0));
 
-	return rc < 0 ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_INET6));
+	return rc < 0 ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_INET6, 0));
 }
 
 /* Asking a link for its state, which also settles it: without that the first packets of a new sandbox can be lost (gwns_link_up). */
 static int add_link_rule(scmp_filter_ctx f)
 {
-	return seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, SIOCETHTOOL));
+	return seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, SIOCETHTOOL, 0));
 }
 
 /* Memory, but never executable. */

@@ -213,6 +213,31 @@ static void send_arp(struct wire *w)
 	}
 }
 
+static void send_icmp6(
+	struct wire *w, const struct ak_addr *src, const struct ak_addr *dst, uint8_t type, const void *body, size_t n)
+{
+	struct frame p = { .data = { type }, .len = 4 };
+
+	put(&p, body, n);
+	set16(p.data + 2, fold(sum(p.data, p.len, sum(src->bytes, 16, sum(dst->bytes, 16, 58 + (uint32_t)p.len)))));
+	send_ip(w, src, dst, IPPROTO_ICMPV6, &nothing, 0, &p);
+}
+
+/* "I am your router", "that address is at my place", "this way is better", and an offer of a DHCP server. */
+static void send_rogue(struct wire *w, const struct ak_addr *everyone)
+{
+	struct ak_addr near = addr("fe80::66"), all = addr("ff02::1");
+	uint8_t body[36] = { 0x60, 0, 0, 0 };
+
+	send_icmp6(w, &near, &all, 134, "\x40\x80\x07\x08\0\0\0\0\0\0\0\0", 12);
+	memcpy(body + 4, w->link.gw6.bytes, 16);
+	send_icmp6(w, &near, &all, 136, body, 20);
+	send_icmp6(w, &w->link.addr6, &w->link.gw6, 136, body, 20);
+	memcpy(body + 20, w->link.addr6.bytes, 16);
+	send_icmp6(w, &near, &w->link.gw6, 137, body, 36);
+	send_udp(w, &w->link.addr4, everyone, 68);
+}
+
 /* The same datagram in a VLAN, in two, and under types that are no IP. */
 static void send_ethertypes(struct wire *w, const struct ak_addr *dst)
 {
@@ -318,6 +343,9 @@ static void send_set(struct wire *w, const struct st_vector *v)
 		break;
 	case ST_FRAMES_ARP:
 		send_arp(w);
+		break;
+	case ST_FRAMES_ROGUE:
+		send_rogue(w, &dst);
 		break;
 	case ST_FRAMES_ETHER:
 		send_ethertypes(w, &dst);

@@ -15,7 +15,7 @@
 const struct st_policy st_policies[ST_RUN_NUM] = {
 	[ST_LIST] = { "codex",
 		"{\"version\":1,\"name\":\"codex\",\"default\":\"deny\",\"allow\":[\"ok.test\",\"other.test\",\"port.test:8443\",\"ssh.test:22\","
-		"\"c9.test\",\"*.wild.test\",\"*.b2.test\",\"b3.test\",\"b10.test\",\"b11.test\",\"*.b11.test\",\"*.c1.test\",\"*.c3.test\","
+		"\"c9.test\",\"*.wild.test\",\"*.b2.test\",\"b3.test\",\"b9.test\",\"b10.test\",\"b11.test\",\"*.b11.test\",\"*.c1.test\",\"*.c3.test\","
 		"\"*.d1.test\",\"*.d2.test\",\"host.agentkernel.internal:8098\"],\"deny\":[\"no.wild.test\"],"
 		"\"limits\":{\"connections\":2048,\"dns_qps\":1000000}}" },
 	[ST_NATIVE] = { "native", "{\"version\":1,\"name\":\"native\",\"default\":\"allow\",\"limits\":{\"dns_qps\":1000000}}" },
@@ -43,6 +43,7 @@ const struct selftest_row st_rows[] = {
 	{ .id = "b6", .what = "DNS over TCP: pipelined, dripped, huge, idle" },
 	{ .id = "b7", .what = "DNS over TLS, and the name that turns DNS over HTTPS on" },
 	{ .id = "b8", .what = "multicast and broadcast discovery" },
+	{ .id = "b9", .what = "forged answers: wrong id, question, server" },
 	{ .id = "b10", .what = "records of another owner in an answer" },
 	{ .id = "b11", .what = "aliases to unlisted names, loops, long chains" },
 	{ .id = "b12", .what = "HTTPS and SVCB records with hints and keys" },
@@ -57,6 +58,7 @@ const struct selftest_row st_rows[] = {
 	{ .id = "d4", .what = "services of the host" },
 	{ .id = "e1", .what = "spoofed source addresses" },
 	{ .id = "e2", .what = "spoofed MAC addresses and ARP" },
+	{ .id = "e3", .what = "rogue router and neighbour advertisements, redirects, DHCP" },
 	{ .id = "e4", .what = "the same over IPv6" },
 	{ .id = "e5", .what = "VLANs and odd ethertypes" },
 	{ .id = "e6", .what = "fragments" },
@@ -198,6 +200,8 @@ const struct st_vector st_vectors[] = {
 	{ .row = "b8", .runs = BOTH, .kind = ST_CALL, .host = "239.255.255.250", .port = 1900, .fn = st_call_multicast, .want = "sent", .log = "" },
 	{ .row = "b8", .runs = BOTH, .kind = ST_CALL, .host = "255.255.255.255", .port = 67, .fn = st_call_multicast, .want = "sent", .log = "" },
 	{ .row = "b8", .runs = BOTH, .kind = ST_CALL, .host = "ff02::fb", .port = 5353, .fn = st_call_multicast, .want = "sent", .ipv6 = true },
+	{ .row = "b9", .runs = BOTH, .kind = ST_DNS, .host = "b9.test", .type = 1, .want = "answer", .detail = "11.1.3.9", .far = ST_SOMETHING, .log = "" },
+	TCP("b9", LIST, "11.66.9.1", 443),
 	{ .row = "b10", .runs = BOTH, .kind = ST_DNS, .host = "b10.test", .type = 1, .want = "answer", .detail = "11.1.10.1", .far = ST_SOMETHING, .log = "" },
 	TCP("b10", LIST, "11.66.10.1", 443),
 	DNS_("b11", LIST, "b11.test", 1, "answer", ST_SOMETHING, ""),
@@ -280,6 +284,9 @@ const struct st_vector st_vectors[] = {
 	FRAMES("e2", ST_FRAMES_MAC, "11.66.22.1", NULL),
 	FRAMES("e2", ST_FRAMES_ARP, "11.66.22.2", NULL),
 	TLS_OK("e2", "11.1.0.5", 443, "ok.test", ST_HELLO_PLAIN),
+	{ .row = "e3", .runs = BOTH, .kind = ST_FRAMES, .host = "255.255.255.255", .port = 68, .type = ST_FRAMES_ROGUE, .want = "sent" },
+	TLS_OK("e3", "11.1.0.6", 443, "other.test", ST_HELLO_PLAIN),
+	{ .row = "e3", .runs = LIST, .kind = ST_TLS, .host = "2a00:1::6", .port = 443, .name = "other.test", .want = "works", .far = ST_SOMETHING, .log = "", .ipv6 = true },
 	{ .row = "e4", .runs = LIST, .kind = ST_TLS, .host = "2a00:1::5", .port = 443, .name = "ok.test", .want = "works", .far = ST_SOMETHING, .log = "", .ipv6 = true },
 	{ .row = "e4", .runs = LIST, .kind = ST_TLS, .host = "2a00:1::5", .port = 443, .name = "e4-evil.test", .want = "refused", .log = "SNI", .ipv6 = true },
 	{ .row = "e4", .runs = LIST, .kind = ST_TLS, .host = "2a00:1::6", .port = 443, .name = "ok.test", .want = "refused", .log = "SNI", .ipv6 = true },

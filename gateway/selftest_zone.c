@@ -32,6 +32,7 @@ static const struct zone {
 	{ .name = "*.wild.test", .a = { "11.1.1.1" } },
 	{ .name = "*.b2.test", .a = { "11.1.2.1" } },
 	{ .name = "b3.test", .a = { "11.1.3.1" } },
+	{ .name = "b9.test", .a = { "11.1.3.9" } },
 	{ .name = "b10.test", .a = { "11.1.10.1" }, .trick = EXTRA },
 	{ .name = "b11.test", .cname = "b11-target.unlisted" },
 	{ .name = "b11-target.unlisted", .a = { "11.1.11.1" } },
