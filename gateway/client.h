@@ -117,7 +117,8 @@ int client_root(const struct ak_paths *paths, const char *name, struct ak_err *e
 int client_file_open(int root, const char *path, struct stat *ret_st, struct ak_err *err);
 int client_file_read(int root, const char *path, size_t max, char **ret, size_t *ret_len, struct ak_err *err);
 
-/* Replace or make PATH as a whole; with PARENTS missing folders are made. A link of that name is replaced, not followed. */
+/* Replace or make PATH as a whole; with PARENTS missing folders are made. A link of that name is replaced, not followed; a device
+ * or a FIFO is refused. */
 int client_file_write(int root, const char *path, const void *data, size_t len, mode_t mode, bool parents, struct ak_err *err);
 
 /* A file, a link or an empty folder; with TREE a folder and all in it. */
@@ -137,6 +138,9 @@ void client_file_event(const struct ak_paths *paths, const char *name, const cha
 /* The folder that holds PATH, O_PATH, and PATH's last part; -EINVAL for "/" and parts that are ".." at the end. */
 int client_file_parent(int root, const char *path, bool make, char ret_base[static NAME_MAX + 1], struct ak_err *err);
 
+/* Is what NAME in DIR is now something that a file may replace: nothing, a file or a link? 0, or -EINVAL (a device, a FIFO …), -EISDIR. */
+int client_file_replaceable(int dir, const char *name, struct ak_err *err);
+
 /* True for file systems that are the kernel's own (proc, sysfs, cgroup …): never read, written or walked. */
 bool client_fs_forbidden(int fd);
 
@@ -152,7 +156,7 @@ struct client_copy {
 /*
  * Copy SRC_DIR/SRC to DST_DIR/DST, both single names below open folders: files byte for byte with their permissions and time, folders with all
  * in them, links as links. Nothing but descriptors is walked, so that whoever renames things meanwhile gains nothing. An existing
- * file or link is replaced as a whole, an existing folder is filled. Set-id bits are dropped.
+ * file or link is replaced as a whole, an existing folder is filled, anything else of that name is in the way. Set-id bits are dropped.
  */
 int client_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct client_copy *c, struct ak_err *err);
 

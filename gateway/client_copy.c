@@ -144,8 +144,11 @@ static int copy_file(struct walk *w, int pinned, const struct stat *st, int dst_
 {
 	char tmp[32];
 	_cleanup_close_ int out = -1;
-	int rc = fresh_name(tmp);
+	int rc = client_file_replaceable(dst_dir, dst, err);
 
+	if (rc < 0)
+		return rc;
+	rc = fresh_name(tmp);
 	if (rc == 0) {
 		out = openat(dst_dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		rc = out < 0 ? -errno : 0;
@@ -167,8 +170,12 @@ static int copy_link(struct walk *w, int pinned, int dst_dir, const char *dst, s
 {
 	char target[PATH_MAX], tmp[32];
 	ssize_t n = readlinkat(pinned, "", target, sizeof(target) - 1);
-	int rc = n < 0 ? -errno : fresh_name(tmp);
+	int rc = n < 0 ? -errno : 0;
 
+	if (rc == 0 && client_file_replaceable(dst_dir, dst, err) < 0)
+		return -EINVAL;
+	if (rc == 0)
+		rc = fresh_name(tmp);
 	if (rc < 0)
 		return fail(w, -rc, err);
 	target[n] = '\0';

@@ -246,10 +246,13 @@ static int fresh_name(char buf[static 32])
 	return 0;
 }
 
-/* Put it under its name, unless a folder has that name. */
-static int place(int dir, const char *tmp, const char *base)
+int client_file_replaceable(int dir, const char *name, struct ak_err *err)
 {
-	return renameat(dir, tmp, dir, base) < 0 ? -errno : 0;
+	struct stat st;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
+		return 0;
+	return ak_fail(err, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, "'%.200s': %s of that name is there", name, kind_of(st.st_mode));
 }
 
 int client_file_write(int root, const char *path, const void *data, size_t len, mode_t mode, bool parents, struct ak_err *err)
@@ -261,6 +264,9 @@ int client_file_write(int root, const char *path, const void *data, size_t len, 
 
 	if (dir < 0)
 		return dir;
+	rc = client_file_replaceable(dir, base, err);
+	if (rc < 0)
+		return rc;
 	rc = fresh_name(tmp);
 	if (rc == 0) {
 		fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -272,7 +278,7 @@ int client_file_write(int root, const char *path, const void *data, size_t len, 
 	if (rc == 0 && fchmod(fd, mode & 0777) < 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = place(dir, tmp, base);
+		rc = renameat(dir, tmp, dir, base) < 0 ? -errno : 0;
 	if (rc < 0) {
 		unlinkat(dir, tmp, 0);
 		return ak_fail_errno(err, -rc, "'%.200s'", path);

@@ -43,6 +43,7 @@ struct warm_run {
 	unsigned interrupts;
 	uint64_t leave_at_ms;
 	int left_by; /* the signal that made us leave */
+	int early; /* a signal that came before the command was known to run */
 	cJSON *end; /* owned; the last word */
 	struct run_result *ret; /* borrowed */
 };
@@ -127,7 +128,11 @@ static void on_signal(struct warm_run *w, int sig)
 			tty_resize(&w->tty);
 		return;
 	}
-	if (!w->started) { /* there is no one to hand it to */
+	if (!w->started && !w->early) { /* there is no one to hand it to yet */
+		w->early = sig;
+		return;
+	}
+	if (!w->started) {
 		w->left_by = sig;
 		w->leave_at_ms = 1;
 		return;
@@ -145,6 +150,12 @@ static void read_signals(struct warm_run *w)
 {
 	struct signalfd_siginfo info;
 
+	if (w->started && w->early) {
+		int sig = w->early;
+
+		w->early = 0;
+		on_signal(w, sig);
+	}
 	while (read(w->signal_fd, &info, sizeof(info)) == sizeof(info))
 		on_signal(w, (int)info.ssi_signo);
 }
@@ -211,9 +222,9 @@ static int loop(struct warm_run *w)
 	while (rc == 0 && !w->ended) {
 		start_tty(w);
 		fill_poll(w, p);
-		if (poll(p, P_NUM, wait_ms(w)) < 0 && errno != EINTR)
+		if (poll(p, P_NUM, w->started && w->early ? 0 : wait_ms(w)) < 0 && errno != EINTR)
 			return -errno;
-		if (p[P_SIGNAL].revents)
+		if (p[P_SIGNAL].revents || w->early)
 			read_signals(w);
 		for (int i = 0; i < STREAMS; i++) {
 			if (p[P_OUT + i].revents)
@@ -367,9 +378,11 @@ static int run_warm(const struct run_opts *opts, const struct ak_paths *paths, s
 	rc = ask(&w, paths, opts);
 	if (rc == 0)
 		rc = loop(&w);
-	if (rc < 0 && !w.started) { /* only a signal ends that, everything else is tried again */
-		ret->outcome.exit_code = w.left_by ? 128 + w.left_by : 0;
-		return rc == -EINTR ? ak_fail(err, EINTR, "interrupted before the command ran") : -EAGAIN;
+	if (rc < 0 && !w.started) { /* only signals end that, everything else is tried again */
+		if (rc != -EINTR && !w.early)
+			return -EAGAIN;
+		ret->outcome.exit_code = 128 + (w.left_by ? w.left_by : w.early);
+		return ak_fail(err, EINTR, "interrupted before the command ran");
 	}
 	if (rc == -EINTR) {
 		w.sock = ak_close(w.sock); /* ends the job */

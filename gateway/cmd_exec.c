@@ -145,27 +145,25 @@ static int run_in(const char *command, const struct ak_paths *paths, struct word
 int cmd_exec(int argc, char **argv)
 {
 	struct words w = { .opts.stdio = { 0, 1, 2 } };
-	struct session s = { .exec = { -1, -1, 0 } };
+	struct session s;
 	struct ak_paths paths;
 	struct ak_err err;
 	int code = parse("exec", argc, argv, true, &w);
 
 	if (code)
 		return code - 1;
-	if (ak_paths_init(&paths, &err) < 0)
+	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
 		return fail("exec", -EIO, &err);
-	s.paths = &paths;
-	s.name = w.name;
-	s.tty = w.opts.tty;
 	if (!w.quiet)
 		warn_without_daemon(&paths, w.name);
 	code = run_in("exec", &paths, &w, &s);
+	session_done(&s);
 	return code >= 0 ? code : finish(&s, &w.opts);
 }
 
 /* ---- attach ---- */
 
-static int take_left(const struct ak_paths *paths, const struct words *w, struct session *s, bool *ret_taken)
+static int take_left(const struct words *w, struct session *s, bool *ret_taken)
 {
 	struct ak_err err;
 	int rc;
@@ -183,7 +181,7 @@ int cmd_attach(int argc, char **argv)
 	static char bash[] = "bash", sh[] = "sh";
 	char *const shells[][2] = { { bash, NULL }, { sh, NULL } };
 	struct words w = { .opts = { .tty = true, .stdio = { -1, -1, -1 } } };
-	struct session s = { .exec = { -1, -1, 0 }, .tty = true };
+	struct session s;
 	struct ak_paths paths;
 	struct ak_err err;
 	bool taken;
@@ -191,11 +189,9 @@ int cmd_attach(int argc, char **argv)
 
 	if (code)
 		return code - 1;
-	if (ak_paths_init(&paths, &err) < 0)
+	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, true, &err) < 0)
 		return fail("attach", -EIO, &err);
-	s.paths = &paths;
-	s.name = w.name;
-	code = take_left(&paths, &w, &s, &taken);
+	code = take_left(&w, &s, &taken);
 	if (taken)
 		return code;
 	warn_without_daemon(&paths, w.name);

@@ -24,7 +24,6 @@ struct front {
 	struct session *s; /* borrowed */
 	struct tty tty;
 	bool tty_on;
-	int signal_fd; /* owned */
 	unsigned interrupts;
 	int ended_by; /* the signal that made us give up, or 0 */
 };
@@ -158,18 +157,25 @@ int session_take(struct session *s, struct ak_err *err)
 
 /* ---- signals ---- */
 
-static int take_signals(struct front *f, struct ak_err *err)
+int session_init(struct session *s, const struct ak_paths *paths, const char *name, bool tty, struct ak_err *err)
 {
 	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2 };
 	sigset_t set;
 
+	*s = (struct session){ .paths = paths, .name = name, .tty = tty, .exec = { -1, -1, 0 } };
 	sigemptyset(&set);
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
 		sigaddset(&set, wanted[i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return f->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return s->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+}
+
+void session_done(struct session *s)
+{
+	client_exec_done(&s->exec);
+	s->signal_fd = ak_close(s->signal_fd);
 }
 
 /* The first Ctrl-C is the command's to handle; the second ends it, by our leaving. So does the loss of our terminal. */
@@ -189,7 +195,7 @@ static void read_signals(struct front *f)
 {
 	struct signalfd_siginfo info;
 
-	while (read(f->signal_fd, &info, sizeof(info)) == sizeof(info))
+	while (read(f->s->signal_fd, &info, sizeof(info)) == sizeof(info))
 		on_signal(f, (int)info.ssi_signo);
 }
 
@@ -200,7 +206,7 @@ enum { P_EXEC, P_SIGNAL, P_TTY, P_NUM = P_TTY + 4 };
 static void fill_poll(const struct front *f, struct pollfd p[P_NUM])
 {
 	p[P_EXEC] = (struct pollfd){ .fd = f->s->exec.sock, .events = POLLIN };
-	p[P_SIGNAL] = (struct pollfd){ .fd = f->signal_fd, .events = POLLIN };
+	p[P_SIGNAL] = (struct pollfd){ .fd = f->s->signal_fd, .events = POLLIN };
 	if (f->tty_on) {
 		tty_poll(&f->tty, p + P_TTY);
 		return;
@@ -247,9 +253,9 @@ static int serve(struct front *f, const struct pollfd p[P_NUM], struct ak_err *e
 
 int session_run(struct session *s, struct ak_err *err)
 {
-	struct front f = { .s = s, .signal_fd = -1, .tty.master = -1 };
+	struct front f = { .s = s, .tty.master = -1 };
 	struct pollfd p[P_NUM];
-	int rc = take_signals(&f, err);
+	int rc = 0;
 
 	while (rc == 0) {
 		rc = start_tty(&f, err);
@@ -265,6 +271,5 @@ int session_run(struct session *s, struct ak_err *err)
 	if (s->detached || f.ended_by) /* it goes on printing: there is no end to wait for */
 		f.tty.master = -1;
 	tty_close(&f.tty);
-	ak_close(f.signal_fd);
 	return rc < 0 ? rc : 0;
 }

@@ -13,9 +13,14 @@ struct session {
 	const char *name; /* borrowed; of the sandbox */
 	struct client_exec exec;
 	bool tty;
+	int signal_fd; /* owned */
 	bool detached; /* after session_run: it goes on without us */
 	struct client_exit end; /* after session_run, unless detached */
 };
+
+/* Signals wait for us from here on; before the command is started, so that none is missed. */
+int session_init(struct session *s, const struct ak_paths *paths, const char *name, bool tty, struct ak_err *err);
+void session_done(struct session *s); /* ends the command, unless it was left */
 
 /* See the command through to its end, or until it is left. */
 int session_run(struct session *s, struct ak_err *err);

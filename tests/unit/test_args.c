@@ -302,7 +302,8 @@ static void the_man_page_names_every_command_and_option(void **state)
 
 	assert_int_equal(ak_read_file(AT_FDCWD, AK_SOURCE_DIR "/gateway/agentkernel.1", 1 << 20, &page, NULL), 0);
 	for (const struct cmd *c = cmd_table; c->name; c++) {
-		snprintf(text, sizeof(text), ".SS %s", c->name);
+		/* A second spelling is named; the section is the first one's. */
+		snprintf(text, sizeof(text), "%s%s", c->alias_of ? "" : ".SS ", c->name);
 		if (!strstr(page, text))
 			fail_msg("no section '%s'", text);
 		for (const struct cmd_opt *o = c->opts; o->name; o++) {

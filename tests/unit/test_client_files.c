@@ -186,14 +186,17 @@ static void fifos_devices_sockets_and_folders_are_refused_at_once(void **state)
 	assert_int_equal(read_text(r, "/work/sock", text, sizeof(text), &err), -EINVAL);
 	assert_non_null(strstr(err.text, "socket"));
 	assert_int_equal(read_text(r, "/work", text, sizeof(text), &err), -EISDIR);
-	/* Writing to the name of a FIFO replaces it and waits for no reader. */
+	/* Neither replaced nor waited for. */
 	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), 0);
 	assert_int_equal(c.left_out, 2);
 	assert_int_equal(c.files, 1);
 	get(r->host, "out/file", "f");
 	assert_int_equal(fstatat(r->host, "out/fifo", &st, AT_SYMLINK_NOFOLLOW), -1);
-	assert_int_equal(client_file_write(r->root, "/work/fifo", "x", 1, 0644, false, &err), 0);
-	get(r->root, "work/fifo", "x");
+	assert_int_equal(client_file_write(r->root, "/work/fifo", "x", 1, 0644, false, &err), -EINVAL);
+	assert_int_equal(client_file_write(r->root, "/work", "x", 1, 0644, false, &err), -EISDIR);
+	assert_int_equal(client_copy_tree(r->host, "out/file", r->root, "work/fifo", &c, &err), -EINVAL);
+	assert_int_equal(fstatat(r->root, "work/fifo", &st, AT_SYMLINK_NOFOLLOW), 0);
+	assert_true(S_ISFIFO(st.st_mode));
 	if (mknodat(r->root, "zero", S_IFCHR | 0666, makedev(1, 5)) == 0) {
 		assert_int_equal(read_text(r, "/zero", text, sizeof(text), &err), -EINVAL);
 		assert_non_null(strstr(err.text, "device"));
