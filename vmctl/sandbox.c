@@ -210,6 +210,28 @@ static void on_ready(struct sandbox *sb, int *fds)
 }
 
 /* Descriptors that are not taken stay in FDS. */
+/* Wait until the process is gone; false when it is still there after TIMEOUT_MS. */
+static bool reap(pid_t *pid, int *pidfd, int timeout_ms)
+{
+	struct pollfd p = { .fd = *pidfd, .events = POLLIN };
+	pid_t rc;
+
+	if (*pid <= 0)
+		return true;
+	if (*pidfd >= 0) {
+		while (poll(&p, 1, timeout_ms) < 0 && errno == EINTR)
+			;
+	}
+	do {
+		rc = waitpid(*pid, NULL, __WALL | (*pidfd >= 0 ? WNOHANG : 0));
+	} while (rc < 0 && errno == EINTR);
+	if (rc == 0)
+		return false;
+	*pid = 0;
+	*pidfd = ak_close(*pidfd);
+	return true;
+}
+
 static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 {
 	switch (msg->type) {
@@ -225,6 +247,8 @@ static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 		break;
 	case SB_MSG_READY:
 		on_ready(sb, fds);
+		/* The setup process has nothing more to do: do not keep what is left of it for the sandbox's whole life. */
+		(void)reap(&sb->setup_pid, &sb->setup_pidfd, 0);
 		break;
 	case SB_MSG_FAILED:
 	case SB_MSG_EXITED:
@@ -334,28 +358,6 @@ const char *sandbox_notes(const struct sandbox *sb)
 }
 
 /* ---- end ---- */
-
-/* Wait until the process is gone; false when it is still there after TIMEOUT_MS. */
-static bool reap(pid_t *pid, int *pidfd, int timeout_ms)
-{
-	struct pollfd p = { .fd = *pidfd, .events = POLLIN };
-	pid_t rc;
-
-	if (*pid <= 0)
-		return true;
-	if (*pidfd >= 0) {
-		while (poll(&p, 1, timeout_ms) < 0 && errno == EINTR)
-			;
-	}
-	do {
-		rc = waitpid(*pid, NULL, __WALL | (*pidfd >= 0 ? WNOHANG : 0));
-	} while (rc < 0 && errno == EINTR);
-	if (rc == 0)
-		return false;
-	*pid = 0;
-	*pidfd = ak_close(*pidfd);
-	return true;
-}
 
 /*
  * The setup process is left to finish: it is about to tell us init's pid, and killed in between it would
