@@ -530,23 +530,30 @@ static void on_super_ready(struct dsb *sb, struct ipc_message *msg)
 	dsb_host(sb, on_hosted);
 }
 
-static void on_super_running(struct dsb *sb)
+static void record_start(const struct dsb *sb)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
+
+	strbuf_printf(&more, ",\"generation\":%llu", (unsigned long long)sb->state.generation);
+	event_write(sb->d->paths, "sandbox_start", sb->state.name, &more);
+}
+
+/* The answer first: what is kept on the disk of a start is for the next daemon, and takes as long as the disk does. */
+static void on_super_running(struct dsb *sb)
+{
 	struct ak_err err;
 
 	evtimer_del(sb->on_deadline);
 	sb->status = DSB_RUNNING;
 	sb->state.running = true;
 	sb->started_us = ak_wall_us();
-	save(sb);
+	record_start(sb);
 	if (sb->policy && state_write_policy(sb->d->paths, sb->state.name, sb->policy, &err) < 0)
 		ak_say("%s", err.text);
-	strbuf_printf(&more, ",\"generation\":%llu", (unsigned long long)sb->state.generation);
-	event_write(sb->d->paths, "sandbox_start", sb->state.name, &more);
-	dsb_arm_expiry(sb);
 	if (sb->op && sb->op->op->run == op_start)
 		request_answer(sb->op, dsb_info(sb));
+	dsb_arm_expiry(sb);
+	save(sb);
 }
 
 void dsb_super_message(struct daemon *d, struct ipc_peer *peer, struct ipc_message *msg)
