@@ -14,7 +14,7 @@ SWITCHES = {
     "nospoof": "e1",  # source address rule removed
     "noingress": "e2 e6 e7",  # the link's own table lets everything in
     "nodot": "b7 e4",  # port 853 open
-    "nodefaultdeny": "a1 a5 b10 b11 c10 d3 d4 e4 f6",  # the kernel's last rule allows; only the relay is left
+    "nodefaultdeny": "a1 a5 b9 b10 b11 c10 d3 d4 e4 f6",  # the kernel's last rule allows; only the relay is left
     "noblocks": "b8 d1 d2 d3 d4 g1",  # no built-in blocks
     "norebind": "d1 d2",  # answers in blocked ranges are passed on
     "notypes": "b3 b12",  # every record type is asked upstream

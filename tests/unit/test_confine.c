@@ -5,6 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -14,6 +17,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -122,6 +126,18 @@ static int try_its_work(void)
 	return write(fds[1], memory, 100) == 100 && read(fds[0], memory, 100) == 100 ? 0 : 1;
 }
 
+/* Asking for a link's state settles it (gwns_link_up); every other request to a device is refused. */
+static int try_link_state(void)
+{
+	struct ethtool_value value = { .cmd = ETHTOOL_GLINK };
+	struct ifreq ifr = { .ifr_name = "lo", .ifr_data = (void *)&value };
+	int sock = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (ioctl(sock, SIOCETHTOOL, &ifr) < 0 && errno == EPERM)
+		return 1;
+	return ioctl(sock, SIOCGIFFLAGS, &ifr) < 0 && errno == EPERM ? 0 : 2;
+}
+
 static void paths_cannot_be_opened(void **state)
 {
 	(void)state;
@@ -159,6 +175,7 @@ static void its_work_goes_on(void **state)
 {
 	(void)state;
 	assert_int_equal(confined(try_its_work), 0);
+	assert_int_equal(confined(try_link_state), 0);
 }
 
 int main(void)
