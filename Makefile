@@ -67,4 +67,4 @@ install: all
 	@cmake --install $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-fuzz build-coverage
+	@rm -rf build build-asan build-fuzz build-coverage build-sabotage
