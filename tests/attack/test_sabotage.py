@@ -2,7 +2,6 @@
 import json
 import os
 import subprocess
-import tempfile
 
 import pytest
 from lab import ROOT
@@ -29,10 +28,9 @@ SWITCHES = {
 
 
 @pytest.fixture(scope="module")
-def tree():
+def tree(tmp_path_factory):
     """One build tree; a switch rebuilds the file that it breaks and links again."""
-    where = ROOT if os.access(ROOT, os.W_OK) else tempfile.gettempdir()
-    folder = os.path.join(where, "build-sabotage")
+    folder = os.path.join(ROOT, "build-sabotage") if os.access(ROOT, os.W_OK) else str(tmp_path_factory.mktemp("sabotage"))
 
     def build(switches):
         run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, "-DAK_TESTS=OFF", "-DCMAKE_BUILD_TYPE=Debug", "-DAK_SABOTAGE=" + switches])
@@ -76,8 +74,8 @@ def test_sabotage_says_so_and_runs_nothing(tree):
     assert r.returncode == 1 and "0 passed" in r.stdout, r.stdout
 
 
-def test_sabotage_an_unknown_switch_is_refused(tree):
-    r = subprocess.run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", tempfile.mkdtemp(), "-DAK_TESTS=OFF", "-DAK_SABOTAGE=nosuch"], capture_output=True, text=True)
+def test_sabotage_an_unknown_switch_is_refused(tmp_path):
+    r = subprocess.run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", tmp_path, "-DAK_TESTS=OFF", "-DAK_SABOTAGE=nosuch"], capture_output=True, text=True)
     assert r.returncode != 0 and "nosuch" in r.stderr
 
 
