@@ -35,13 +35,21 @@ static bool nameserver_of(const char *line, size_t len, char *ret, size_t size)
 	return true;
 }
 
+/* An address, or an IPv6 one with the name of a link: a comma or a bracket in that name would make another list of it. */
 static bool server_ok(const char *text)
 {
+	static const char link[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+	size_t n = strcspn(text, "%"), scope = text[n] ? strlen(text + n + 1) : 0;
 	char plain[AK_ADDR_TEXT];
 	struct ak_addr a;
 
-	snprintf(plain, sizeof(plain), "%.*s", (int)strcspn(text, "%"), text);
-	return ak_addr_parse(plain, &a) == 0;
+	if (n >= sizeof(plain))
+		return false;
+	memcpy(plain, text, n);
+	plain[n] = '\0';
+	if (ak_addr_parse(plain, &a) < 0)
+		return false;
+	return !text[n] || (a.family == AF_INET6 && scope && scope < 16 && strspn(text + n + 1, link) == scope);
 }
 
 int resolv_parse(const char *text, char *ret_csv, size_t size)
