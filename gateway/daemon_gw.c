@@ -262,10 +262,10 @@ static void end_process(struct dgw *g)
 
 static void retry_later(struct dgw *g)
 {
-	unsigned shift = g->failures < 6 ? g->failures : 6, ms = RETRY_FIRST_MS << shift;
+	unsigned shift = g->failures < 7 ? g->failures : 7, ms = (RETRY_FIRST_MS << shift) / 2;
 	struct timeval delay;
 
-	ms = ms > RETRY_MAX_MS ? RETRY_MAX_MS : ms;
+	ms = g->failures == 0 ? 0 : ms > RETRY_MAX_MS ? RETRY_MAX_MS : ms; /* the first time at once */
 	delay = (struct timeval){ ms / 1000, (suseconds_t)(ms % 1000) * 1000 };
 	g->failures++;
 	evtimer_add(g->on_retry, &delay);
@@ -279,7 +279,7 @@ static void lost(struct daemon *d, const char *reason)
 
 	end_process(g);
 	if (g->state == DGW_UP && ak_now_ms() - g->since_ms >= STEADY_MS)
-		g->failures = 0;
+		g->failures = 0; /* one that dies again and again is not steady */
 	set_state(g, stopping ? DGW_STOPPING : DGW_DOWN);
 	ak_fail(&err, EPIPE, "%s", reason);
 	g->reason = err;
@@ -359,7 +359,7 @@ int dgw_usable(struct daemon *d, struct ak_err *err)
 {
 	struct dgw *g = &d->gw;
 
-	if (g->state == DGW_DOWN && ak_now_ms() - g->since_ms >= RETRY_FIRST_MS)
+	if (g->state == DGW_DOWN && (g->failures <= 1 || ak_now_ms() - g->since_ms >= RETRY_FIRST_MS))
 		dgw_start(d);
 	if (g->state == DGW_STARTING || g->state == DGW_UP)
 		return 0;
