@@ -109,6 +109,8 @@ static int make_files(int program, struct ak_err *err)
 	}
 	if (rc == 0)
 		rc = write_new(ST_SECRET, "secret\n", err);
+	if (rc == 0)
+		rc = write_new(ST_MARK, "", err);
 	return rc < 0 ? rc : copy_program(program, err);
 }
 

@@ -169,6 +169,7 @@ enum {
 #define ST_SCRATCH "/tmp"
 #define ST_PROJECT ST_SCRATCH "/project"
 #define ST_PROGRAM ST_PROJECT "/agentkernel"
+#define ST_MARK ST_PROJECT "/selftest" /* without it the probe tries nothing */
 #define ST_SECRET ST_SCRATCH "/secret"
 #define ST_UNIX ST_SCRATCH "/host.sock"
 #define ST_ABSTRACT "agentkernel-selftest"
