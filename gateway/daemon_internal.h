@@ -109,6 +109,7 @@ struct dsb {
 	int peer_rtnl; /* owned; -1 when it does not run or has no network */
 	struct policy *policy; /* owned reference: in force; NULL when stopped or without network */
 	bool hosting, hosted; /* the gateway is at it; has it */
+	bool awaiting; /* its start waits for the gateway's successor */
 	bool removed;
 	struct gw_stats stats; /* since it was hosted, as last told */
 	uint64_t started_us;

@@ -28,6 +28,8 @@
 #define STOP_SLACK_MS 10000 /* beyond the grace, for the kernel to take everything apart */
 
 static void down(struct dsb *sb);
+static void start_failed(struct dsb *sb, const char *reason);
+static void on_hosted(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err);
 
 /* ---- finding and holding ---- */
 
@@ -302,6 +304,9 @@ void dsb_gateway_lost(struct daemon *d)
 		if (sb->hosted)
 			count_stats(sb);
 		sb->hosted = false;
+		if (sb->awaiting)
+			start_failed(sb, d->gw.reason.text);
+		sb->awaiting = false;
 	}
 }
 
@@ -338,6 +343,9 @@ void dsb_rehost_all(struct daemon *d)
 	struct dsb *sb;
 
 	TAILQ_FOREACH(sb, &d->sandboxes, link) {
+		if (sb->awaiting && sb->super)
+			dsb_host(sb, on_hosted);
+		sb->awaiting = false;
 		if (sb->status != DSB_RUNNING || !sb->policy || sb->hosted || sb->hosting || sb->peer_rtnl < 0)
 			continue;
 		dsb_host(sb, on_rehosted);
@@ -502,6 +510,8 @@ static void on_hosted(void *ctx, int rc, const struct gw_msg *answer, const stru
 	sb->hosted = rc == 0;
 	if (!sb->super)
 		down(sb);
+	else if (rc == -EPIPE && !sb->d->stopping)
+		sb->awaiting = true; /* the gateway died; its successor is tried once */
 	else if (rc < 0)
 		start_failed(sb, sb->failure.text[0] ? sb->failure.text : err->text);
 	else
