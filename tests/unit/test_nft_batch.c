@@ -27,7 +27,7 @@ static void build(struct fw_batch *b)
 	struct fw_elem e = elem("11.0.0.1", POLICY_TCP, 443);
 
 	fw_batch_begin(b, 100);
-	fw_build_learn(b, 7, &e, 1);
+	fw_build_learn(b, 7, &e, 1, false);
 	assert_int_equal(b->n, 3);
 }
 
@@ -130,7 +130,7 @@ static void elements_go_to_their_own_sets(void **state)
 	struct fw_batch b = { 0 };
 
 	fw_batch_begin(&b, 1);
-	fw_build_learn(&b, 7, e, 5);
+	fw_build_learn(&b, 7, e, 5, false);
 	assert_int_equal(b.n, 12);
 	for (size_t i = 0; i < b.n; i++)
 		assert_string_equal(b.entries[i].object, want[i / 3]);
@@ -146,7 +146,7 @@ static void many_elements_are_split_over_messages(void **state)
 	for (uint32_t i = 0; i < 3000; i++)
 		e[i] = (struct fw_elem){ .addr = ak_addr_v4(0x0b000000 + i), .port = 443, .timeout_s = 1 };
 	fw_batch_begin(&b, 1);
-	fw_build_learn(&b, 7, e, 3000);
+	fw_build_learn(&b, 7, e, 3000, false);
 	assert_int_equal(b.failed, 0);
 	assert_true(b.n > 3);
 	for (size_t i = 0; i < b.n; i++)
