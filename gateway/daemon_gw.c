@@ -142,7 +142,7 @@ static void on_kick(evutil_socket_t fd, short what, void *ctx)
 
 	(void)fd;
 	(void)what;
-	if (g->state == DGW_DOWN || g->state == DGW_STOPPING) {
+	if ((g->state == DGW_DOWN && !g->expected) || g->state == DGW_STOPPING) {
 		fail_queue(&g->waiting, &g->reason);
 		return;
 	}
@@ -280,6 +280,7 @@ static void lost(struct daemon *d, const char *reason)
 	end_process(g);
 	if (g->state == DGW_UP && ak_now_ms() - g->since_ms >= STEADY_MS)
 		g->failures = 0; /* one that dies again and again is not steady */
+	g->expected = g->state == DGW_UP;
 	set_state(g, stopping ? DGW_STOPPING : DGW_DOWN);
 	ak_fail(&err, EPIPE, "%s", reason);
 	g->reason = err;
@@ -359,9 +360,9 @@ int dgw_usable(struct daemon *d, struct ak_err *err)
 {
 	struct dgw *g = &d->gw;
 
-	if (g->state == DGW_DOWN && (g->failures <= 1 || ak_now_ms() - g->since_ms >= RETRY_FIRST_MS))
+	if (g->state == DGW_DOWN && !g->expected && ak_now_ms() - g->since_ms >= RETRY_FIRST_MS)
 		dgw_start(d);
-	if (g->state == DGW_STARTING || g->state == DGW_UP)
+	if (g->state == DGW_STARTING || g->state == DGW_UP || g->expected)
 		return 0;
 	*err = g->reason;
 	return -ENETDOWN;

@@ -74,6 +74,7 @@ struct dgw {
 	struct dgw_queue waiting, sent;
 	size_t n_sent;
 	unsigned failures; /* in a row */
+	bool expected; /* down, but it was up before and its successor is on its way: requests wait for it */
 	uint64_t since_ms; /* in this state */
 	uint64_t restarts;
 	struct resolv_stamp resolv;
