@@ -134,7 +134,8 @@ static int on_start(void *ctx, struct mcp_call *call, struct ak_err *err)
 	struct server *s = ctx;
 	struct mcp_worker *w, **at = &s->workers;
 
-	if (s->n_running >= MCP_WORKERS_MAX && (s->n_waiting >= MCP_WAITING_MAX || s->waiting_bytes + call->size > MCP_WAITING_BYTES))
+	if (s->n_running + s->n_waiting >= MCP_WORKERS_MAX + MCP_WAITING_MAX ||
+		(s->n_waiting > 0 && s->waiting_bytes + call->size > MCP_WAITING_BYTES))
 		return ak_fail(err, EAGAIN, "too many calls at once; try again when some have ended");
 	w = calloc(1, sizeof(*w));
 	if (!w)

@@ -28,7 +28,7 @@ class Mcp:
                 data = data[os.write(self.proc.keep_stdin, data[:65536]):]
             except BlockingIOError:
                 assert time.monotonic() < end and self.proc.code is None, "the server does not read: %r" % self.proc.output
-                self.proc._pump(time.monotonic() + 0.05, lambda: False)
+                self.proc._pump(time.monotonic() + 0.001, lambda: False)
 
     def lines(self):
         """Whole lines so far, each of them JSON."""
