@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		struct fw_elem e = { .addr = ak_addr_v4(0x0b000001), .port = 443, .timeout_s = 1 };
 
 		fw_batch_begin(&batch, 100);
-		fw_build_learn(&batch, 7, &e, 1);
+		fw_build_learn(&batch, 7, &e, 1, false);
 	}
 	memcpy(copy, data, len);
 	fw_acks_parse(&batch, copy, len, &acks);

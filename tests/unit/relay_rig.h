@@ -354,7 +354,7 @@ static inline int rig_raw(int family)
 /* A relay for one port (in place of tproxy, which brings all ports to one) under the policy JSON. */
 static inline void rig_open(const char *json, uint16_t port, const struct relay_conf *conf)
 {
-	struct relay_hooks hooks = { NULL, rig_sandbox_of, rig_on_event };
+	struct relay_hooks hooks = { .sandbox_of = rig_sandbox_of, .event = rig_on_event };
 	struct relay_sockets socks = { .raw4 = rig_raw(AF_INET), .raw6 = rig_raw(AF_INET6) };
 	struct ak_err err;
 

@@ -282,8 +282,8 @@ static void failed_batch_changes_nothing_and_names_the_object(void **state)
 
 	ak_addr_parse("11.0.0.8", &e.addr);
 	fw_batch_begin(&b, 1000);
-	fw_build_learn(&b, 7, &e, 1);
-	fw_build_learn(&b, 99, &e, 1);
+	fw_build_learn(&b, 7, &e, 1, false);
+	fw_build_learn(&b, 99, &e, 1, false);
 	assert_int_equal(fw_batch_send(&b, fd, &err), -ENOENT);
 	assert_string_equal(err.text, "set sb99_tcp4: No such file or directory");
 	assert_int_equal(lab_connect(&lab, "11.0.0.8", 443, NULL), ECONNREFUSED);
@@ -525,12 +525,12 @@ static void policy_change_keeps_what_was_learned(void **state)
 	struct ak_err err = { "" };
 
 	assert_int_equal(lab_learn(&lab, "11.0.0.15", POLICY_TCP, 443, 60), 0);
-	assert_int_equal(fw_sandbox_update(lab.fw, &lab.link, allow_all, &err), 0);
+	assert_int_equal(fw_sandbox_change(lab.fw, &lab.link, allow_all, NULL, 0, NULL, 0, &err), 0);
 	assert_admitted("11.0.0.16", 443);
 	assert_admitted("2a00::16", 443);
 	assert_int_equal(lab_connect(&lab, "169.254.169.254", 80, NULL), ECONNREFUSED);
 	assert_int_equal(lab_connect(&lab, "100.64.0.29", 22, NULL), ECONNREFUSED);
-	assert_int_equal(fw_sandbox_update(lab.fw, &lab.link, deny_all, &err), 0);
+	assert_int_equal(fw_sandbox_change(lab.fw, &lab.link, deny_all, NULL, 0, NULL, 0, &err), 0);
 	assert_int_equal(lab_connect(&lab, "11.0.0.16", 443, NULL), ECONNREFUSED);
 	assert_admitted("11.0.0.15", 443);
 }

@@ -211,7 +211,7 @@ static void deep_nesting_is_an_error_not_a_crash(void **state)
 	strbuf_puts(&json, "{\"version\":1,\"allow\":");
 	for (int i = 0; i < 100000; i++)
 		strbuf_putc(&json, '[');
-	expect_error(json.data, "not valid JSON");
+	expect_error(json.data, "nested too deep");
 }
 
 /* ---- extends ---- */
