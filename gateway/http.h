@@ -59,6 +59,11 @@ struct http_reason {
 	uint64_t count;
 };
 
+/* How long the flows lasted that have ended. */
+struct http_flows {
+	uint64_t buckets[HTTP_BUCKETS + 1], sum_ms;
+};
+
 /* How far a persistent sandbox's network log has been counted. */
 struct http_tail {
 	char name[AK_NAME_MAX];
@@ -72,6 +77,8 @@ struct http_stats {
 	struct http_tail *tails; /* owned */
 	size_t n_tails;
 	uint64_t bytes_out, bytes_in; /* of the sandboxes' flows */
+	struct http_flows flows;
+	uint64_t lost; /* records */
 	uint64_t runs, connections, refused_busy;
 };
 
@@ -79,7 +86,7 @@ void http_stats_request(struct http_stats *st, const struct http_route *route, u
 void http_stats_reason(struct http_stats *st, enum ak_mode mode, bool allow, const char *reason, uint64_t count);
 void http_stats_done(struct http_stats *st);
 
-/* What records say, summed up: {"bytes":[out,in],"reasons":[[allow,"reason",count]…]}. http_stats_add takes it into account. */
+/* What records say, summed up: {"bytes":[out,in,lost],"flows":[bucket…,sum],"reasons":[[allow,"reason",count]…]}, for http_stats_add. */
 struct http_tally {
 	struct {
 		char reason[64];
@@ -87,7 +94,8 @@ struct http_tally {
 		uint64_t count;
 	} rows[48];
 	size_t n;
-	uint64_t bytes_out, bytes_in;
+	uint64_t bytes_out, bytes_in, lost;
+	struct http_flows flows;
 };
 void http_tally_line(struct http_tally *t, const char *line, size_t len);
 void http_tally_put(struct strbuf *out, const struct http_tally *t);

@@ -176,6 +176,22 @@ static void put_label(struct strbuf *out, const char *text)
 	}
 }
 
+/* LABELS end with a comma, or are "". */
+static void put_histogram(struct strbuf *out, const char *name, const char *labels, const uint64_t buckets[HTTP_BUCKETS + 1], double sum_s)
+{
+	int len = (int)strlen(labels);
+	uint64_t sum = 0;
+
+	for (size_t b = 0; b < HTTP_BUCKETS; b++) {
+		sum += buckets[b];
+		strbuf_printf(out, "agentkernel_%s_bucket{%sle=\"%g\"} %llu\n", name, labels, (double)http_bucket_us[b] / 1e6, (unsigned long long)sum);
+	}
+	sum += buckets[HTTP_BUCKETS];
+	len -= len > 0;
+	strbuf_printf(out, "agentkernel_%s_bucket{%sle=\"+Inf\"} %llu\nagentkernel_%s_sum{%.*s} %.6f\nagentkernel_%s_count{%.*s} %llu\n", name, labels,
+		(unsigned long long)sum, name, len, labels, sum_s, name, len, labels, (unsigned long long)sum);
+}
+
 static void put_requests(struct strbuf *out, const struct http_stats *st)
 {
 	put_family(out, "http_requests_total", "counter", "Requests answered, by route and class of status.");
@@ -191,20 +207,11 @@ static void put_requests(struct strbuf *out, const struct http_stats *st)
 	for (size_t i = 0; i < http_n_routes; i++) {
 		const struct http_route_stats *r = &st->routes[i];
 		char labels[160];
-		uint64_t sum = 0;
 
 		if (!r->count)
 			continue;
-		snprintf(labels, sizeof(labels), "route=\"%s\",method=\"%s\"", http_routes[i].path, http_method_name(http_routes[i].method));
-		for (size_t b = 0; b < HTTP_BUCKETS; b++) {
-			sum += r->buckets[b];
-			strbuf_printf(out, "agentkernel_http_request_seconds_bucket{%s,le=\"%g\"} %llu\n", labels, (double)http_bucket_us[b] / 1e6,
-				(unsigned long long)sum);
-		}
-		strbuf_printf(out,
-			"agentkernel_http_request_seconds_bucket{%s,le=\"+Inf\"} %llu\nagentkernel_http_request_seconds_sum{%s} %.6f\n"
-			"agentkernel_http_request_seconds_count{%s} %llu\n",
-			labels, (unsigned long long)r->count, labels, (double)r->sum_us / 1e6, labels, (unsigned long long)r->count);
+		snprintf(labels, sizeof(labels), "route=\"%s\",method=\"%s\",", http_routes[i].path, http_method_name(http_routes[i].method));
+		put_histogram(out, "http_request_seconds", labels, r->buckets, (double)r->sum_us / 1e6);
 	}
 }
 
@@ -222,6 +229,9 @@ static void put_verdicts(struct strbuf *out, const struct http_stats *st)
 	put_family(out, "network_bytes_total", "counter", "Bytes that flows of sandboxes carried, once a flow has ended.");
 	strbuf_printf(out, "agentkernel_network_bytes_total{direction=\"out\"} %llu\nagentkernel_network_bytes_total{direction=\"in\"} %llu\n",
 		(unsigned long long)st->bytes_out, (unsigned long long)st->bytes_in);
+	put_family(out, "network_flow_seconds", "histogram", "How long flows through the relay lasted, once they have ended.");
+	put_histogram(out, "network_flow_seconds", "", st->flows.buckets, (double)st->flows.sum_ms / 1e3);
+	put_single(out, "audit_lost_total", "counter", "Network records that could not be written.", (double)st->lost);
 }
 
 static double number_of(const cJSON *obj, const char *key)
@@ -266,8 +276,6 @@ static void put_daemon(struct strbuf *out, const cJSON *all)
 	put_single(out, "daemon_up", "gauge", "1 when the daemon answers.", cJSON_IsObject(status));
 	put_single(out, "gateway_up", "gauge", "1 when the daemon's gateway enforces.", !strcmp(text_of(gateway, "state"), "up"));
 	put_single(out, "gateway_restarts_total", "counter", "Times that the gateway process had to be started again.", number_of(gateway, "restarts"));
-	if (cJSON_GetObjectItemCaseSensitive(status, "lost"))
-		put_single(out, "audit_lost_total", "counter", "Records that could not be written.", number_of(status, "lost"));
 	put_pool(out, status);
 }
 

@@ -225,13 +225,13 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 {
 	struct http_server *s = arg;
 	struct signalfd_siginfo info;
-	bool ended = false;
+	unsigned stops = 0;
 
 	(void)what;
 	while (read(fd, &info, sizeof(info)) == sizeof(info))
-		ended |= info.ssi_signo != SIGCHLD;
+		stops += info.ssi_signo != SIGCHLD;
 	http_jobs_reap(s);
-	if (ended)
+	while (stops-- > 0)
 		stop(s);
 }
 

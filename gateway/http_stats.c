@@ -11,14 +11,20 @@
 
 const uint64_t http_bucket_us[HTTP_BUCKETS] = { 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 1000000, 5000000, 30000000 };
 
-void http_stats_request(struct http_stats *st, const struct http_route *route, unsigned status, uint64_t us)
+static size_t bucket_of(uint64_t us)
 {
-	struct http_route_stats *r = &st->routes[route ? (size_t)(route - http_routes) : http_n_routes];
 	size_t i = 0;
 
 	while (i < HTTP_BUCKETS && us > http_bucket_us[i])
 		i++;
-	r->buckets[i]++;
+	return i;
+}
+
+void http_stats_request(struct http_stats *st, const struct http_route *route, unsigned status, uint64_t us)
+{
+	struct http_route_stats *r = &st->routes[route ? (size_t)(route - http_routes) : http_n_routes];
+
+	r->buckets[bucket_of(us)]++;
 	r->by_class[status / 100 % 6]++;
 	r->sum_us += us;
 	r->count++;
@@ -57,34 +63,54 @@ void http_stats_done(struct http_stats *st)
 
 /* ---- records, summed up in a worker ---- */
 
-void http_tally_line(struct http_tally *t, const char *line, size_t len)
+static void tally_reason(struct http_tally *t, const struct netlog_rec *rec)
 {
-	struct netlog_rec rec = { 0 };
-	bool allow;
-	size_t i;
+	bool allow = !strcmp(rec->verdict, "allow");
+	size_t i = 0;
 
-	if (netlog_rec_parse(line, len, &rec) < 0)
+	if (!allow && strcmp(rec->verdict, "deny") != 0)
 		return;
-	allow = !strcmp(rec.verdict, "allow");
-	t->bytes_out += rec.bytes_out;
-	t->bytes_in += rec.bytes_in;
-	for (i = 0; i < t->n; i++) {
-		if (t->rows[i].allow == allow && !strncmp(t->rows[i].reason, rec.reason, sizeof(t->rows[i].reason) - 1))
-			break;
-	}
-	if (i == t->n && i < ARRAY_SIZE(t->rows) && (allow || !strcmp(rec.verdict, "deny"))) {
-		snprintf(t->rows[i].reason, sizeof(t->rows[i].reason), "%s", rec.reason);
+	while (i < t->n && (t->rows[i].allow != allow || strncmp(t->rows[i].reason, rec->reason, sizeof(t->rows[i].reason) - 1) != 0))
+		i++;
+	if (i == ARRAY_SIZE(t->rows))
+		return;
+	if (i == t->n) {
+		snprintf(t->rows[i].reason, sizeof(t->rows[i].reason), "%s", rec->reason);
 		t->rows[i].allow = allow;
 		t->n++;
 	}
-	if (i < t->n && (allow || !strcmp(rec.verdict, "deny")))
-		t->rows[i].count += rec.count;
+	t->rows[i].count += rec->count;
+}
+
+void http_tally_line(struct http_tally *t, const char *line, size_t len)
+{
+	struct netlog_rec rec = { 0 };
+	const cJSON *lasted;
+
+	if (netlog_rec_parse(line, len, &rec) < 0)
+		return;
+	lasted = cJSON_GetObjectItemCaseSensitive(rec.json, "duration_ms");
+	t->bytes_out += rec.bytes_out;
+	t->bytes_in += rec.bytes_in;
+	if (!strcmp(rec.event, "loss")) {
+		t->lost += rec.count;
+	} else if (!strcmp(rec.event, "dns") || !strcmp(rec.event, "flow") || !strcmp(rec.event, "packet")) {
+		tally_reason(t, &rec);
+	}
+	if (!strcmp(rec.event, "flow") && rec.has_bytes && cJSON_IsNumber(lasted) && lasted->valuedouble >= 0) {
+		t->flows.buckets[bucket_of((uint64_t)lasted->valuedouble * 1000)]++;
+		t->flows.sum_ms += (uint64_t)lasted->valuedouble;
+	}
 	netlog_rec_done(&rec);
 }
 
 void http_tally_put(struct strbuf *out, const struct http_tally *t)
 {
-	strbuf_printf(out, "{\"bytes\":[%llu,%llu],\"reasons\":[", (unsigned long long)t->bytes_out, (unsigned long long)t->bytes_in);
+	strbuf_printf(out, "{\"bytes\":[%llu,%llu,%llu],\"flows\":[", (unsigned long long)t->bytes_out, (unsigned long long)t->bytes_in,
+		(unsigned long long)t->lost);
+	for (size_t i = 0; i <= HTTP_BUCKETS; i++)
+		strbuf_printf(out, "%llu,", (unsigned long long)t->flows.buckets[i]);
+	strbuf_printf(out, "%llu],\"reasons\":[", (unsigned long long)t->flows.sum_ms);
 	for (size_t i = 0; i < t->n; i++) {
 		strbuf_printf(out, "%s[%s,", i ? "," : "", t->rows[i].allow ? "true" : "false");
 		strbuf_json(out, t->rows[i].reason);
@@ -103,9 +129,14 @@ static uint64_t number_at(const cJSON *list, int i)
 void http_stats_add(struct http_stats *st, enum ak_mode mode, const cJSON *tally)
 {
 	const cJSON *row, *bytes = cJSON_GetObjectItemCaseSensitive(tally, "bytes");
+	const cJSON *flows = cJSON_GetObjectItemCaseSensitive(tally, "flows");
 
 	st->bytes_out += number_at(bytes, 0);
 	st->bytes_in += number_at(bytes, 1);
+	st->lost += number_at(bytes, 2);
+	for (int i = 0; i <= HTTP_BUCKETS; i++)
+		st->flows.buckets[i] += number_at(flows, i);
+	st->flows.sum_ms += number_at(flows, HTTP_BUCKETS + 1);
 	cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(tally, "reasons"))
 	{
 		const cJSON *reason = cJSON_GetArrayItem(row, 1);

@@ -1,0 +1,222 @@
+"""Commands by way of the HTTP API: /run, /run/stream and /batch/run."""
+import json
+import time
+
+import pytest
+from api import Api, api, box_api, children, read_answer, serving  # noqa: F401
+from lab import PYTHON
+from persist import wait_for
+
+
+# ---- /run ----
+
+@pytest.mark.parametrize("mode", [None, "native", "claude", "codex", "gemini"])
+def test_a_command_runs_and_tells_its_code_and_both_streams(api, mode):
+    r = api.run("sh", "-c", "echo out; echo err >&2; exit 7", compatibility_mode=mode, cwd="/tmp" if mode in (None, "native") else None)
+    assert (r["stdout"], r["stderr"], r["exit_code"], r["timed_out"]) == ("out\n", "err\n", 7, False)
+    assert sorted(r["output"].splitlines()) == ["err", "out"]
+    assert r["sandbox"].startswith("run-") and r["network"] == {"allowed": 0, "denied": 0} and r["duration_ms"] < 20000
+
+
+def test_as_an_ordinary_user_and_as_root(any_user):
+    with serving(any_user) as api:
+        assert api.run("echo", "hi")["output"] == "hi\n"
+
+
+def test_argv_and_variables_arrive_as_they_are(api):
+    words = ["", " ", "a b", "$HOME", "'\"", "ä€😀", "-x", "--", "\\n", "*", "a\tb\x01"]
+    code = "import sys, json, os; print(json.dumps([sys.argv[1:], os.environ['A'], os.environ['B']]))"
+    for env in ({"A": "x=y", "B": ""}, ["A=x=y", "B="]):
+        r = api.run(PYTHON, "-c", code, *words, env=env)
+        assert r["exit_code"] == 0, r
+        assert json.loads(r["stdout"]) == [words, "x=y", ""]
+
+
+def test_what_was_not_found_or_timed_out_is_still_an_answer(api):
+    r = api.run("no-such-command")
+    assert r["exit_code"] == 127 and "no-such-command" in r["stderr"]
+    assert api.run("/etc/passwd")["exit_code"] == 126
+    began = time.monotonic()
+    r = api.run("sleep", "60", timeout_ms=300)
+    assert r["exit_code"] == 124 and r["timed_out"] is True and time.monotonic() - began < 5
+    assert api.run("sh", "-c", "kill -9 $$")["exit_code"] == 137
+
+
+def test_a_project_is_mounted_only_where_the_mode_says_so(api):
+    project = api.lab.path("project")
+    with open(project + "/mine", "w") as f:
+        f.write("x")
+    assert "mine" in api.run("ls", compatibility_mode="codex", cwd=project)["stdout"]
+    r = api.post("/run", {"command": ["ls"], "compatibility_mode": "codex", "cwd": "/no/such/folder"})
+    r.refused(400, "/no/such/folder")
+    assert "mine" not in api.run("sh", "-c", "ls %s; true" % project)["output"]
+    assert api.run("pwd", cwd="/tmp")["stdout"] == "/tmp\n"
+
+
+def test_bytes_that_are_no_text_are_shown_as_such_and_characters_are_never_torn(api):
+    code = "import sys,time\nfor b in 'aä€😀'.encode() + b'\\xff\\xfe!':\n sys.stdout.buffer.write(bytes([b])); sys.stdout.flush(); time.sleep(0.005)"
+    r = api.run(PYTHON, "-c", code)
+    assert r["stdout"] == "aä€😀\ufffd\ufffd!" == r["output"]
+    s = api.stream("POST", "/run/stream", {"command": [PYTHON, "-c", code]})
+    assert "".join(d["data"] for _, n, d in s if n == "output") == "aä€😀\ufffd\ufffd!"
+    s.close()
+
+
+def test_output_without_end_is_cut_and_told(api):
+    r = api.run("sh", "-c", "head -c 20000000 /dev/zero | tr '\\0' x; echo end >&2")
+    assert r["truncated"] is True and r["exit_code"] == 0 and r["stderr"] == "end\n"
+    assert 1 << 20 < len(r["stdout"]) <= 16 << 20
+
+
+def test_what_the_network_refused_is_counted_and_can_be_read(api):
+    r = api.run(PYTHON, "-c", "import socket\ntry: socket.create_connection(('denied.test', 80), 3)\nexcept OSError as e: print('refused')",
+                compatibility_mode="codex", cwd=api.lab.path("project"))
+    assert r["stdout"] == "refused\n" and r["network"]["denied"] > 0
+    records = api.get("/sandboxes/%s/network/log?denied=1" % r["sandbox"]).data
+    assert any(x["name"] == "denied.test" and x["verdict"] == "deny" for x in records)
+    text = api.get("/metrics").body.decode()
+    assert 'agentkernel_network_verdicts_total{mode="codex",verdict="deny",reason="not in allowlist"}' in text
+    assert api.lab.arrived("11.66.0.1") == 0
+
+
+def test_fast_or_not_the_policy_is_the_same(box_api):
+    box_api.boxes.ak("daemon", "start")
+    box_api.boxes.ak("daemon", "prewarm", "--mode", "codex")
+    code = "import socket\ntry: socket.create_connection(('denied.test', 80), 3)\nexcept OSError as e: print('refused')"
+    for fast in (True, False, None):
+        r = box_api.run(PYTHON, "-c", code, compatibility_mode="codex", cwd=box_api.lab.path("project"), fast=fast)
+        assert r["stdout"] == "refused\n" and r["network"]["denied"] > 0, (fast, r)
+    pool = {m["mode"]: m for m in box_api.boxes.status()["pool"]}["codex"]
+    assert pool["hits"] + pool["misses"] > 0
+    assert box_api.lab.arrived("11.66.0.1") == 0
+
+
+# ---- streaming ----
+
+def test_output_arrives_while_the_command_runs(api):
+    s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.4; done; echo e >&2; exit 3"]})
+    assert s.status == 200 and s.headers["content-type"] == "text/event-stream"
+    rows = list(s)
+    s.close()
+    assert [n for _, n, _ in rows if n != "progress"] == ["started", "output", "output", "output", "output", "done"]
+    out = [(t, d) for t, n, d in rows if n == "output"]
+    assert [d["data"] for _, d in out] == ["1\n", "2\n", "3\n", "e\n"] and [d["stream"] for _, d in out] == ["stdout"] * 3 + ["stderr"]
+    assert out[0][0] < 0.4 + out[1][0] - 0.3 and out[2][0] - out[0][0] > 0.6
+    assert rows[-1][2]["exit_code"] == 3 and rows[-1][2]["success"] is False
+
+
+def test_events_stay_below_their_limit_whatever_the_bytes(api):
+    s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "head -c 300000 /dev/zero; head -c 300000 /dev/zero | tr '\\0' '\\377'; true"]})
+    got = "".join(d["data"] for _, n, d in s if n == "output")
+    assert got == "\0" * 300000 + "\ufffd" * 300000 and s.longest < 32768
+    s.close()
+
+
+def test_a_failure_to_start_is_an_error_event(api):
+    s = api.stream("POST", "/run/stream", {"command": ["ls"], "compatibility_mode": "codex", "cwd": "/no/such/folder"})
+    rows = list(s)
+    assert rows[-1][1] == "error" and "/no/such/folder" in rows[-1][2]["message"]
+    s.close()
+
+
+def test_a_slow_reader_holds_its_command_back_and_no_one_else(api):
+    """The command writes 100 MB; a reader that takes nothing lets it get no further than the buffers on the way."""
+    s = api.stream("POST", "/run/stream", {"command": [PYTHON, "-c", "import os\nfor i in range(100): os.write(1, b'x' * 1000000); os.write(2, b'%d\\n' % i)"]})
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        api.alive()
+    rss = int(api.lab.host(["sh", "-c", "grep VmRSS /proc/%d/status" % api.proc.pid]).out.split()[1])
+    assert rss < 60000, "the server holds %d kB" % rss
+    rows = list(s)
+    assert rows[-1][1] == "done" and sum(len(d["data"]) for _, n, d in rows if n == "output" and d["stream"] == "stdout") == 100 * 1000000
+    s.close()
+
+
+@pytest.mark.parametrize("path", ["/run", "/run/stream"])
+@pytest.mark.parametrize("command", ["sleep 1000", "trap '' TERM INT HUP; while :; do sleep 0.1; done"], ids=["obedient", "stubborn"])
+def test_a_client_that_leaves_takes_its_sandbox_along(api, path, command):
+    body = {"command": ["sh", "-c", command + " # marker-of-this-test"]}
+    s = api.connect()
+    data = api.encode(body)
+    s.sendall(api.head("POST", path, (), len(data)) + data)
+    find = ["sh", "-c", "grep -l marker-of-this-tes[t] /proc/[0-9]*/cmdline 2>/dev/null"]
+    wait_for(lambda: api.lab.host(find).out)
+    s.close()
+    began = time.monotonic()
+    wait_for(lambda: not api.lab.host(find).out)
+    assert time.monotonic() - began < 1
+    wait_for(lambda: not children(api.lab, api.proc.pid))
+    assert "agentkernel_http_workers 0" in api.get("/metrics").body.decode()
+
+
+def test_when_the_server_is_killed_nothing_of_it_stays(lab):
+    api = Api(lab)
+    s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "echo begun; sleep 1000"]})
+    assert next(r for r in s if r[1] == "output")
+    api.proc.signal(9)
+    api.proc.wait()
+    api.door.close()
+    s.close()  # the lab looks for leftovers
+
+
+# ---- many ----
+
+def test_a_batch_runs_in_parallel_and_answers_in_order(api):
+    began = time.monotonic()
+    commands = [{"command": ["sh", "-c", "sleep %s; echo %d; exit %d" % (0.5 if i % 2 else 0.6, i, i)]} for i in range(8)]
+    rows = api.post("/batch/run", {"commands": commands}).data["results"]
+    assert time.monotonic() - began < 3
+    assert [r["output"] for r in rows] == ["%d\n" % i for i in range(8)] and [r["exit_code"] for r in rows] == list(range(8))
+    assert all(r["error"] is None for r in rows)
+
+
+def test_a_batch_tells_what_could_not_run_in_its_place(api):
+    rows = api.post("/batch/run", {"commands": [{"command": ["echo", "a"]}, {"command": ["ls"], "compatibility_mode": "codex", "cwd": "/no/such"}]}).data["results"]
+    assert rows[0] == {"output": "a\n", "error": None, "exit_code": 0}
+    assert rows[1]["output"] is None and "/no/such" in rows[1]["error"] and rows[1]["exit_code"] is None
+    api.post("/batch/run", {"commands": []}).refused(400, "commands")
+    api.post("/batch/run", {"commands": [{"command": ["true"]}, {"command": "x"}]}).refused(400, "commands[1]: command")
+    api.post("/batch/run", {"commands": [{"command": ["true"]}, {}]}).refused(400, "commands[1]: command: is missing")
+
+
+def test_a_batch_whose_client_leaves_ends_whole(api):
+    body = api.encode({"commands": [{"command": ["sleep", "1000"]}] * 6})
+    s = api.connect()
+    s.sendall(api.head("POST", "/batch/run", (), len(body)) + body)
+    wait_for(lambda: len(children(api.lab, api.proc.pid)) == 6)
+    s.close()
+    wait_for(lambda: not children(api.lab, api.proc.pid), 3)
+
+
+def test_long_requests_do_not_hold_up_short_ones_and_too_many_are_told(api):
+    held, body = [], api.encode({"command": ["sleep", "1000"]})
+    try:
+        for _ in range(64 + 256):
+            s = api.connect()
+            s.sendall(api.head("POST", "/run", (), len(body)) + body)
+            held.append(s)
+        wait_for(lambda: len(children(api.lab, api.proc.pid)) == 64, 60)
+        began = time.monotonic()
+        for _ in range(20):
+            api.alive()
+        assert time.monotonic() - began < 2
+        a = wait_for(lambda: (lambda x: x if x.status == 429 else None)(api.post("/run", {"command": ["true"], "timeout_ms": 1000})), 30)
+        a.refused(429)
+        assert a.headers["retry-after"] == "1"
+    finally:
+        for s in held:
+            s.close()
+    wait_for(lambda: not children(api.lab, api.proc.pid), 30)
+    assert api.run("echo", "again")["output"] == "again\n"
+
+
+def test_twenty_clients_at_once_each_get_their_own(api):
+    results, lock_step = {}, [api.connect() for _ in range(20)]
+    for i, s in enumerate(lock_step):
+        body = json.dumps({"command": ["echo", str(i)]}).encode()
+        s.sendall(api.head("POST", "/run", (), len(body)) + body)
+    for i, s in enumerate(lock_step):
+        with s.makefile("rb") as f:
+            results[i] = read_answer(f).data["output"]
+        s.close()
+    assert results == {i: "%d\n" % i for i in range(20)}
