@@ -147,14 +147,12 @@ size_t st_dns_query(uint8_t *out, uint16_t id, const char *name, uint16_t qtype,
 	/* client subnet, cookie, padding, and an option nobody has heard of */
 	static const uint8_t options[] = { 0, 8, 0, 7, 0, 1, 24, 0, 11, 22, 33, 0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 12, 0, 4,
 		0, 0, 0, 0, 0xfd, 0xe9, 0, 6, 's', 'e', 'c', 'r', 'e', 't' };
-	struct message m = { .buf = out, .cap = ST_DNS_MAX };
+	/* RD; loaded: Z, AD and CD too, and an OPT record */
+	const uint8_t head[12] = { (uint8_t)(id >> 8), (uint8_t)id, 1, loaded ? 0x70 : 0, 0, 1, [11] = loaded };
+	struct message m = { .buf = out, .cap = ST_DNS_MAX, .len = sizeof(head) };
 	uint8_t wire[256];
 
-	put16(&m, id);
-	put16(&m, loaded ? 0x0170 : 0x0100); /* RD; loaded: Z, AD and CD too */
-	put16(&m, 1);
-	put32(&m, 0);
-	put16(&m, loaded);
+	memcpy(out, head, sizeof(head));
 	put(&m, wire, st_name_wire(name, wire));
 	put16(&m, qtype);
 	put16(&m, 1);
