@@ -16,6 +16,7 @@ what answers there.
 import contextlib
 import errno
 import fcntl
+import glob
 import json
 import os
 import pwd
@@ -492,8 +493,15 @@ class Lab:
             if now["net/route"] != self.baseline["net/route"]:
                 text.append("routes: " + now["net/route"])
             text += ["file: " + name for name in os.listdir(self.path("tmp"))]
+            text += self._cgroups()
             if not text or time.monotonic() > end:
                 return "\n".join(text)
+
+    def _cgroups(self):
+        """Control groups named after sandboxes of this lab."""
+        names = {os.path.basename(p) for p in glob.glob(os.path.join(self.folder, "t*", "state", "agentkernel", "runs", "*"))}
+        found = [p for p in glob.glob("/sys/fs/cgroup/**/*agentkernel*", recursive=True) if os.path.isdir(p)] if names else []
+        return ["cgroup: " + p for p in found if any(n in p for n in names)]
 
 
 SANDBOX_INIT = """
