@@ -25,6 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DNS, WEB = "11.0.0.53", "11.1.0.5"  # the Internet's resolver, and its server
+BOUND = "/run/bound"  # on the private /run
 ROUTER = "10.77.0.1"  # the router, as the client sees it
 LINKS = """
 link add eth0 type veth peer name host netns inet
@@ -171,11 +172,11 @@ class Rig:
         return self.path(*parts)
 
     def bind(self, source, name):
-        """SOURCE at a place that the ordinary user can reach, whatever folders lie above it."""
-        target = self.path(name)
-        if os.path.isdir(source):
-            os.makedirs(target, exist_ok=True)
-        else:
+        """SOURCE at a place that the ordinary user can reach, whatever folders lie above it. Not in our folder: that is removed at the end,
+        with all that it holds."""
+        target = os.path.join(BOUND, name)
+        os.makedirs(target if os.path.isdir(source) else BOUND, exist_ok=True)
+        if not os.path.isdir(source):
             write(target, "")
         mount(source, target, None, MS_BIND | MS_REC)
         return target
