@@ -479,6 +479,12 @@ class Lab:
     def snapshot(self):
         return self.agent(op="snapshot")
 
+    def sweep(self):
+        """End whatever still runs, so that one test's leftovers are not the next one's."""
+        self.agent(op="sweep")
+        if self.leaks():
+            self.baseline = self.snapshot()
+
     def leaks(self, timeout=3):
         """What is there now and was not when the lab began; "" when nothing. Waits for what is on its way out."""
         end = time.monotonic() + timeout
