@@ -46,6 +46,8 @@ class Row:
     def state(self):
         if self.goal is None:
             return ""
+        if self.ratio is None and self.ours is not None:
+            return "no peer"
         return "ok" if self.ratio is not None and self.goal(self.ratio) else "MISSED"
 
     def cells(self):
@@ -246,7 +248,7 @@ class Bench:
     def dns_peer(self, file, repeats, want, cache, *more):
         self.rig.run(["nft", "-f", "-"], text=NFT_DNS, ns="router", root=True)
         p = self.rig.daemon(["dnsmasq", *(more or ["--no-daemon"]), "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--server=" + DNS,
-                             "--listen-address=" + ROUTER, "--bind-interfaces", "--cache-size=%d" % cache, "--dns-forward-max=10000",
+                             "--listen-address=" + ROUTER, "--bind-interfaces", "--cache-size=%d" % cache, "--dns-forward-max=1000",
                              "--nftset=/test/4#inet#bench#learned"], 53, "udp", ns="router")
         before = cpu_seconds(p.pid)
         out = self.rig.run([*DNSPERF, "-s", ROUTER, "-d", file, "-n", str(repeats)], ns="client")
@@ -368,7 +370,9 @@ def collect(bench, only):
         print("bench: %s …" % name, file=sys.stderr, flush=True)
         try:
             rows += list(getattr(bench, name)())
-        except (RigError, OSError, subprocess.CalledProcessError, KeyError, ValueError) as e:
+        except subprocess.CalledProcessError as e:
+            rows.append(Row(name, lambda r: False, "-", peer_name="not measured: %s failed" % e.cmd[0]))
+        except (RigError, OSError, KeyError, ValueError) as e:
             rows.append(Row(name, lambda r: False, "-", peer_name="not measured: " + " ".join(str(e).split())[:160]))
     return rows
 

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ PR_SET_PDEATHSIG = 1
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DNS, WEB = "11.0.0.53", "11.1.0.5"  # the Internet's resolver, and its server
+OPEN_FILES = 1024
 BOUND = "/run/bound"  # on the private /run
 ROUTER = "10.77.0.1"  # the router, as the client sees it
 LINKS = """
@@ -193,6 +195,9 @@ class Rig:
             check(libc.setns(fd, CLONE_NEWNET), "setns")
             os.close(fd)
         check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
+        # What a login gives. dnsmasq looks through a table of as many sockets at every turn, so a large limit would slow it.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(OPEN_FILES, hard) if hard != resource.RLIM_INFINITY else OPEN_FILES, hard))
         if root:
             return
         if self.mapped:
