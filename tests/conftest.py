@@ -43,6 +43,8 @@ def lab(plain_lab):
         pytest.fail("%s is not there: build first" % plain_lab.binary)
     yield plain_lab
     left = plain_lab.leaks()
+    if left:
+        plain_lab.sweep()
     assert not left, "left behind:\n" + left
 
 

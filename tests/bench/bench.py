@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 """What agentkernel costs, next to what people use today, in one run on one machine.
 
-    bench.py [--only WORD] [--json FILE] [--strict] [--rounds N]
+    bench.py [--only WORD] [--json FILE] [--strict] [--rounds N] [--realtime]
 
-Every row alternates between ours and the peer and compares medians, so that a busy machine slows both. --only takes a part of a
-row's group (start, dns, relay, first, memory, policy). The exit code is 0 unless --strict is given and a goal was missed.
+Every row alternates between ours and the peer and compares medians, so that a busy machine slows both; on a very busy one
+--realtime (root only) keeps others off the processors while something is measured. --only takes a part of a group's name (start,
+dns, relay, first, memory, policy). The exit code is 0 unless --strict is given and a goal was missed.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -29,7 +31,7 @@ WORK = os.path.join(BUILD, "bench")
 
 UNIQUE_NAMES, CACHED_NAMES, CACHED_REPEATS = 40000, 100, 1500
 DNSPERF = ["dnsperf", "-T", "1", "-c", "8", "-q", "100", "-t", "5"]
-IPERF_SECONDS, CONNECTIONS = 2, 300
+START_TURNS, IPERF_SECONDS, CONNECTIONS = 3, 2, 300
 ECHO_PORT, IPERF_PORT = 7000, 5201
 # One table for both jobs of the router; the set is as large and as timed as ours.
 NFT_DNS = "table inet bench { set learned { type ipv4_addr; flags timeout; timeout 1h; size 65536; }; }\n"
@@ -44,6 +46,8 @@ class Row:
     def state(self):
         if self.goal is None:
             return ""
+        if self.ratio is None and self.ours is not None:
+            return "no peer"
         return "ok" if self.ratio is not None and self.goal(self.ratio) else "MISSED"
 
     def cells(self):
@@ -74,6 +78,28 @@ def output_of(*argv):
 def version_of(name, *argv):
     found = re.search(r"\d+(\.\d+)+", output_of(*argv))
     return "%s %s" % (name, found.group(0) if found else "?")
+
+
+def cpu_seconds(pid):
+    """Processor time of a process in user and kernel mode: what it cost, however busy the machine."""
+    with open("/proc/%d/stat" % pid) as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def expect(p, word):
+    """What the program printed before the line WORD."""
+    out = ""
+    for line in p.stdout:
+        if line == word + "\n":
+            return out
+        out += line
+    raise RigError("the sandbox ended early: " + out[-200:])
+
+
+def answer(p):
+    p.stdin.write("\n")
+    p.stdin.flush()
 
 
 # ---- what is needed before the namespaces close ----
@@ -134,6 +160,24 @@ class Bench:
     def inside(self, *cmd, flags=()):
         return self.rig.run(self.codex(*flags, "--", *cmd), env={"AGENTKERNEL_DATA_DIR": self.data})
 
+    @contextlib.contextmanager
+    def talk(self, *cmd, flags=()):
+        """A run whose command waits for us on its stdin."""
+        p = self.rig.popen(self.codex(*flags, "--", *cmd), env={"AGENTKERNEL_DATA_DIR": self.data}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            yield p
+        finally:
+            p.stdin.close()
+            p.stdout.close()
+            p.wait()
+
+    def gateway_pid(self):
+        for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
+            with contextlib.suppress(OSError), open("/proc/%s/comm" % pid) as f:
+                if f.read() == "ak-gateway\n":
+                    return int(pid)
+        raise RigError("no process named ak-gateway")
+
     def alternate(self, *measures):
         """Each measure once a round; the medians."""
         values = [[] for _ in measures]
@@ -147,20 +191,20 @@ class Bench:
     def hyperfine(self, argv, runs, **env):
         """Milliseconds of each of RUNS runs."""
         out = self.rig.path("tmp", "hyperfine.json")
-        self.rig.run(["hyperfine", "-N", "--style", "none", "-w", "3", "-r", str(runs), "--export-json", out, " ".join(argv)], env=env)
+        self.rig.run(["hyperfine", "-N", "--style", "none", "-w", "1", "-r", str(runs), "--export-json", out, " ".join(argv)], env=env)
         with open(out) as f:
             return [t * 1000 for t in json.load(f)["results"][0]["times"]]
 
     def hyperfine_alternate(self, *measures):
         times = [[] for _ in measures]
-        for _ in range(self.rounds):
+        for _ in range(START_TURNS * self.rounds):
             for i, (argv, runs, env) in enumerate(measures):
                 times[i] += self.hyperfine(argv, runs, **env)
         return [statistics.median(t) for t in times]
 
     def start(self):
-        ours = ([self.ak, "run", "--compatibility-mode", "codex", "true"], 40, {"AGENTKERNEL_DATA_DIR": self.data})
-        bwrap = (["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], 40, {})
+        ours = ([self.ak, "run", "--compatibility-mode", "codex", "true"], 12, {"AGENTKERNEL_DATA_DIR": self.data})
+        bwrap = (["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], 12, {})
         a, b = self.hyperfine_alternate(ours, bwrap)
         yield Row("cold start, codex mode", lambda r: r <= 2.5, "≤ 2.5×", a, b, version_of("bwrap", "bwrap", "--version") + ", no network", "ms", a / b,
                   "%.2f×" % (a / b))
@@ -171,7 +215,7 @@ class Bench:
         settings = self.rig.path("srt.json")
         rigs.write(settings, json.dumps({"network": {"allowedDomains": ["example.com"], "deniedDomains": []},
                                          "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}))
-        srt = (["node", os.path.join(tree, "node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js"), "--settings", settings, "true"], 4, {})
+        srt = (["node", os.path.join(tree, "node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js"), "--settings", settings, "true"], 2, {})
         a, b = self.hyperfine_alternate(ours, srt)
         yield Row("cold start, codex mode", lambda r: r >= 15, "≥ 15× faster", a, b, "srt %s, one domain" % self.srt_version, "ms", b / a, "%.1f× faster" % (b / a))
 
@@ -191,23 +235,44 @@ class Bench:
         return float(qps.group(1))
 
     def dns_ours(self, file, repeats, want):
-        script = 's=$(sed -n "s/^nameserver //p" /etc/resolv.conf); exec "$@" -s "$s"'
-        return self.dnsperf_result(self.inside("sh", "-c", script, "sh", *DNSPERF, "-d", file, "-n", str(repeats)), want)
+        """(queries a second, seconds of processor time that the gateway took)."""
+        script = 's=$(sed -n "s/^nameserver //p" /etc/resolv.conf); echo up; read x; "$@" -s "$s"; echo over; read x'
+        with self.talk("sh", "-c", script, "sh", *DNSPERF, "-d", file, "-n", str(repeats)) as p:
+            expect(p, "up")
+            pid = self.gateway_pid()
+            before = cpu_seconds(pid)
+            answer(p)
+            out = expect(p, "over")
+            return self.dnsperf_result(out, want), cpu_seconds(pid) - before
 
-    def dns_peer(self, file, repeats, want, cache):
+    def dns_peer(self, file, repeats, want, cache, *more):
         self.rig.run(["nft", "-f", "-"], text=NFT_DNS, ns="router", root=True)
-        p = self.rig.daemon(["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--server=" + DNS, "--listen-address=" + ROUTER,
-                             "--bind-interfaces", "--cache-size=%d" % cache, "--dns-forward-max=10000", "--nftset=/test/4#inet#bench#learned"], 53, "udp", ns="router")
+        p = self.rig.daemon(["dnsmasq", *(more or ["--no-daemon"]), "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--server=" + DNS,
+                             "--listen-address=" + ROUTER, "--bind-interfaces", "--cache-size=%d" % cache, "--dns-forward-max=1000",
+                             "--nftset=/test/4#inet#bench#learned"], 53, "udp", ns="router")
+        before = cpu_seconds(p.pid)
         out = self.rig.run([*DNSPERF, "-s", ROUTER, "-d", file, "-n", str(repeats)], ns="client")
+        cpu = cpu_seconds(p.pid) - before
         self.rig.stop(p)
         learned = self.rig.run(["nft", "-j", "list", "set", "inet", "bench", "learned"], ns="router", root=True).count('"val"')
         self.rig.run(["nft", "flush", "ruleset"], ns="router", root=True)
         if learned == 0:
             raise RigError("dnsmasq added nothing to the set: it did not do the same work")
-        return self.dnsperf_result(out, want)
+        return self.dnsperf_result(out, want), cpu
 
     def dns_ceiling(self, file, repeats, want):
-        return self.dnsperf_result(self.rig.run([*DNSPERF, "-s", DNS, "-d", file, "-n", str(repeats)]), want)
+        """What dnsperf and the upstream do with nothing between them."""
+        return self.dnsperf_result(self.rig.run([*DNSPERF, "-s", DNS, "-d", file, "-n", str(repeats)]), want), 0
+
+    def dns_compare(self, file, repeats, cache):
+        """Medians of queries a second: ours, the peer's, the ceiling; and microseconds of processor time for each of our and the peer's."""
+        with open(file) as f:
+            want = repeats * sum(1 for _ in f)
+        turns = [[m() for m in (lambda: self.dns_ours(file, repeats, want), lambda: self.dns_peer(file, repeats, want, cache),
+                                lambda: self.dns_ceiling(file, repeats, want))] for _ in range(self.rounds)]
+        rates = [statistics.median(t[i][0] for t in turns) for i in range(3)]
+        costs = [statistics.median(t[i][1] for t in turns) / want * 1e6 for i in range(2)]
+        return rates, costs
 
     def dns(self):
         names = ["n%05d.bench.test" % i for i in range(UNIQUE_NAMES)]
@@ -216,16 +281,23 @@ class Bench:
         rigs.write(unique, "".join(n + " A\n" for n in names))
         rigs.write(cached, "".join(n + " A\n" for n in names[:CACHED_NAMES]))
         peer = version_of("dnsmasq", "dnsmasq", "--version") + " --nftset"
-        total = CACHED_NAMES * CACHED_REPEATS
+        note = "processor time a query: %.1f µs, peer %.1f µs (%.1f×); dnsperf's own ceiling %d q/s"
         try:
-            a, b, top = self.alternate(lambda: self.dns_ours(unique, 1, UNIQUE_NAMES), lambda: self.dns_peer(unique, 1, UNIQUE_NAMES, 0),
-                                       lambda: self.dns_ceiling(unique, 1, UNIQUE_NAMES))
-            yield Row("DNS, unique names", lambda r: r >= 2, "≥ 2×", a, b, peer, "q/s", a / b, "%.2f×" % (a / b), "upstream alone %d q/s" % top)
-            c, d, top = self.alternate(lambda: self.dns_ours(cached, CACHED_REPEATS, total), lambda: self.dns_peer(cached, CACHED_REPEATS, total, 10000),
-                                       lambda: self.dns_ceiling(cached, CACHED_REPEATS, total))
-            yield Row("DNS, cached names", lambda r: r >= 5, "≥ 5×", c, d, peer, "q/s", c / d, "%.2f×" % (c / d),
-                      "dnsperf's own ceiling %d q/s" % top)
-            yield Row("DNS, cached names", None, "-", c, b, peer + ", no cache", "q/s", c / b, "%.2f×" % (c / b), "peer adds to its set on every answer")
+            (a, b, top), (ca, cb) = self.dns_compare(unique, 1, 0)
+            yield Row("DNS, unique names", lambda r: r >= 2, "≥ 2×", a, b, peer, "q/s", a / b, "%.2f×" % (a / b), note % (ca, cb, cb / ca, top))
+            (c, d, top), (cc, cd) = self.dns_compare(cached, CACHED_REPEATS, 10000)
+            yield Row("DNS, cached names", lambda r: r >= 5, "≥ 5×", c, d, peer, "q/s", c / d, "%.2f×" % (c / d), note % (cc, cd, cd / cc, top))
+            yield Row("DNS, cached names", None, "-", c, b, peer + ", no cache", "q/s", c / b, "%.2f×" % (c / b),
+                      "the peer adds to its set for every answer; processor time %.1f×" % (cb / cc))
+            if self.rig.mapped:
+                return  # dnsmasq wants to change its groups when it does not debug
+            log = self.rig.path("tmp", "queries.log")
+            args = ("--keep-in-foreground", "--user=root", "--pid-file", "--log-queries", "--log-facility=" + log)
+            turns = [self.dns_peer(cached, CACHED_REPEATS, CACHED_NAMES * CACHED_REPEATS, 10000, *args) for _ in range(self.rounds)]
+            e, ce = (statistics.median(t[i] for t in turns) for i in range(2))
+            ce *= 1e6 / (CACHED_NAMES * CACHED_REPEATS)
+            yield Row("DNS, cached names", None, "-", c, e, peer + " --log-queries", "q/s", c / e, "%.2f×" % (c / e),
+                      "the peer records every answer in a file, as we do; processor time %.1f×" % (ce / cc))
         finally:
             shutil.rmtree(self.rig.path("config", "agentkernel"), ignore_errors=True)
 
@@ -262,31 +334,17 @@ class Bench:
 
     def gateway_rss(self):
         """MiB of the one gateway that runs, now."""
-        for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
-            try:
-                with open("/proc/%s/status" % pid) as f:
-                    status = f.read()
-            except OSError:
-                continue
-            if re.search(r"^Name:\s+ak-gateway$", status, re.M):
-                return int(re.search(r"^VmRSS:\s+(\d+)", status, re.M).group(1)) / 1024
-        raise RigError("no process named ak-gateway")
+        with open("/proc/%d/status" % self.gateway_pid()) as f:
+            return int(re.search(r"^VmRSS:\s+(\d+)", f.read(), re.M).group(1)) / 1024
 
     def memory(self):
-        script = 'echo up; read x; "$0" firstbyte echo.test %d 200 plain; read x' % ECHO_PORT
-        p = self.rig.popen(self.codex("--allow-host", "echo.test:%d" % ECHO_PORT, "--", "sh", "-c", script, self.rig.path("project", "tool")),
-                           env={"AGENTKERNEL_DATA_DIR": self.data}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            rss = []
-            for _ in range(2):
-                if not p.stdout.readline():
-                    raise RigError("the sandbox ended early")
-                rss.append(self.gateway_rss())
-                p.stdin.write("\n")
-                p.stdin.flush()
-        finally:
-            p.stdin.close()
-            p.wait()
+        script = 'echo up; read x; "$0" firstbyte echo.test %d 200 plain; echo over; read x' % ECHO_PORT
+        with self.talk("sh", "-c", script, self.rig.path("project", "tool"), flags=("--allow-host", "echo.test:%d" % ECHO_PORT)) as p:
+            expect(p, "up")
+            rss = [self.gateway_rss()]
+            answer(p)
+            expect(p, "over")
+            rss.append(self.gateway_rss())
         for what, value in zip(("gateway memory, idle", "gateway memory, after 200 flows"), rss):
             yield Row(what, lambda r: r < 8, "< 8 MiB", value, None, "", "MiB", value, "-")
 
@@ -312,7 +370,9 @@ def collect(bench, only):
         print("bench: %s …" % name, file=sys.stderr, flush=True)
         try:
             rows += list(getattr(bench, name)())
-        except (RigError, OSError, subprocess.CalledProcessError, KeyError, ValueError) as e:
+        except subprocess.CalledProcessError as e:
+            rows.append(Row(name, lambda r: False, "-", peer_name="not measured: %s failed" % e.cmd[0]))
+        except (RigError, OSError, KeyError, ValueError) as e:
             rows.append(Row(name, lambda r: False, "-", peer_name="not measured: " + " ".join(str(e).split())[:160]))
     return rows
 
@@ -330,6 +390,7 @@ def main():
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a goal was missed")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--realtime", action="store_true", help="measure at real-time priority (root)")
     args = parser.parse_args()
     if not os.access(BINARY, os.X_OK):
         sys.exit("bench: %s: not there; build first" % BINARY)
@@ -337,13 +398,16 @@ def main():
     folder, temporary = work_folder()
     wants_srt = not args.only or args.only in "start"
     srt = get_srt(folder) if wants_srt else (None, None, "not asked for")
+    if args.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     user, mapped = rigs.enter()
     with rigs.Rig(user, mapped) as rig:
         tool = compile_c("tool.c", rig.path("tool.bin"))
         rows = collect(Bench(rig, max(1, args.rounds), tool, srt), args.only)
     if temporary:
         shutil.rmtree(folder, ignore_errors=True)
-    print("as uid %d, %d cores, Linux %s, medians of %d rounds" % (user[0], os.cpu_count(), os.uname().release, args.rounds))
+    print("as uid %d, %d cores, Linux %s, medians of %d rounds, load average %.1f" % (user[0], os.cpu_count(), os.uname().release, args.rounds,
+                                                                                    os.getloadavg()[0]))
     print(table(rows))
     if target:
         with open(target, "w") as f:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,8 @@ PR_SET_PDEATHSIG = 1
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DNS, WEB = "11.0.0.53", "11.1.0.5"  # the Internet's resolver, and its server
+OPEN_FILES = 1024
+BOUND = "/run/bound"  # on the private /run
 ROUTER = "10.77.0.1"  # the router, as the client sees it
 LINKS = """
 link add eth0 type veth peer name host netns inet
@@ -171,11 +174,11 @@ class Rig:
         return self.path(*parts)
 
     def bind(self, source, name):
-        """SOURCE at a place that the ordinary user can reach, whatever folders lie above it."""
-        target = self.path(name)
-        if os.path.isdir(source):
-            os.makedirs(target, exist_ok=True)
-        else:
+        """SOURCE at a place that the ordinary user can reach, whatever folders lie above it. Not in our folder: that is removed at the end,
+        with all that it holds."""
+        target = os.path.join(BOUND, name)
+        os.makedirs(target if os.path.isdir(source) else BOUND, exist_ok=True)
+        if not os.path.isdir(source):
             write(target, "")
         mount(source, target, None, MS_BIND | MS_REC)
         return target
@@ -192,6 +195,9 @@ class Rig:
             check(libc.setns(fd, CLONE_NEWNET), "setns")
             os.close(fd)
         check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
+        # What a login gives. dnsmasq looks through a table of as many sockets at every turn, so a large limit would slow it.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(OPEN_FILES, hard) if hard != resource.RLIM_INFINITY else OPEN_FILES, hard))
         if root:
             return
         if self.mapped:

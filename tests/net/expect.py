@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import subprocess
+import time
 
 import dnswire
-from lab import HERE, PYTHON, ROOT
+from lab import HERE, PYTHON
 
 CODEX = ["--compatibility-mode", "codex"]
 NATIVE = ["--compatibility-mode", "native"]
@@ -53,10 +54,16 @@ def find(log, **want):
     return [r for r in log if all(fits(r.get(k), v) for k, v in want.items())]
 
 
+def brief(log):
+    """The records without what no reader of a failure needs."""
+    drop = ("v", "time", "sandbox", "policy", "generation", "prev", "hash")
+    return "\n".join(json.dumps({k: v for k, v in row.items() if k not in drop}) for row in log)
+
+
 def denied(log, **want):
     """There is a record of the denial, with rule and reason; the records."""
     rows = find(log, verdict="deny", **want)
-    assert rows, "no denial with %r in\n%s" % (want, "\n".join(map(json.dumps, log)))
+    assert rows, "no denial with %r in\n%s" % (want, brief(log))
     for row in rows:
         assert row.get("rule") and row.get("reason"), "a denial without rule or reason: %r" % row
     return rows
@@ -64,7 +71,7 @@ def denied(log, **want):
 
 def allowed(log, **want):
     rows = find(log, verdict="allow", **want)
-    assert rows, "no allow with %r in\n%s" % (want, "\n".join(map(json.dumps, log)))
+    assert rows, "no allow with %r in\n%s" % (want, brief(log))
     return rows
 
 
@@ -95,7 +102,6 @@ def holding(lab, args, script="", **kw):
     def do(steps, timeout=60):
         lines = proc.output[1].count(b"\n")
         proc.write(json.dumps(steps).encode() + b"\n")
-        import time
         if not proc._pump(time.monotonic() + timeout, lambda: proc.output[1].count(b"\n") > lines or proc.code is not None):
             raise AssertionError("no answer from the sandbox: %r" % proc.output)
         assert proc.code is None, "ended with %s: %r" % (proc.code, proc.output)

@@ -1,6 +1,7 @@
 """Step into a running sandbox's or gateway's network namespace as the lab's root, then run a program there.
 
     inside.py sandbox PID CMD…    PID is the sandbox's init
+    inside.py fds PID             what PID holds open, one a line
     inside.py gateway PID CMD…    PID is the gateway process: the namespace is found through one of its sockets, for no process lives in it
 
 The namespaces belong to a user namespace below the lab's, so that one is joined first.
@@ -28,10 +29,8 @@ def gateway_ns(pid):
     """The first socket of the process that is not in our own network namespace shows the way."""
     pidfd = libc.syscall(SYS_PIDFD_OPEN, pid, 0)
     own = os.stat("/proc/self/ns/net").st_ino
-    for name in os.listdir("/proc/%d/fd" % pid):
-        if not os.readlink("/proc/%d/fd/%s" % (pid, name)).startswith("socket:"):
-            continue
-        fd = libc.syscall(SYS_PIDFD_GETFD, pidfd, int(name), 0)
+    for number in range(256):  # its list of descriptors may be closed to us, the descriptors are not
+        fd = libc.syscall(SYS_PIDFD_GETFD, pidfd, number, 0)
         if fd < 0:
             continue
         try:
@@ -41,6 +40,17 @@ def gateway_ns(pid):
         if os.fstat(ns).st_ino != own:
             return ns
     raise SystemExit("no socket of pid %d is in another network namespace" % pid)
+
+
+def descriptors(pid):
+    """number → what it is, found by taking a copy of each."""
+    pidfd, out = libc.syscall(SYS_PIDFD_OPEN, pid, 0), {}
+    for number in range(1024):
+        fd = libc.syscall(SYS_PIDFD_GETFD, pidfd, number, 0)
+        if fd >= 0:
+            out[number] = (os.readlink("/proc/self/fd/%d" % fd), fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE)
+            os.close(fd)
+    return out
 
 
 def enter(net_fd):
@@ -75,5 +85,9 @@ def become_owner():
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "fds":
+        for number, (what, mode) in descriptors(int(sys.argv[2])).items():
+            print(number, ("read", "write", "both")[mode], what)
+        sys.exit()
     enter({"sandbox": sandbox_ns, "gateway": gateway_ns}[sys.argv[1]](int(sys.argv[2])))
     os.execvp(sys.argv[3], sys.argv[3:])

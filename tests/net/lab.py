@@ -16,6 +16,7 @@ what answers there.
 import contextlib
 import errno
 import fcntl
+import glob
 import json
 import os
 import pwd
@@ -478,6 +479,12 @@ class Lab:
     def snapshot(self):
         return self.agent(op="snapshot")
 
+    def sweep(self):
+        """End whatever still runs, so that one test's leftovers are not the next one's."""
+        self.agent(op="sweep")
+        if self.leaks():
+            self.baseline = self.snapshot()
+
     def leaks(self, timeout=3):
         """What is there now and was not when the lab began; "" when nothing. Waits for what is on its way out."""
         end = time.monotonic() + timeout
@@ -492,8 +499,15 @@ class Lab:
             if now["net/route"] != self.baseline["net/route"]:
                 text.append("routes: " + now["net/route"])
             text += ["file: " + name for name in os.listdir(self.path("tmp"))]
+            text += self._cgroups()
             if not text or time.monotonic() > end:
                 return "\n".join(text)
+
+    def _cgroups(self):
+        """Control groups named after sandboxes of this lab."""
+        names = {os.path.basename(p) for p in glob.glob(os.path.join(self.folder, "t*", "state", "agentkernel", "runs", "*"))}
+        found = [p for p in glob.glob("/sys/fs/cgroup/**/*agentkernel*", recursive=True) if os.path.isdir(p)] if names else []
+        return ["cgroup: " + p for p in found if any(n in p for n in names)]
 
 
 SANDBOX_INIT = """

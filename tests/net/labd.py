@@ -207,11 +207,15 @@ class Lab:
         if op == "spawn":
             return self.spawn(req, fds)
         if op == "signal":
-            os.kill(req["pid"], req["sig"])
+            if req["pid"] in self.children:  # else it has ended, and been reaped, in between
+                os.kill(req["pid"], req["sig"])
         elif op == "resolv":
             write(self.resolv, req["text"])
         elif op == "info":
             return {"inet_pid": self.inet_pid, "pid": os.getpid(), "outside_pid": self.outside_pid, "mapped": bool(self.mapped)}
+        elif op == "sweep":
+            for pid in [int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, self.inet_pid)]:
+                os.kill(pid, signal.SIGKILL)
         elif op == "snapshot":
             return self.snapshot()
         return None

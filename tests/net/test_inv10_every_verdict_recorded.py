@@ -36,6 +36,18 @@ def test_many_equal_denials_are_counted_not_lost(lab):
     assert lab.arrived("11.66.0.1") == 0
 
 
+def test_questions_over_the_rate_are_counted_too(lab):
+    code = ("import socket,struct\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.settimeout(2); s.connect((open('/etc/resolv.conf').read().split()[1],53))\n"
+            "for i in range(2000):\n s.send(struct.pack('!HHHHHH',i,256,1,0,0,0)+b'\\x06n%05d\\x04evil\\x04test\\0' % i+struct.pack('!HH',1,1))\n"
+            " if i % 50 == 49:\n  try:\n   for _ in range(50): s.recv(999)\n  except OSError: pass\n")
+    r = lab.run([*CODEX, PYTHON, "-c", code.replace("settimeout(2)", "settimeout(0.05)")])
+    assert r.code == 0, r
+    log = lab.netlog()
+    total = sum(row.get("count", 1) + row.get("suppressed", 0) for row in log if row["event"] in ("dns", "loss") and row["verdict"] != "allow")
+    assert total >= 1900, (total, log[-3:])
+    assert lab.dns.log() == []
+
+
 def test_a_full_disk_loses_records_and_not_the_fence(lab):
     """The state folder is a file system of 64 KiB that fills up while the sandbox runs."""
     assert lab.host(["mount", "-t", "tmpfs", "-o", "size=64k,mode=777", "tmpfs", lab.path("state")]).code == 0

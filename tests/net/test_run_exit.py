@@ -146,8 +146,8 @@ def terminal(lab, args, **kw):
 
 
 def test_a_terminal_is_one_inside_and_its_size_is_followed(lab):
-    code = ("import os,signal,sys,time\nprint('tty', os.isatty(0), os.isatty(1), *os.get_terminal_size(), flush=True)\n"
-            "signal.signal(signal.SIGWINCH, lambda *_: print('now', *os.get_terminal_size(), flush=True))\nsys.stdin.readline()")
+    code = ("import os,signal,sys\ndef say(word): os.write(1, ('%s %d %d\\n' % (word, *os.get_terminal_size())).encode())\n"
+            "signal.signal(signal.SIGWINCH, lambda *_: say('now'))\nsay('tty %s %s' % (os.isatty(0), os.isatty(1)))\nsys.stdin.readline()")
     proc, master = terminal(lab, [*CODEX, "-i", "-t", PYTHON, "-c", code])
     proc.wait_output(b"tty True True 100 30")
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 132, 0, 0))
