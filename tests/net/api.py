@@ -141,9 +141,11 @@ class Stream:
 
 
 class Api:
-    def __init__(self, lab, *options, env=None, key=None, **kw):
+    def __init__(self, lab, *options, env=None, key=None, port="0", **kw):
+        """PORT None: the one that every client knows."""
         self.lab, self.key = lab, key
-        self.proc = lab.spawn([lab.binary, "serve", "--port", "0", *options], env=lab.env(**(env or {})), **kw)
+        where = ["--port", port] if port else []
+        self.proc = lab.spawn([lab.binary, "serve", *where, *options], env=lab.env(**(env or {})), **kw)
         text = self.proc.wait_output(b"serving on", stream=2).decode()
         self.port = int(re.search(r"serving on http://\S+:(\d+)", text).group(1))
         self.door = Door(lab)
