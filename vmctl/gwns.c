@@ -216,6 +216,8 @@ static int gateway_settings(bool ipv6, struct ak_err *err)
 		{ "/proc/sys/net/ipv4/tcp_syncookies", "0", false },
 	};
 	static const struct setting v6[] = {
+		/* A host may have IPv6 switched off; in here it is ours to use, and sockets and addresses must agree. */
+		{ "/proc/sys/net/ipv6/conf/all/disable_ipv6", "0", false },
 		{ "/proc/sys/net/ipv6/conf/all/forwarding", "0", true },
 		{ "/proc/sys/net/ipv6/icmp/ratemask", "\n", false },
 		{ "/proc/sys/net/ipv6/conf/default/accept_ra", "0", false },
@@ -233,6 +235,7 @@ static int sandbox_settings(bool ipv6, struct ak_err *err)
 		{ "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0", false },
 	};
 	static const struct setting v6[] = {
+		{ "/proc/sys/net/ipv6/conf/all/disable_ipv6", "0", false },
 		{ "/proc/sys/net/ipv6/conf/default/accept_ra", "0", false },
 		{ "/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1", false },
 	};
