@@ -75,7 +75,8 @@ static void linger(struct http_conn *conn)
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
 	struct http_conn *conn = arg;
-	bool partial = conn->state == CONN_BODY || (conn->state == CONN_HEAD && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0);
+	bool partial = conn->state == CONN_BODY ||
+		(conn->state == CONN_HEAD && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0);
 
 	(void)fd;
 	(void)what;
@@ -126,7 +127,7 @@ static bool at_limit(struct http_server *s)
 
 	if (s->n_conns < HTTP_CONNS_MAX)
 		return false;
-	TAILQ_FOREACH (conn, &s->conns, link) {
+	TAILQ_FOREACH(conn, &s->conns, link) {
 		if (conn->state == CONN_HEAD && conn->idle) {
 			http_conn_free(conn);
 			return false;
@@ -365,7 +366,8 @@ static bool read_body(struct http_conn *conn)
 			if (n == -EFBIG)
 				http_conn_refuse(conn, 413, "the body is too large");
 			else
-				http_conn_refuse(conn, n == -EBADMSG ? 400 : 500, n == -EBADMSG ? "malformed chunked body" : "out of memory");
+				http_conn_refuse(conn, n == -EBADMSG ? 400 : 500,
+					n == -EBADMSG ? "malformed chunked body" : "out of memory");
 			return true;
 		}
 		evbuffer_drain(in, (size_t)n);

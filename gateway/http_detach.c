@@ -80,7 +80,7 @@ static void prune(struct http_server *s)
 	struct http_detached *d, *oldest = NULL;
 	size_t n = 0;
 
-	TAILQ_FOREACH (d, &s->detached, link) {
+	TAILQ_FOREACH(d, &s->detached, link) {
 		if (d->job)
 			continue;
 		n++;
@@ -95,7 +95,7 @@ static size_t count_running(const struct http_server *s)
 	const struct http_detached *d;
 	size_t n = 0;
 
-	TAILQ_FOREACH (d, &s->detached, link)
+	TAILQ_FOREACH(d, &s->detached, link)
 		n += d->job != NULL;
 	return n;
 }
@@ -107,8 +107,11 @@ static void put_detached(struct strbuf *out, const struct http_detached *d)
 	_cleanup_free_ char *command = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(d->spec, "command"));
 	char when[AUDIT_TIME_MAX];
 
-	strbuf_printf(out, "{\"id\":\"%s\",\"sandbox\":\"%s\",\"command\":%s,\"pid\":%d,\"status\":\"%s\",\"exit_code\":", d->id, d->sandbox,
-		command ? command : "[]", (int)d->pid, d->job ? "running" : d->exit_code ? "failed" : "completed");
+	strbuf_printf(out, "{\"id\":\"%s\",\"sandbox\":\"%s\",\"command\":%s,\"pid\":%d,\"status\":\"%s\",\"exit_code\":", d->id,
+		d->sandbox, command ? command : "[]", (int)d->pid,
+		d->job		       ? "running"
+			: d->exit_code ? "failed"
+				       : "completed");
 	if (d->job)
 		strbuf_puts(out, "null");
 	else
@@ -269,7 +272,7 @@ static struct http_detached *find(struct http_call *c)
 {
 	struct http_detached *d;
 
-	TAILQ_FOREACH (d, &c->s->detached, link) {
+	TAILQ_FOREACH(d, &c->s->detached, link) {
 		if (!strcmp(d->id, c->params.id) && !strcmp(d->sandbox, c->params.name))
 			return d;
 	}
@@ -288,7 +291,7 @@ void http_handle_detached_list(struct http_call *c)
 		return;
 	}
 	strbuf_putc(&out, '[');
-	TAILQ_FOREACH (d, &c->s->detached, link) {
+	TAILQ_FOREACH(d, &c->s->detached, link) {
 		if (strcmp(d->sandbox, c->params.name) != 0)
 			continue;
 		if (out.len > 1)

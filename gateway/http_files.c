@@ -71,7 +71,8 @@ static int decode(const char *content, const char *encoding, char **ret, size_t 
 }
 
 /* What is there keeps its permissions as far as a whole new file can. */
-static int write_one(struct http_work *w, int root, const char *name, const char *path, const char *data, size_t len, struct ak_err *err)
+static int write_one(
+	struct http_work *w, int root, const char *name, const char *path, const char *data, size_t len, struct ak_err *err)
 {
 	int rc = client_file_write(root, path, data, len, 0644, true, err);
 
@@ -133,8 +134,7 @@ static int write_all(struct http_call *c, struct http_work *w, const cJSON *file
 	const cJSON *item;
 	int rc;
 
-	cJSON_ArrayForEach(item, files)
-	{
+	cJSON_ArrayForEach(item, files) {
 		rc = check_path(item->string, err);
 		if (rc < 0)
 			return rc;
@@ -142,8 +142,7 @@ static int write_all(struct http_call *c, struct http_work *w, const cJSON *file
 	root = client_root(w->paths, c->params.name, err);
 	if (root < 0)
 		return root;
-	cJSON_ArrayForEach(item, files)
-	{
+	cJSON_ArrayForEach(item, files) {
 		char path[PATH_MAX];
 
 		snprintf(path, sizeof(path), "%s%s", item->string[0] == '/' ? "" : "/", item->string);

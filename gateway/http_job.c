@@ -298,7 +298,7 @@ void http_jobs_reap(struct http_server *s)
 
 		if (pid <= 0)
 			return;
-		TAILQ_FOREACH (j, &s->jobs, link) {
+		TAILQ_FOREACH(j, &s->jobs, link) {
 			if (j->pid == pid)
 				break;
 		}

@@ -71,8 +71,9 @@ static void put_sandbox(struct strbuf *out, const struct http_stats *st, const s
 	}
 	if (fd >= 0)
 		from = tally_from(fd, from, &tally);
-	strbuf_printf(out, ",\"was\":\"%llu.%llu\",\"ino\":\"%llu\",\"offset\":\"%llu\",\"tally\":", tail ? (unsigned long long)tail->ino : 0,
-		tail ? (unsigned long long)tail->offset : 0, (unsigned long long)ino, (unsigned long long)from);
+	strbuf_printf(out, ",\"was\":\"%llu.%llu\",\"ino\":\"%llu\",\"offset\":\"%llu\",\"tally\":",
+		tail ? (unsigned long long)tail->ino : 0, tail ? (unsigned long long)tail->offset : 0, (unsigned long long)ino,
+		(unsigned long long)from);
 	http_tally_put(out, &tally);
 }
 
@@ -97,10 +98,9 @@ static void metrics_work(void *ctx, struct http_work *w)
 	strbuf_printf(&out, "{\"status\":%s,\"sandboxes\":[", text ? text : "null");
 	if (client_list(w->paths, NULL, NULL, &list, &err) < 0)
 		list = NULL;
-	cJSON_ArrayForEach(item, list)
-	{
-		strbuf_printf(&out, "%s{\"name\":\"%s\",\"mode\":\"%s\",\"status\":\"%s\"", item == list->child ? "" : ",", text_of(item, "name"),
-			text_of(item, "mode"), text_of(item, "status"));
+	cJSON_ArrayForEach(item, list) {
+		strbuf_printf(&out, "%s{\"name\":\"%s\",\"mode\":\"%s\",\"status\":\"%s\"", item == list->child ? "" : ",",
+			text_of(item, "name"), text_of(item, "mode"), text_of(item, "status"));
 		put_sandbox(&out, &c->s->stats, w->paths, text_of(item, "name"));
 		strbuf_putc(&out, '}');
 	}
@@ -120,7 +120,8 @@ static void take_sandbox(struct http_stats *st, const cJSON *row)
 	struct ak_err err;
 	char was[64];
 
-	snprintf(was, sizeof(was), "%llu.%llu", tail ? (unsigned long long)tail->ino : 0, tail ? (unsigned long long)tail->offset : 0);
+	snprintf(was, sizeof(was), "%llu.%llu", tail ? (unsigned long long)tail->ino : 0,
+		tail ? (unsigned long long)tail->offset : 0);
 	if (strcmp(was, text_of(row, "was")) != 0 || ak_mode_parse(text_of(row, "mode"), &mode, &err) < 0)
 		return;
 	if (!tail) {
@@ -177,19 +178,22 @@ static void put_label(struct strbuf *out, const char *text)
 }
 
 /* LABELS end with a comma, or are "". */
-static void put_histogram(struct strbuf *out, const char *name, const char *labels, const uint64_t buckets[HTTP_BUCKETS + 1], double sum_s)
+static void put_histogram(
+	struct strbuf *out, const char *name, const char *labels, const uint64_t buckets[HTTP_BUCKETS + 1], double sum_s)
 {
 	int len = (int)strlen(labels);
 	uint64_t sum = 0;
 
 	for (size_t b = 0; b < HTTP_BUCKETS; b++) {
 		sum += buckets[b];
-		strbuf_printf(out, "agentkernel_%s_bucket{%sle=\"%g\"} %llu\n", name, labels, (double)http_bucket_us[b] / 1e6, (unsigned long long)sum);
+		strbuf_printf(out, "agentkernel_%s_bucket{%sle=\"%g\"} %llu\n", name, labels, (double)http_bucket_us[b] / 1e6,
+			(unsigned long long)sum);
 	}
 	sum += buckets[HTTP_BUCKETS];
 	len -= len > 0;
-	strbuf_printf(out, "agentkernel_%s_bucket{%sle=\"+Inf\"} %llu\nagentkernel_%s_sum{%.*s} %.6f\nagentkernel_%s_count{%.*s} %llu\n", name, labels,
-		(unsigned long long)sum, name, len, labels, sum_s, name, len, labels, (unsigned long long)sum);
+	strbuf_printf(out,
+		"agentkernel_%s_bucket{%sle=\"+Inf\"} %llu\nagentkernel_%s_sum{%.*s} %.6f\nagentkernel_%s_count{%.*s} %llu\n",
+		name, labels, (unsigned long long)sum, name, len, labels, sum_s, name, len, labels, (unsigned long long)sum);
 }
 
 static void put_requests(struct strbuf *out, const struct http_stats *st)
@@ -198,8 +202,10 @@ static void put_requests(struct strbuf *out, const struct http_stats *st)
 	for (size_t i = 0; i <= http_n_routes; i++) {
 		for (int c = 2; c < 6; c++) {
 			if (st->routes[i].by_class[c])
-				strbuf_printf(out, "agentkernel_http_requests_total{route=\"%s\",method=\"%s\",status=\"%dxx\"} %llu\n",
-					i < http_n_routes ? http_routes[i].path : "", i < http_n_routes ? http_method_name(http_routes[i].method) : "", c,
+				strbuf_printf(out,
+					"agentkernel_http_requests_total{route=\"%s\",method=\"%s\",status=\"%dxx\"} %llu\n",
+					i < http_n_routes ? http_routes[i].path : "",
+					i < http_n_routes ? http_method_name(http_routes[i].method) : "", c,
 					(unsigned long long)st->routes[i].by_class[c]);
 		}
 	}
@@ -210,7 +216,8 @@ static void put_requests(struct strbuf *out, const struct http_stats *st)
 
 		if (!r->count)
 			continue;
-		snprintf(labels, sizeof(labels), "route=\"%s\",method=\"%s\",", http_routes[i].path, http_method_name(http_routes[i].method));
+		snprintf(labels, sizeof(labels), "route=\"%s\",method=\"%s\",", http_routes[i].path,
+			http_method_name(http_routes[i].method));
 		put_histogram(out, "http_request_seconds", labels, r->buckets, (double)r->sum_us / 1e6);
 	}
 }
@@ -222,12 +229,14 @@ static void put_verdicts(struct strbuf *out, const struct http_stats *st)
 	for (size_t i = 0; i < st->n_reasons; i++) {
 		const struct http_reason *r = &st->reasons[i];
 
-		strbuf_printf(out, "agentkernel_network_verdicts_total{mode=\"%s\",verdict=\"%s\",reason=\"", ak_mode_name(r->mode), r->allow ? "allow" : "deny");
+		strbuf_printf(out, "agentkernel_network_verdicts_total{mode=\"%s\",verdict=\"%s\",reason=\"",
+			ak_mode_name(r->mode), r->allow ? "allow" : "deny");
 		put_label(out, r->reason);
 		strbuf_printf(out, "\"} %llu\n", (unsigned long long)r->count);
 	}
 	put_family(out, "network_bytes_total", "counter", "Bytes that flows of sandboxes carried, once a flow has ended.");
-	strbuf_printf(out, "agentkernel_network_bytes_total{direction=\"out\"} %llu\nagentkernel_network_bytes_total{direction=\"in\"} %llu\n",
+	strbuf_printf(out,
+		"agentkernel_network_bytes_total{direction=\"out\"} %llu\nagentkernel_network_bytes_total{direction=\"in\"} %llu\n",
 		(unsigned long long)st->bytes_out, (unsigned long long)st->bytes_in);
 	put_family(out, "network_flow_seconds", "histogram", "How long flows through the relay lasted, once they have ended.");
 	put_histogram(out, "network_flow_seconds", "", st->flows.buckets, (double)st->flows.sum_ms / 1e3);
@@ -259,7 +268,8 @@ static void put_pool(struct strbuf *out, const cJSON *status)
 	for (size_t i = 0; pool && i < ARRAY_SIZE(rows); i++) {
 		put_family(out, rows[i].name, rows[i].type, rows[i].help);
 		cJSON_ArrayForEach(mode, pool)
-			strbuf_printf(out, "agentkernel_%s{mode=\"%s\"} %.15g\n", rows[i].name, text_of(mode, "mode"), number_of(mode, rows[i].key));
+			strbuf_printf(out, "agentkernel_%s{mode=\"%s\"} %.15g\n", rows[i].name, text_of(mode, "mode"),
+				number_of(mode, rows[i].key));
 	}
 }
 
@@ -272,10 +282,12 @@ static void put_daemon(struct strbuf *out, const cJSON *all)
 	cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(all, "sandboxes"))
 		counts[!strcmp(text_of(row, "status"), "running")]++;
 	put_family(out, "sandboxes", "gauge", "Persistent sandboxes.");
-	strbuf_printf(out, "agentkernel_sandboxes{status=\"running\"} %g\nagentkernel_sandboxes{status=\"stopped\"} %g\n", counts[1], counts[0]);
+	strbuf_printf(out, "agentkernel_sandboxes{status=\"running\"} %g\nagentkernel_sandboxes{status=\"stopped\"} %g\n",
+		counts[1], counts[0]);
 	put_single(out, "daemon_up", "gauge", "1 when the daemon answers.", cJSON_IsObject(status));
 	put_single(out, "gateway_up", "gauge", "1 when the daemon's gateway enforces.", !strcmp(text_of(gateway, "state"), "up"));
-	put_single(out, "gateway_restarts_total", "counter", "Times that the gateway process had to be started again.", number_of(gateway, "restarts"));
+	put_single(out, "gateway_restarts_total", "counter", "Times that the gateway process had to be started again.",
+		number_of(gateway, "restarts"));
 	put_pool(out, status);
 }
 
@@ -288,7 +300,8 @@ static void put_server(struct strbuf *out, const struct http_server *s)
 	put_single(out, "http_connections_total", "counter", "Connections accepted.", (double)s->stats.connections);
 	put_single(out, "http_workers", "gauge", "Requests that are being worked on.", (double)s->n_jobs);
 	put_single(out, "http_waiting", "gauge", "Requests that wait for a worker.", (double)s->n_waiting);
-	put_single(out, "http_refused_total", "counter", "Requests that were refused because too many waited.", (double)s->stats.refused_busy);
+	put_single(out, "http_refused_total", "counter", "Requests that were refused because too many waited.",
+		(double)s->stats.refused_busy);
 	put_single(out, "runs_total", "counter", "Commands that this server ran.", (double)s->stats.runs);
 }
 

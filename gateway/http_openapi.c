@@ -100,7 +100,9 @@ static void put_type(struct strbuf *out, const struct http_field *f)
 		put_bounds(out, f, "minItems", "maxItems");
 		break;
 	case HTTP_ENV:
-		strbuf_printf(out, "\"oneOf\":[{\"type\":\"object\",\"additionalProperties\":%s},{\"type\":\"array\",\"items\":%s}]", text, text);
+		strbuf_printf(out,
+			"\"oneOf\":[{\"type\":\"object\",\"additionalProperties\":%s},{\"type\":\"array\",\"items\":%s}]", text,
+			text);
 		break;
 	case HTTP_TEXTS:
 		strbuf_printf(out, "\"type\":\"object\",\"additionalProperties\":%s", text);
@@ -150,8 +152,8 @@ static void put_parameters(struct strbuf *out, const struct http_route *r)
 
 	strbuf_puts(out, ",\"parameters\":[");
 	for (const char *p = strchr(r->path, '{'); p; p = strchr(p + 1, '{')) {
-		strbuf_printf(out, "%s{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\"}}", sep,
-			(int)strcspn(p + 1, "}"), p + 1);
+		strbuf_printf(out, "%s{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\"}}",
+			sep, (int)strcspn(p + 1, "}"), p + 1);
 		sep = ",";
 	}
 	for (const struct http_field *f = r->query; f && f->name; f++) {
@@ -172,9 +174,11 @@ static void put_answer(struct strbuf *out, const struct http_route *r)
 			"\"properties\":{\"success\":{\"const\":true},\"data\":%s}}}%s",
 			r->data, r->follows ? "," : "");
 	if (r->answer == HTTP_SSE || r->follows)
-		strbuf_printf(out, "\"text/event-stream\":{\"schema\":%s}", r->answer == HTTP_SSE ? r->data : "{\"type\":\"object\"}");
+		strbuf_printf(
+			out, "\"text/event-stream\":{\"schema\":%s}", r->answer == HTTP_SSE ? r->data : "{\"type\":\"object\"}");
 	if (r->answer == HTTP_TEXT)
-		strbuf_printf(out, "\"%s\":{\"schema\":%s}", strstr(r->path, "json") ? "application/json" : "text/plain", r->data);
+		strbuf_printf(
+			out, "\"%s\":{\"schema\":%s}", strstr(r->path, "json") ? "application/json" : "text/plain", r->data);
 	strbuf_puts(out,
 		"}},\"default\":{\"description\":\"400 bad input, 401 no key, 404 not there, 409 wrong state, 413 too large, 429 too busy, "
 		"500 failed\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/Error\"}}}}}");
@@ -232,12 +236,14 @@ static void put_paths(struct strbuf *out)
 
 void http_openapi(struct strbuf *out)
 {
-	strbuf_puts(out, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"agentkernel\",\"version\":\"" AK_VERSION
-			 "\",\"license\":{\"name\":\"Apache-2.0\",\"identifier\":\"Apache-2.0\"},"
-			 "\"description\":\"Commands in sandboxes whose whole network passes through a policy gateway.\"},"
-			 "\"security\":[{},{\"key\":[]}],\"paths\":{");
+	strbuf_puts(out,
+		"{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"agentkernel\",\"version\":\"" AK_VERSION
+		"\",\"license\":{\"name\":\"Apache-2.0\",\"identifier\":\"Apache-2.0\"},"
+		"\"description\":\"Commands in sandboxes whose whole network passes through a policy gateway.\"},"
+		"\"security\":[{},{\"key\":[]}],\"paths\":{");
 	put_paths(out);
-	strbuf_puts(out, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}},\"schemas\":{");
+	strbuf_puts(
+		out, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}},\"schemas\":{");
 	for (size_t i = 0; i < ARRAY_SIZE(schemas); i++)
 		strbuf_printf(out, "%s\"%s\":%s", i ? "," : "", schemas[i].name, schemas[i].schema);
 	strbuf_puts(out, "}}}");

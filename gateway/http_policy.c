@@ -72,7 +72,9 @@ static void put_row(struct strbuf *out, const char *name, const struct policy_di
 		strbuf_puts(out, ",\"error\":");
 		strbuf_json(out, err.text);
 	} else {
-		strbuf_printf(out, ",\"default\":\"%s\",\"rules\":%zu,\"description\":", policy_default_allow(p) ? "allow" : "deny", policy_rule_count(p));
+		strbuf_printf(out,
+			",\"default\":\"%s\",\"rules\":%zu,\"description\":", policy_default_allow(p) ? "allow" : "deny",
+			policy_rule_count(p));
 		policy_print_text(policy_description(p), out);
 	}
 	strbuf_putc(out, '}');
@@ -160,8 +162,7 @@ static int add_body(struct edits *e, const cJSON *body)
 	int rc = cJSON_IsString(word) ? add_edit(e, POLICY_EDIT_DEFAULT, word->valuestring) : 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists) && rc == 0; i++) {
-		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(body, lists[i].key))
-		{
+		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(body, lists[i].key)) {
 			rc = add_edit(e, lists[i].op, rule->valuestring);
 			if (rc < 0)
 				break;
@@ -182,8 +183,7 @@ static bool has_rule(const cJSON *list, const char *text)
 {
 	const cJSON *rule;
 
-	cJSON_ArrayForEach(rule, list)
-	{
+	cJSON_ArrayForEach(rule, list) {
 		if (!strcmp(rule_text(rule) ? rule_text(rule) : "", text))
 			return true;
 	}
@@ -195,11 +195,11 @@ static int add_removals(struct edits *e, const cJSON *base, const cJSON *body)
 	const cJSON *rule;
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
-		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(base, lists[i].key))
-		{
+		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(base, lists[i].key)) {
 			const char *text = rule_text(rule);
 
-			if (text && !has_rule(cJSON_GetObjectItemCaseSensitive(body, lists[i].key), text) && add_edit(e, POLICY_EDIT_REMOVE, text) < 0)
+			if (text && !has_rule(cJSON_GetObjectItemCaseSensitive(body, lists[i].key), text) &&
+				add_edit(e, POLICY_EDIT_REMOVE, text) < 0)
 				return -ENOMEM;
 		}
 	}
@@ -302,7 +302,8 @@ static const char *why(const struct policy_decision *d, bool by_name)
 	return "as long as its address is not in a blocked range";
 }
 
-static void say_verdict(struct http_work *w, const struct policy *p, const char *target, const struct policy_decision *d, bool by_name)
+static void say_verdict(
+	struct http_work *w, const struct policy *p, const char *target, const struct policy_decision *d, bool by_name)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	char rule[2 * POLICY_NAME_MAX];

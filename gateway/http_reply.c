@@ -67,8 +67,9 @@ static struct evbuffer *put_head(struct http_conn *conn, unsigned status, const 
 {
 	struct evbuffer *out = bufferevent_get_output(conn->bev);
 
-	evbuffer_add_printf(out, "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n%s", status,
-		phrase(status), date_now(conn->s), type, conn->closing ? "Connection: close\r\n" : "");
+	evbuffer_add_printf(out,
+		"HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n%s",
+		status, phrase(status), date_now(conn->s), type, conn->closing ? "Connection: close\r\n" : "");
 	if (status == 401)
 		evbuffer_add_printf(out, "WWW-Authenticate: Bearer\r\n");
 	if (status == 405 && conn->allow[0])
@@ -78,7 +79,8 @@ static struct evbuffer *put_head(struct http_conn *conn, unsigned status, const 
 	return out;
 }
 
-static void put_whole(struct http_conn *conn, unsigned status, const char *type, const char *before, const char *data, size_t len, const char *after)
+static void put_whole(struct http_conn *conn, unsigned status, const char *type, const char *before, const char *data, size_t len,
+	const char *after)
 {
 	struct evbuffer *out = put_head(conn, status, type);
 
@@ -106,7 +108,8 @@ static void put_error(struct http_conn *conn, unsigned status, const char *why)
 /* Has all of the request arrived, so that the next one can be told from its rest? */
 static bool request_whole(const struct http_conn *conn)
 {
-	return conn->state == CONN_BUSY || (conn->state == CONN_HEAD && conn->req.text && !conn->req.head.chunked && !conn->req.head.length);
+	return conn->state == CONN_BUSY ||
+		(conn->state == CONN_HEAD && conn->req.text && !conn->req.head.chunked && !conn->req.head.length);
 }
 
 void http_conn_refuse(struct http_conn *conn, unsigned status, const char *why)
@@ -227,7 +230,7 @@ void http_conns_ping(struct http_server *s)
 	const struct strbuf text = { .data = comment, .len = sizeof(comment) - 1 };
 	struct http_conn *conn;
 
-	TAILQ_FOREACH (conn, &s->conns, link) {
+	TAILQ_FOREACH(conn, &s->conns, link) {
 		if (conn->call && conn->call->streaming && evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0)
 			put_chunk(conn->call, &text);
 	}

@@ -65,7 +65,8 @@ static bool fixed_wins(const struct http_route *route, const struct http_request
 static int check_params(const struct http_params *p, struct ak_err *err)
 {
 	if (p->name && !ak_sandbox_name_ok(p->name))
-		return ak_fail(err, EINVAL, "'%.64s' is not a name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends", p->name);
+		return ak_fail(err, EINVAL, "'%.64s' is not a name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends",
+			p->name);
 	if (p->path && strlen(p->path) >= PATH_MAX)
 		return ak_fail(err, EINVAL, "the path is longer than %d bytes", PATH_MAX - 1);
 	for (const char *at = p->path; at; at = strchr(at + 1, '/')) {
@@ -84,8 +85,8 @@ static void allow_add(char *allow, enum http_method m)
 		allow_add(allow, HTTP_HEAD);
 }
 
-const struct http_route *http_route_find(const struct http_request *req, struct http_params *ret, unsigned *ret_status, char allow[static HTTP_ALLOW_MAX],
-	struct ak_err *err)
+const struct http_route *http_route_find(const struct http_request *req, struct http_params *ret, unsigned *ret_status,
+	char allow[static HTTP_ALLOW_MAX], struct ak_err *err)
 {
 	enum http_method wanted = req->method == HTTP_HEAD ? HTTP_GET : req->method;
 
@@ -152,7 +153,8 @@ static int check_number(const struct http_field *f, double n, struct ak_err *err
 	if (n < 0 || floor(n) != n)
 		return ak_fail(err, EINVAL, "%s: must be a whole number of 0 or more", f->name);
 	if (n < (double)f->min || (f->max && n > (double)f->max))
-		return ak_fail(err, EINVAL, "%s: %.0f is not in %llu to %llu", f->name, n, (unsigned long long)f->min, (unsigned long long)f->max);
+		return ak_fail(err, EINVAL, "%s: %.0f is not in %llu to %llu", f->name, n, (unsigned long long)f->min,
+			(unsigned long long)f->max);
 	return 0;
 }
 
@@ -170,8 +172,7 @@ static int check_strings(const struct http_field *f, const cJSON *list, struct a
 	const cJSON *item;
 	size_t i = 0;
 
-	cJSON_ArrayForEach(item, list)
-	{
+	cJSON_ArrayForEach(item, list) {
 		if (!cJSON_IsString(item) && cJSON_IsObject(list))
 			return ak_fail(err, EINVAL, "%s.%.60s: must be a string", f->name, item->string);
 		if (!cJSON_IsString(item))
@@ -186,9 +187,9 @@ static int check_runs(const struct http_field *f, const cJSON *list, struct ak_e
 	const cJSON *item;
 	size_t i = 0;
 
-	cJSON_ArrayForEach(item, list)
-	{
-		int rc = cJSON_IsObject(item) ? http_fields_check(item, http_run_fields, err) : ak_fail(err, EINVAL, "must be an object");
+	cJSON_ArrayForEach(item, list) {
+		int rc = cJSON_IsObject(item) ? http_fields_check(item, http_run_fields, err)
+					      : ak_fail(err, EINVAL, "must be an object");
 
 		if (rc < 0)
 			return ak_err_prefix(err, rc, "%s[%zu]", f->name, i);
@@ -248,10 +249,11 @@ int http_fields_check(const cJSON *obj, const struct http_field *fields, struct 
 {
 	const cJSON *item;
 
-	cJSON_ArrayForEach(item, obj)
-	{
+	cJSON_ArrayForEach(item, obj) {
 		const struct http_field *f = field_of(fields, item->string);
-		int rc = !f ? ak_fail(err, EINVAL, "%.60s: unknown field", item->string) : cJSON_IsNull(item) ? 0 : check_field(f, item, err);
+		int rc = !f		     ? ak_fail(err, EINVAL, "%.60s: unknown field", item->string)
+			: cJSON_IsNull(item) ? 0
+					     : check_field(f, item, err);
 
 		if (rc < 0)
 			return rc;
@@ -283,7 +285,8 @@ int http_query_check(const struct http_request *req, const struct http_field *fi
 {
 	for (size_t i = 0; i < req->n_query; i++) {
 		const struct http_field *f = field_of(fields, req->query[i].key);
-		int rc = f ? check_parameter(f, req->query[i].value, err) : ak_fail(err, EINVAL, "%.60s: unknown parameter", req->query[i].key);
+		int rc = f ? check_parameter(f, req->query[i].value, err)
+			   : ak_fail(err, EINVAL, "%.60s: unknown parameter", req->query[i].key);
 
 		if (rc < 0)
 			return rc;

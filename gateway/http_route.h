@@ -70,8 +70,8 @@ struct http_params {
  * The route of REQ. NULL with *RET_STATUS 404, 405 (with the methods that there are in ALLOW) or 400, and a reason. HEAD finds GET.
  */
 #define HTTP_ALLOW_MAX 64
-const struct http_route *http_route_find(const struct http_request *req, struct http_params *ret, unsigned *ret_status, char allow[static HTTP_ALLOW_MAX],
-	struct ak_err *err);
+const struct http_route *http_route_find(const struct http_request *req, struct http_params *ret, unsigned *ret_status,
+	char allow[static HTTP_ALLOW_MAX], struct ak_err *err);
 
 /* OBJ has only FIELDS, all that are required, of the right types. Null is as good as absent. */
 int http_fields_check(const cJSON *obj, const struct http_field *fields, struct ak_err *err);

@@ -343,8 +343,7 @@ static int batch_fill(struct http_batch *b, const cJSON *list, struct ak_err *er
 	b->tasks = calloc((size_t)cJSON_GetArraySize(list), sizeof(*b->tasks));
 	if (!b->tasks)
 		return ak_fail(err, ENOMEM, "out of memory");
-	cJSON_ArrayForEach(spec, list)
-	{
+	cJSON_ArrayForEach(spec, list) {
 		struct http_task *t = task_new(b->call, spec, err);
 
 		if (!t)

@@ -58,7 +58,9 @@ static int fill_opts(const struct http_call *c, const struct http_command *cmd, 
 	uint64_t vcpus = 0, memory_mb = 0;
 	int rc;
 
-	*o = (struct run_opts){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .dir = http_body_text(c, "dir"), .quiet = true };
+	*o = (struct run_opts){
+		.mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .dir = http_body_text(c, "dir"), .quiet = true
+	};
 	rc = mode ? ak_mode_parse(mode, &o->mode, err) : 0;
 	if (rc == 0 && profile)
 		rc = ak_profile_parse(profile, &o->profile, err);

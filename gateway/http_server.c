@@ -107,7 +107,8 @@ static int open_host(struct http_server *s, const char *host, struct ak_err *err
 		addr = ak_addr_from_sockaddr(&ss, &number);
 		if (!http_is_loopback(&addr) && !s->conf->keys.n) {
 			rc = ak_fail(err, EINVAL,
-				"--host '%s' can be reached from elsewhere: that needs a key in AGENTKERNEL_API_KEY or --api-key-file", host);
+				"--host '%s' can be reached from elsewhere: that needs a key in AGENTKERNEL_API_KEY or --api-key-file",
+				host);
 			break;
 		}
 		rc = listen_on(s, ai->ai_addr, ai->ai_addrlen);
@@ -169,7 +170,8 @@ static void tell_ready(const struct http_server *s, void (*ready)(void *ctx, con
 		if (getsockname(evconnlistener_get_fd(s->listeners[i]), (struct sockaddr *)&ss, &len) < 0)
 			continue;
 		addr = ak_addr_from_sockaddr(&ss, &port);
-		snprintf(url, sizeof(url), addr.family == AF_INET6 ? "http://[%s]:%u" : "http://%s:%u", ak_addr_print(&addr, text), port);
+		snprintf(url, sizeof(url), addr.family == AF_INET6 ? "http://[%s]:%u" : "http://%s:%u",
+			ak_addr_print(&addr, text), port);
 		ready(ctx, url);
 	}
 }

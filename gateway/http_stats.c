@@ -9,7 +9,8 @@
 
 #define REASONS_MAX 512 /* a reason may name things; past this many they are counted as "other" */
 
-const uint64_t http_bucket_us[HTTP_BUCKETS] = { 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 1000000, 5000000, 30000000 };
+const uint64_t http_bucket_us[HTTP_BUCKETS] = { 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 1000000, 5000000,
+	30000000 };
 
 static size_t bucket_of(uint64_t us)
 {
@@ -70,7 +71,8 @@ static void tally_reason(struct http_tally *t, const struct netlog_rec *rec)
 
 	if (!allow && strcmp(rec->verdict, "deny") != 0)
 		return;
-	while (i < t->n && (t->rows[i].allow != allow || strncmp(t->rows[i].reason, rec->reason, sizeof(t->rows[i].reason) - 1) != 0))
+	while (i < t->n &&
+		(t->rows[i].allow != allow || strncmp(t->rows[i].reason, rec->reason, sizeof(t->rows[i].reason) - 1) != 0))
 		i++;
 	if (i == ARRAY_SIZE(t->rows))
 		return;
@@ -106,8 +108,8 @@ void http_tally_line(struct http_tally *t, const char *line, size_t len)
 
 void http_tally_put(struct strbuf *out, const struct http_tally *t)
 {
-	strbuf_printf(out, "{\"bytes\":[%llu,%llu,%llu],\"flows\":[", (unsigned long long)t->bytes_out, (unsigned long long)t->bytes_in,
-		(unsigned long long)t->lost);
+	strbuf_printf(out, "{\"bytes\":[%llu,%llu,%llu],\"flows\":[", (unsigned long long)t->bytes_out,
+		(unsigned long long)t->bytes_in, (unsigned long long)t->lost);
 	for (size_t i = 0; i <= HTTP_BUCKETS; i++)
 		strbuf_printf(out, "%llu,", (unsigned long long)t->flows.buckets[i]);
 	strbuf_printf(out, "%llu],\"reasons\":[", (unsigned long long)t->flows.sum_ms);
@@ -137,11 +139,11 @@ void http_stats_add(struct http_stats *st, enum ak_mode mode, const cJSON *tally
 	for (int i = 0; i <= HTTP_BUCKETS; i++)
 		st->flows.buckets[i] += number_at(flows, i);
 	st->flows.sum_ms += number_at(flows, HTTP_BUCKETS + 1);
-	cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(tally, "reasons"))
-	{
+	cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(tally, "reasons")) {
 		const cJSON *reason = cJSON_GetArrayItem(row, 1);
 
 		if (cJSON_IsString(reason))
-			http_stats_reason(st, mode, cJSON_IsTrue(cJSON_GetArrayItem(row, 0)), reason->valuestring, number_at(row, 2));
+			http_stats_reason(
+				st, mode, cJSON_IsTrue(cJSON_GetArrayItem(row, 0)), reason->valuestring, number_at(row, 2));
 	}
 }

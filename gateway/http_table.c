@@ -9,7 +9,8 @@
 #define ARGV_MAX 4096
 #define TIME_MAX (7ull * 24 * 3600 * 1000)
 
-/* clang-format off: one field or route a line reads as the table it is. */
+/* One field or route a line reads as the table it is. */
+/* clang-format off */
 #define COMMAND { "command", HTTP_STRINGS, true, 1, ARGV_MAX, NULL, "the program and its arguments; no shell is involved" }
 #define ENV { "env", HTTP_ENV, false, 0, LIST_MAX, NULL, "variables, as an object or as K=V strings" }
 #define TIMEOUT { "timeout_ms", HTTP_UINT, false, 1, TIME_MAX, NULL, "end it after this long" }

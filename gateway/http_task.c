@@ -53,8 +53,7 @@ int http_env_parse(const cJSON *list, struct http_command *ret, struct ak_err *e
 	ret->env = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*ret->env));
 	if (!ret->env)
 		return ak_fail(err, ENOMEM, "out of memory");
-	cJSON_ArrayForEach(item, list)
-	{
+	cJSON_ArrayForEach(item, list) {
 		char *text = NULL;
 		int rc = check_variable(item, pair, err);
 
@@ -103,7 +102,8 @@ static bool is_false(const cJSON *obj, const char *key)
 /* The strings stay the body's and the command's. */
 static int fill_opts(const struct http_task *t, struct run_opts *o, struct ak_err *err)
 {
-	const char *mode = text_of(t->spec, "compatibility_mode"), *profile = text_of(t->spec, "profile"), *cwd = text_of(t->spec, "cwd");
+	const char *mode = text_of(t->spec, "compatibility_mode"), *profile = text_of(t->spec, "profile"),
+		   *cwd = text_of(t->spec, "cwd");
 	int rc;
 
 	*o = (struct run_opts){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .name = t->name, .argv = t->cmd.argv };
@@ -182,10 +182,12 @@ static void say_run(const struct run_result *r, struct http_work *w)
 	const struct run_outcome *o = &r->outcome;
 	char dir[PATH_MAX], path[PATH_MAX];
 
-	strbuf_printf(&out, "{\"exit_code\":%d,\"duration_ms\":%llu,\"timed_out\":%s,\"out_of_memory\":%s,\"sandbox\":", o->exit_code,
+	strbuf_printf(&out,
+		"{\"exit_code\":%d,\"duration_ms\":%llu,\"timed_out\":%s,\"out_of_memory\":%s,\"sandbox\":", o->exit_code,
 		(unsigned long long)o->duration_ms, o->timed_out ? "true" : "false", o->out_of_memory ? "true" : "false");
 	strbuf_json(&out, r->name);
-	strbuf_printf(&out, ",\"network\":{\"allowed\":%llu,\"denied\":%llu}}", (unsigned long long)o->net.allowed, (unsigned long long)o->net.denied);
+	strbuf_printf(&out, ",\"network\":{\"allowed\":%llu,\"denied\":%llu}}", (unsigned long long)o->net.allowed,
+		(unsigned long long)o->net.denied);
 	if (o->net.allowed + o->net.denied > 0 && ak_path_join(dir, w->paths->state, "runs", r->name) == 0 &&
 		ak_path_join(path, dir, "network.jsonl", NULL) == 0)
 		put_tally(&out, path);
@@ -202,7 +204,8 @@ void http_task_run(void *ctx, struct http_work *w)
 	int rc = fill_opts(t, &opts, &err);
 
 	if (rc == 0)
-		rc = is_false(t->spec, "fast") ? run_execute(&opts, w->paths, &result, &err) : client_run(&opts, w->paths, &result, &err);
+		rc = is_false(t->spec, "fast") ? run_execute(&opts, w->paths, &result, &err)
+					       : client_run(&opts, w->paths, &result, &err);
 	if (rc < 0) {
 		http_work_fail(w, rc == -ENOENT ? -EINVAL : rc, &err);
 		return;
@@ -221,7 +224,8 @@ static void read_counts(const struct ak_paths *paths, const char *name, uint64_t
 	_cleanup_json_ cJSON *request = cJSON_CreateObject(), *answer = NULL;
 	struct ak_err ignored;
 
-	if (!request || !cJSON_AddStringToObject(request, "name", name) || client_call(paths, false, "get", TAKE(request), &answer, &ignored) < 0)
+	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
+		client_call(paths, false, "get", TAKE(request), &answer, &ignored) < 0)
 		return;
 	for (int i = 0; i < 2; i++) {
 		const cJSON *n = cJSON_GetObjectItemCaseSensitive(answer, keys[i]);
@@ -231,7 +235,8 @@ static void read_counts(const struct ak_paths *paths, const char *name, uint64_t
 	}
 }
 
-static void say_exec(const char *name, const struct client_exit *end, uint64_t began_ms, const uint64_t before[2], struct http_work *w)
+static void say_exec(
+	const char *name, const struct client_exit *end, uint64_t began_ms, const uint64_t before[2], struct http_work *w)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	uint64_t after[2] = { before[0], before[1] };

@@ -11,7 +11,8 @@ static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 static void encode_group(struct strbuf *out, const uint8_t *p, size_t n)
 {
 	uint32_t v = (uint32_t)p[0] << 16 | (n > 1 ? (uint32_t)p[1] << 8 : 0) | (n > 2 ? p[2] : 0);
-	char text[4] = { alphabet[v >> 18], alphabet[v >> 12 & 63], n > 1 ? alphabet[v >> 6 & 63] : '=', n > 2 ? alphabet[v & 63] : '=' };
+	char text[4] = { alphabet[v >> 18], alphabet[v >> 12 & 63], n > 1 ? alphabet[v >> 6 & 63] : '=',
+		n > 2 ? alphabet[v & 63] : '=' };
 
 	strbuf_add(out, text, 4);
 }
