@@ -31,7 +31,7 @@
 #include <stdbool.h>
 
 #define DAEMON_CLIENTS_MAX 256
-#define DAEMON_WARM_MAX 64 /* of one mode */
+#define DAEMON_WARM_MAX 128 /* of one mode */
 #define DAEMON_WARM_DEFAULT_MAX 8
 
 /* How many warm sandboxes to keep; zero is none, and a max of zero is the default. */

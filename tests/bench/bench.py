@@ -5,7 +5,7 @@
 
 Every row alternates between ours and the peer and compares medians, so that a busy machine slows both; on a very busy one
 --realtime (root only) keeps others off the processors while something is measured. --only takes a part of a group's name (start,
-dns, relay, first, memory, policy). The exit code is 0 unless --strict is given and a goal was missed.
+dns, relay, first, memory, policy, warm, crowd, thousand). The exit code is 0 unless --strict is given and a goal was missed.
 """
 import argparse
 import contextlib
@@ -22,7 +22,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import rig as rigs  # noqa: E402
+from daemon_rows import DaemonRows  # noqa: E402
 from rig import DNS, ROUTER, WEB, RigError  # noqa: E402
+from row import Row  # noqa: E402
 
 BINARY = os.path.abspath(os.environ.get("AK_BIN") or os.path.join(ROOT, "build", "agentkernel"))
 DATA = os.path.abspath(os.environ.get("AGENTKERNEL_DATA_DIR") or ROOT)
@@ -36,36 +38,6 @@ ECHO_PORT, IPERF_PORT = 7000, 5201
 # One table for both jobs of the router; the set is as large and as timed as ours.
 NFT_DNS = "table inet bench { set learned { type ipv4_addr; flags timeout; timeout 1h; size 65536; }; }\n"
 NFT_NAT = "table ip bench { chain post { type nat hook postrouting priority srcnat; oifname up0 masquerade; }; }\n"
-
-
-class Row:
-    def __init__(self, what, goal, text_goal, ours=None, peer=None, peer_name="", unit="", ratio=None, text_ratio=None, note=""):
-        self.what, self.goal, self.text_goal, self.ours, self.peer, self.peer_name = what, goal, text_goal, ours, peer, peer_name
-        self.unit, self.ratio, self.text_ratio, self.note = unit, ratio, text_ratio, note
-
-    def state(self):
-        if self.goal is None:
-            return ""
-        if self.ratio is None and self.ours is not None:
-            return "no peer"
-        return "ok" if self.ratio is not None and self.goal(self.ratio) else "MISSED"
-
-    def cells(self):
-        ratio = self.text_ratio or ("%.2f" % self.ratio if self.ratio is not None else "-")
-        peer = ("%s (%s)" % (show(self.peer, self.unit), self.peer_name)) if self.peer is not None else self.peer_name or "-"
-        return [self.what, show(self.ours, self.unit), peer, ratio, self.text_goal, self.state() or "-", self.note]
-
-    def as_json(self):
-        return {"what": self.what, "ours": self.ours, "peer": self.peer, "peer_name": self.peer_name, "unit": self.unit, "ratio": self.ratio,
-                "goal": self.text_goal, "state": self.state() or None, "note": self.note}
-
-
-def show(value, unit):
-    if value is None:
-        return "-"
-    if unit == "q/s":
-        return "%d q/s" % value
-    return ("%.2f %s" if value < 100 else "%.0f %s") % (value, unit)
 
 
 def output_of(*argv):
@@ -141,7 +113,7 @@ def get_srt(folder):
 
 # ---- the bench ----
 
-class Bench:
+class Bench(DaemonRows):
     def __init__(self, rig, rounds, tool, srt):
         self.rig, self.rounds = rig, rounds
         self.srt_tree, self.srt_version, self.srt_why = srt
@@ -188,18 +160,19 @@ class Bench:
 
     # ---- start ----
 
-    def hyperfine(self, argv, runs, **env):
-        """Milliseconds of each of RUNS runs."""
+    def hyperfine(self, argv, runs, env, prepare=None):
+        """Milliseconds of each of RUNS runs, with PREPARE before each."""
         out = self.rig.path("tmp", "hyperfine.json")
-        self.rig.run(["hyperfine", "-N", "--style", "none", "-w", "1", "-r", str(runs), "--export-json", out, " ".join(argv)], env=env)
+        more = ["--prepare", prepare] if prepare else []
+        self.rig.run(["hyperfine", "-N", "--style", "none", "-w", "1", "-r", str(runs), *more, "--export-json", out, " ".join(argv)], env=env)
         with open(out) as f:
             return [t * 1000 for t in json.load(f)["results"][0]["times"]]
 
     def hyperfine_alternate(self, *measures):
         times = [[] for _ in measures]
         for _ in range(START_TURNS * self.rounds):
-            for i, (argv, runs, env) in enumerate(measures):
-                times[i] += self.hyperfine(argv, runs, **env)
+            for i, measure in enumerate(measures):
+                times[i] += self.hyperfine(*measure)
         return [statistics.median(t) for t in times]
 
     def start(self):
@@ -359,7 +332,7 @@ class Bench:
                   "name %d, DNS %d, address %d ns; loaded in %d ms" % (name, dns, address, load))
 
 
-GROUPS = ("start", "dns", "relay", "first", "memory", "policy")
+GROUPS = ("start", "dns", "relay", "first", "memory", "policy", "warm", "crowd", "thousand")
 
 
 def collect(bench, only):

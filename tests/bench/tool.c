@@ -4,6 +4,9 @@
  *   tool dnsd ADDR PORT                        answers every A question: 11.1.0.5 for echo.test, else an address of 11.64.0.0/10 by hash
  *   tool echod ADDR PORT [PORT …]              echoes what arrives, one connection after the other
  *   tool firstbyte HOST PORT COUNT KIND [SNI]  COUNT times: connect, send, wait for the first byte back; KIND is plain, http or tls
+ *   tool connect HOST PORT COUNT               COUNT times: connect; median and 99th percentile in nanoseconds
+ *   tool dnslat COUNT NAME                     asks the first server of resolv.conf COUNT times; the same two figures
+ *   tool crowd COUNT CMD [ARGS …]              COUNT processes at once; how many failed, and seconds until the last has ended
  *
  * dnsd must never be what limits a row, so it works in batches and without a heap.
  */
@@ -18,7 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <signal.h>
+#include <spawn.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -253,6 +258,12 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static void print_times(uint64_t *took, size_t count)
+{
+	qsort(took, count, sizeof(took[0]), by_value);
+	printf("%llu %llu\n", (unsigned long long)took[count / 2], (unsigned long long)took[count * 99 / 100]);
+}
+
 static int firstbyte(const char *host, const char *port, int count, const char *kind, const char *sni)
 {
 	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *ai;
@@ -271,13 +282,123 @@ static int firstbyte(const char *host, const char *port, int count, const char *
 			return fail("connection");
 	}
 	freeaddrinfo(ai);
-	qsort(took, (size_t)count, sizeof(took[0]), by_value);
-	printf("%llu %llu\n", (unsigned long long)took[count / 2], (unsigned long long)took[count * 99 / 100]);
+	print_times(took, (size_t)count);
+	return 0;
+}
+
+/* ---- connect ---- */
+
+static int connects(const char *host, const char *port, int count)
+{
+	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *ai;
+	static uint64_t took[COUNT_MAX];
+
+	if (getaddrinfo(host, port, &hints, &ai) != 0)
+		return fail(host);
+	for (int i = 0; i < count; i++) {
+		uint64_t began = now_ns();
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		char byte;
+
+		if (fd < 0 || connect(fd, ai->ai_addr, ai->ai_addrlen) < 0)
+			return fail("connect");
+		took[i] = now_ns() - began;
+		shutdown(fd, SHUT_WR);
+		while (read(fd, &byte, 1) > 0)
+			continue;
+		close(fd);
+	}
+	freeaddrinfo(ai);
+	print_times(took, (size_t)count);
+	return 0;
+}
+
+/* ---- dnslat ---- */
+
+static int resolver(void)
+{
+	FILE *f = fopen("/etc/resolv.conf", "re");
+	char line[256], addr[64];
+	struct sockaddr_in a;
+	int fd;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "nameserver %63s", addr) != 1 || strchr(addr, ':'))
+			continue;
+		fclose(f);
+		a = at(addr, "53");
+		fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		return fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 ? fd : -1;
+	}
+	if (f)
+		fclose(f);
+	errno = ENOENT;
+	return -1;
+}
+
+/* An A question for NAME, whose labels are short. */
+static size_t question(uint8_t *b, const char *name)
+{
+	size_t n = 12;
+
+	memcpy(b, (uint8_t[]){ 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0 }, 12);
+	while (*name) {
+		size_t label = strcspn(name, ".");
+
+		b[n++] = (uint8_t)label;
+		memcpy(b + n, name, label);
+		n += label;
+		name += label + (name[label] == '.');
+	}
+	memcpy(b + n, (uint8_t[]){ 0, 0, 1, 0, 1 }, 5);
+	return n + 5;
+}
+
+static int dnslat(int count, const char *name)
+{
+	static uint64_t took[COUNT_MAX];
+	uint8_t ask[300], got[MSG_SIZE];
+	size_t len = question(ask, name);
+	int fd = resolver();
+
+	if (fd < 0)
+		return fail("resolver");
+	for (int i = 0; i < count; i++) {
+		uint64_t began = now_ns();
+
+		ask[0] = (uint8_t)(i >> 8);
+		ask[1] = (uint8_t)i;
+		if (send(fd, ask, len, 0) < 0 || recv(fd, got, sizeof(got), 0) < 12 || memcmp(ask, got, 2) != 0 || (got[3] & 15))
+			return fail("question");
+		took[i] = now_ns() - began;
+	}
+	close(fd);
+	print_times(took, (size_t)count);
+	return 0;
+}
+
+/* ---- crowd ---- */
+
+static int crowd(int count, char **argv)
+{
+	uint64_t began = now_ns();
+	int failed = 0, status;
+
+	for (int i = 0; i < count; i++) {
+		pid_t pid;
+
+		failed += posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0;
+	}
+	while (wait(&status) > 0)
+		failed += status != 0;
+	printf("%d %f\n", failed, (double)(now_ns() - began) / 1e9);
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
+	int count = argc > 2 ? atoi(argv[2]) : 0;
+
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 4 && strcmp(argv[1], "dnsd") == 0)
 		return dnsd(argv[2], argv[3]);
@@ -286,6 +407,12 @@ int main(int argc, char **argv)
 	if (argc >= 6 && strcmp(argv[1], "firstbyte") == 0 && atoi(argv[4]) > 0 && atoi(argv[4]) <= COUNT_MAX &&
 		strlen(argv[argc - 1]) < 256)
 		return firstbyte(argv[2], argv[3], atoi(argv[4]), argv[5], argc > 6 ? argv[6] : argv[2]);
+	if (argc == 5 && strcmp(argv[1], "connect") == 0 && atoi(argv[4]) > 0 && atoi(argv[4]) <= COUNT_MAX)
+		return connects(argv[2], argv[3], atoi(argv[4]));
+	if (argc == 4 && strcmp(argv[1], "dnslat") == 0 && count > 0 && count <= COUNT_MAX && strlen(argv[3]) < 256)
+		return dnslat(count, argv[3]);
+	if (argc >= 4 && strcmp(argv[1], "crowd") == 0 && count > 0)
+		return crowd(count, argv + 3);
 	fprintf(stderr, "usage: see the head of tool.c\n");
 	return 2;
 }
