@@ -104,10 +104,10 @@ def test_an_alias_is_reached_by_its_own_name(lab):
 
 
 def test_a_resolver_on_loopback_works_and_changes_are_followed(lab):
-    """The host's resolver is a stub on 127.0.0.53, as systemd's is; then resolv.conf names another."""
-    stub = ("import socket,select\na=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); a.bind(('127.0.0.53',53)); print('up',flush=True)\n"
+    """The host's resolver is a forwarder on 127.0.0.53, as systemd's is; then resolv.conf names another."""
+    forwarder = ("import socket,select\na=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); a.bind(('127.0.0.53',53)); print('up',flush=True)\n"
             "while True:\n q,p=a.recvfrom(4096)\n b=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); b.settimeout(2); b.sendto(q,('11.0.0.99',53)); a.sendto(b.recv(4096),p); b.close()")
-    server = lab.spawn([PYTHON, "-c", stub], who="root")
+    server = lab.spawn([PYTHON, "-c", forwarder], who="root")
     server.wait_output(b"up")
     try:
         lab.resolv("nameserver 127.0.0.53\n")

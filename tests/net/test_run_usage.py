@@ -121,7 +121,7 @@ def test_shipped_policies_are_valid_listed_and_shown(lab):
 CHECKS = [("codex", "api.openai.com", 0), ("codex", "api.openai.com:443", 0), ("codex", "pastebin.com", 3), ("codex", "169.254.169.254:80", 3),
           ("native", "pastebin.com", 0), ("native", "169.254.169.254:80", 3), ("native", "10.0.0.1:22", 3), ("native", "metadata.google.internal", 3),
           ("claude", "api.anthropic.com", 0), ("claude", "api.openai.com", 3), ("gemini", "generativelanguage.googleapis.com", 0),
-          ("codex", "registry.npmjs" + ".org", 0), ("codex", "files.pythonhosted.org:443", 0), ("codex", "api.openai.com:22", 3),
+          ("codex", "any.npmjs.org", 0), ("codex", "files.pythonhosted.org:443", 0), ("codex", "api.openai.com:22", 3),
           ("codex", "11.1.0.5:443", 3), ("codex", "[2a00:1::5]:443", 3), ("codex", "api.openai.com:443/udp", 3)]
 
 
