@@ -39,22 +39,30 @@ void http_work_data(struct http_work *w, unsigned status, const char *json, size
 	w->said = true;
 }
 
+/* File names and the like may be any bytes; JSON may not. */
+static void put_clean(struct strbuf *out, const char *text, size_t len)
+{
+	size_t start = 0;
+
+	for (size_t i = 0, n; i < len; i += n ? n : 1) {
+		n = ak_utf8_length((const unsigned char *)text + i, len - i);
+		if (n)
+			continue;
+		strbuf_add(out, text + start, i - start);
+		strbuf_puts(out, "\xef\xbf\xbd");
+		start = i + 1;
+	}
+	strbuf_add(out, text + start, len - start);
+}
+
 void http_work_json(struct http_work *w, unsigned status, const cJSON *json)
 {
 	_cleanup_free_ char *text = json ? cJSON_PrintUnformatted(json) : NULL;
 	_cleanup_strbuf_ struct strbuf clean = { 0 };
-	size_t len = text ? strlen(text) : 0;
 
-	if (!text) {
-		http_work_data(w, 500, "out of memory", 13);
-		return;
-	}
-	/* File names and the like may be any bytes; JSON may not. */
-	for (size_t i = 0, n; i < len; i += n ? n : 1) {
-		n = ak_utf8_length((const unsigned char *)text + i, len - i);
-		strbuf_add(&clean, n ? text + i : "\xef\xbf\xbd", n ? n : 3);
-	}
-	if (clean.failed)
+	if (text)
+		put_clean(&clean, text, strlen(text));
+	if (!text || clean.failed)
 		http_work_data(w, 500, "out of memory", 13);
 	else
 		http_work_data(w, status, clean.data, clean.len);

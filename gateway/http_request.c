@@ -190,9 +190,9 @@ static int take_header(struct http_request *r, const char *name, const char *val
 	else if (!strcasecmp(name, "Sec-Fetch-Site"))
 		r->cross_site |= !strcasecmp(value, "cross-site") || !strcasecmp(value, "same-site");
 	else if (!strcasecmp(name, "Connection"))
-		r->keep_alive = has_word(value, "close") ? false : r->keep_alive || has_word(value, "keep-alive");
+		r->keep_alive = r->keep_alive && !has_word(value, "close");
 	else if (!strcasecmp(name, "Expect"))
-		r->expect_continue = !strcasecmp(value, "100-continue");
+		r->expect_continue = !r->http10 && !strcasecmp(value, "100-continue");
 	else if (!strcasecmp(name, "Content-Encoding") && strcasecmp(value, "identity") != 0)
 		return ak_fail(err, EINVAL, "Content-Encoding '%.40s': bodies are read as they are", value);
 	return 0;
@@ -242,7 +242,7 @@ int http_request_parse(const char *data, const struct http_head *head, struct ht
 	*target++ = *version++ = '\0';
 	ret->method = method_of(line);
 	ret->http10 = !strcmp(version, "HTTP/1.0");
-	ret->keep_alive = !ret->http10;
+	ret->keep_alive = !ret->http10; /* one that asks for it by the old header is not promised it either */
 	while (rc == 0 && (line = next_line(&at)) && *line)
 		rc = split_header(ret, line, err);
 	return rc < 0 ? rc : split_target(ret, target, err);

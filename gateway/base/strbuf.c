@@ -134,8 +134,16 @@ void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len)
 	strbuf_putc(sb, '"');
 	for (size_t i = 0; i < len;) {
 		const unsigned char *p = (const unsigned char *)bytes + i;
-		size_t n = ak_utf8_length(p, len - i);
+		size_t n = 0;
 
+		while (i + n < len && json_plain(p[n])) /* most of it, as one */
+			n++;
+		if (n > 0) {
+			strbuf_add(sb, p, n);
+			i += n;
+			continue;
+		}
+		n = ak_utf8_length(p, len - i);
 		if (n == 0)
 			strbuf_puts(sb, "\xef\xbf\xbd");
 		else if (*p == '"' || *p == '\\')

