@@ -58,7 +58,8 @@ static void find(const char *command, char ret[static PATH_MAX])
 		if (at[0] == '/' && n < sizeof(dir)) {
 			memcpy(dir, at, n);
 			dir[n] = '\0';
-			if (ak_path_join(ret, dir, command, NULL) < 0 || stat(ret, &st) < 0 || !S_ISREG(st.st_mode) || access(ret, X_OK) < 0)
+			if (ak_path_join(ret, dir, command, NULL) < 0 || stat(ret, &st) < 0 || !S_ISREG(st.st_mode) ||
+				access(ret, X_OK) < 0)
 				ret[0] = '\0';
 		}
 		at += n + (at[n] == ':');
@@ -151,7 +152,8 @@ static void take_version(struct found *f)
 		const char *at = word + (word[0] == 'v');
 
 		if (at[0] >= '0' && at[0] <= '9' && n < sizeof(f->version) &&
-			strspn(at, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.+-_") >= n - (size_t)(at - word)) {
+			strspn(at, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.+-_") >=
+				n - (size_t)(at - word)) {
 			memcpy(f->version, at, n - (size_t)(at - word));
 			return;
 		}
@@ -176,14 +178,16 @@ static void end_one(struct found *f)
 
 static void put_json(struct strbuf *out, const struct agent *a, const struct found *f)
 {
-	strbuf_printf(out, "{\"agent\":\"%s\",\"command\":\"%s\",\"installed\":%s,\"path\":", a->name, a->command, f->path[0] ? "true" : "false");
+	strbuf_printf(out, "{\"agent\":\"%s\",\"command\":\"%s\",\"installed\":%s,\"path\":", a->name, a->command,
+		f->path[0] ? "true" : "false");
 	if (f->path[0])
 		strbuf_json_utf8(out, f->path, strlen(f->path));
 	else
 		strbuf_puts(out, "null");
 	strbuf_puts(out, ",\"version\":");
 	strbuf_json(out, f->version[0] ? f->version : NULL);
-	strbuf_printf(out, ",\"api_key\":{\"variable\":\"%s\",\"set\":%s}}", f->key ? f->key : a->keys[0], f->key ? "true" : "false");
+	strbuf_printf(
+		out, ",\"api_key\":{\"variable\":\"%s\",\"set\":%s}}", f->key ? f->key : a->keys[0], f->key ? "true" : "false");
 }
 
 static void put_row(struct strbuf *out, const struct agent *a, const struct found *f)
@@ -194,7 +198,8 @@ static void put_row(struct strbuf *out, const struct agent *a, const struct foun
 		snprintf(status, sizeof(status), "installed%s%s", f->version[0] ? " " : "", f->version);
 	else
 		snprintf(status, sizeof(status), "not found");
-	strbuf_printf(out, "%-14s %-24s %s%s\n", a->name, status, f->key ? f->key : a->keys[0], f->key ? " is set" : " is not set");
+	strbuf_printf(
+		out, "%-14s %-24s %s%s\n", a->name, status, f->key ? f->key : a->keys[0], f->key ? " is set" : " is not set");
 }
 
 static void look(struct found f[static ARRAY_SIZE(agents)])

@@ -234,8 +234,10 @@ static void tell_next(const struct init *in)
 	static const struct {
 		const char *plugin, *text;
 	} next[] = {
-		{ "claude", "Start claude here and approve the server; /mcp shows it. Permissions are in .claude/settings.json." },
-		{ "codex", "Codex reads .codex/config.toml in projects that you trust. For all projects: codex mcp add agentkernel -- agentkernel mcp server" },
+		{ "claude",
+			"Start claude here and approve the server; /mcp shows it. Permissions are in .claude/settings.json." },
+		{ "codex",
+			"Codex reads .codex/config.toml in projects that you trust. For all projects: codex mcp add agentkernel -- agentkernel mcp server" },
 		{ "gemini", "Start gemini here; /mcp shows the server." },
 		{ "opencode", "Start opencode here; the tools are there under the name agentkernel." },
 		{ "mcp", "Clients that read .mcp.json find the server; others take the command 'agentkernel mcp server'." },

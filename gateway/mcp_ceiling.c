@@ -32,7 +32,8 @@ static const char *modes_text(const struct mcp_ceiling *c, char *buf, size_t siz
 	buf[0] = '\0';
 	for (int i = 0; i < AK_MODE_NUM && used < size; i++) {
 		if (c->modes[i])
-			used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? ", " : "", ak_mode_name((enum ak_mode)i));
+			used += (size_t)snprintf(
+				buf + used, size - used, "%s%s", used ? ", " : "", ak_mode_name((enum ak_mode)i));
 	}
 	return buf;
 }
@@ -49,8 +50,10 @@ static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct ru
 	if (rc < 0)
 		return rc;
 	if (!c->modes[opts->mode])
-		return ak_fail(err, EPERM, "compatibility_mode '%s' is not among those this server was started with (%s); only the user can add it: "
-			"'agentkernel mcp server --compatibility-mode %s'", wanted, modes_text(c, modes, sizeof(modes)), wanted);
+		return ak_fail(err, EPERM,
+			"compatibility_mode '%s' is not among those this server was started with (%s); only the user can add it: "
+			"'agentkernel mcp server --compatibility-mode %s'",
+			wanted, modes_text(c, modes, sizeof(modes)), wanted);
 	return 0;
 }
 
@@ -66,8 +69,10 @@ static int apply_profile(const struct mcp_ceiling *c, const char *wanted, struct
 	if (rc < 0)
 		return rc;
 	if (opts->profile < c->profile)
-		return ak_fail(err, EPERM, "profile '%s' is wider than '%s', which this server was started with; only the user can change that: "
-			"'agentkernel mcp server --profile %s'", wanted, ak_profile_name(c->profile), wanted);
+		return ak_fail(err, EPERM,
+			"profile '%s' is wider than '%s', which this server was started with; only the user can change that: "
+			"'agentkernel mcp server --profile %s'",
+			wanted, ak_profile_name(c->profile), wanted);
 	return 0;
 }
 
@@ -92,7 +97,8 @@ int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run
 	if (rc == 0)
 		rc = apply_network(c, args, opts, err);
 	if (rc == 0 && mcp_arg_text(args, "image", NULL))
-		rc = ak_fail(err, ENOTSUP, "image: images are not available in this version; leave it out to use the host's own system");
+		rc = ak_fail(err, ENOTSUP,
+			"image: images are not available in this version; leave it out to use the host's own system");
 	opts->dir = c->dir;
 	memcpy(opts->edits, c->edits, c->n_edits * sizeof(*c->edits));
 	opts->n_edits = c->n_edits;
@@ -105,9 +111,9 @@ static bool has_change(const cJSON *changes, const struct policy_edit *edit)
 {
 	const cJSON *item;
 
-	cJSON_ArrayForEach(item, changes)
-	{
-		if (!strcmp(mcp_arg_text(item, "op", ""), state_edit_name(edit->op)) && !strcmp(mcp_arg_text(item, "text", ""), edit->text))
+	cJSON_ArrayForEach(item, changes) {
+		if (!strcmp(mcp_arg_text(item, "op", ""), state_edit_name(edit->op)) &&
+			!strcmp(mcp_arg_text(item, "text", ""), edit->text))
 			return true;
 	}
 	return false;
@@ -126,7 +132,9 @@ static int check_blocks(const struct mcp_ceiling *c, const struct ak_paths *path
 		if (rc < 0)
 			return rc;
 		if (!has_change(cJSON_GetObjectItemCaseSensitive(policy, "changes"), &c->edits[i]))
-			return ak_fail(err, EPERM, "sandbox '%s' may reach '%s', which this server was started to block; create another", name, c->edits[i].text);
+			return ak_fail(err, EPERM,
+				"sandbox '%s' may reach '%s', which this server was started to block; create another", name,
+				c->edits[i].text);
 	}
 	return 0;
 }
@@ -145,8 +153,10 @@ int mcp_ceiling_check(const struct mcp_ceiling *c, const struct ak_paths *paths,
 	if (rc < 0)
 		return rc;
 	if (!c->modes[mode] || profile < c->profile || (c->no_network && mcp_arg_bool(info, "network", true)))
-		return ak_fail(err, EPERM, "sandbox '%s' (mode %s, profile %s) is wider than what this server was started with, so that its tools leave it alone; "
-			"create another with sandbox_create", name, ak_mode_name(mode), ak_profile_name(profile));
+		return ak_fail(err, EPERM,
+			"sandbox '%s' (mode %s, profile %s) is wider than what this server was started with, so that its tools leave it alone; "
+			"create another with sandbox_create",
+			name, ak_mode_name(mode), ak_profile_name(profile));
 	return check_blocks(c, paths, name, err);
 }
 
@@ -158,9 +168,11 @@ void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)
 	if (c->no_network || !ak_profile_network(c->profile))
 		strbuf_puts(out, "This server gives no sandbox a network. ");
 	else
-		strbuf_printf(out, "Compatibility modes that can be chosen: %s (default: %s). ", modes_text(c, modes, sizeof(modes)), ak_mode_name(c->mode));
+		strbuf_printf(out, "Compatibility modes that can be chosen: %s (default: %s). ",
+			modes_text(c, modes, sizeof(modes)), ak_mode_name(c->mode));
 	strbuf_printf(out, "Widest profile: %s. ", ak_profile_name(c->profile));
-	strbuf_puts(out, "What is denied is told with its rule; no tool can change a policy, only the user can. Ask network_check before relying on a host. "
+	strbuf_puts(out,
+		"What is denied is told with its rule; no tool can change a policy, only the user can. Ask network_check before relying on a host. "
 		"For one command use sandbox_run; for several that share files use sandbox_create, sandbox_exec and, at the end, sandbox_remove.");
 }
 
@@ -171,8 +183,7 @@ int mcp_env_take(const cJSON *args, struct mcp_env *ret, struct ak_err *err)
 	const cJSON *item;
 
 	ret->n = 0;
-	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(args, "env"))
-	{
+	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(args, "env")) {
 		/* Always with its "=": a name alone would pass on the server's own variable. */
 		if (asprintf(&ret->pairs[ret->n], "%s=%s", item->string, item->valuestring) < 0) {
 			mcp_env_done(ret);

@@ -68,7 +68,8 @@ static int add_file(struct netlog *log, const char *path, uint64_t since_us, str
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", path) : 0;
 }
 
-int mcp_rows_read(const struct ak_paths *paths, const char *name, enum netlog_only only, uint64_t since_us, struct mcp_rows *ret, struct ak_err *err)
+int mcp_rows_read(const struct ak_paths *paths, const char *name, enum netlog_only only, uint64_t since_us, struct mcp_rows *ret,
+	struct ak_err *err)
 {
 	char path[PATH_MAX];
 	int rc = log_path(paths, name, path, err);
@@ -153,7 +154,8 @@ static const char *host_of(const struct netlog_row *row, char buf[static POLICY_
 /* Who can change it, and how: never the model. */
 static void tell_remedy(struct strbuf *out, const char *host, const char *sandbox)
 {
-	strbuf_puts(out, "You cannot change this, and trying again will not help: the policy holds for every program and protocol. ");
+	strbuf_puts(
+		out, "You cannot change this, and trying again will not help: the policy holds for every program and protocol. ");
 	if (!host[0]) {
 		strbuf_puts(out, "Destinations that are blocked by a built-in rule stay blocked.\n");
 		return;
@@ -161,7 +163,8 @@ static void tell_remedy(struct strbuf *out, const char *host, const char *sandbo
 	strbuf_puts(out, "If it is needed, ask the user, who alone can allow it: ");
 	if (sandbox)
 		strbuf_printf(out, "`agentkernel network policy %s --allow-host %s`, or ", sandbox, host);
-	strbuf_printf(out, "`--allow-host %s` where `agentkernel mcp server` is started, or \"allow\" in the policy's file.\n", host);
+	strbuf_printf(
+		out, "`--allow-host %s` where `agentkernel mcp server` is started, or \"allow\" in the policy's file.\n", host);
 }
 
 void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persistent, uint64_t since_us, struct mcp_result *ret)
@@ -212,7 +215,8 @@ static void put_row(struct strbuf *out, const struct netlog_row *row)
 	char when[AUDIT_TIME_MAX];
 	const struct {
 		const char *key, *text;
-	} texts[] = { { "verdict", row->verdict }, { "proto", row->proto }, { "destination", row->dest }, { "rule", row->rule }, { "reason", row->reason } };
+	} texts[] = { { "verdict", row->verdict }, { "proto", row->proto }, { "destination", row->dest }, { "rule", row->rule },
+		{ "reason", row->reason } };
 
 	strbuf_printf(out, "{\"time\":\"%s\"", audit_time_print(row->time_us, when));
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -221,7 +225,8 @@ static void put_row(struct strbuf *out, const struct netlog_row *row)
 	}
 	put_addresses(out, row);
 	if (row->has_bytes)
-		strbuf_printf(out, ",\"bytes_out\":%llu,\"bytes_in\":%llu", (unsigned long long)row->bytes_out, (unsigned long long)row->bytes_in);
+		strbuf_printf(out, ",\"bytes_out\":%llu,\"bytes_in\":%llu", (unsigned long long)row->bytes_out,
+			(unsigned long long)row->bytes_in);
 	strbuf_printf(out, ",\"count\":%llu}", (unsigned long long)row->count);
 }
 
@@ -275,7 +280,8 @@ static bool looks_like_file(const char *text)
 }
 
 /* A file of the project and no other: the model must not learn from our error messages what is in the host's files. */
-static int load_file(const struct mcp_request *r, const char *file, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
+static int load_file(
+	const struct mcp_request *r, const char *file, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
 {
 	_cleanup_free_ char *text = NULL;
 	_cleanup_close_ int root = open(r->ceiling->dir ? r->ceiling->dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -292,7 +298,8 @@ static int load_file(const struct mcp_request *r, const char *file, const struct
 }
 
 /* The live policy of a sandbox, or -ENOENT. */
-static int load_sandbox(const struct mcp_request *r, const char *name, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
+static int load_sandbox(
+	const struct mcp_request *r, const char *name, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *shown = NULL;
 	_cleanup_free_ char *text = NULL;
@@ -304,7 +311,8 @@ static int load_sandbox(const struct mcp_request *r, const char *name, const str
 	return text ? policy_parse(text, strlen(text), name, dirs, NULL, 0, ret, err) : ak_fail(err, ENOMEM, "out of memory");
 }
 
-static int load_run(const struct mcp_request *r, const char *name, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
+static int load_run(
+	const struct mcp_request *r, const char *name, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
 {
 	char dir[PATH_MAX], path[PATH_MAX];
 	int rc = runs_dir(r->paths, name, dir, err);
@@ -351,18 +359,21 @@ static void put_target(struct strbuf *out, const struct policy_target *t)
 	strbuf_printf(out, ":%u/%s", t->port, t->proto == POLICY_UDP ? "udp" : "tcp");
 }
 
-static void put_check(struct mcp_result *ret, const struct policy *p, const struct policy_target *t, const struct policy_decision *d, const char *sandbox)
+static void put_check(struct mcp_result *ret, const struct policy *p, const struct policy_target *t,
+	const struct policy_decision *d, const char *sandbox)
 {
 	_cleanup_strbuf_ struct strbuf target = { 0 };
 	char rule[2 * POLICY_NAME_MAX];
-	const char *reason = d->allow ? t->addr.family ? "" : "as long as its address is not in a blocked range" : policy_reason_text(d->reason, false);
+	const char *reason = d->allow ? t->addr.family ? "" : "as long as its address is not in a blocked range"
+				      : policy_reason_text(d->reason, false);
 
 	put_target(&target, t);
 	policy_rule_label(d, rule, sizeof(rule));
-	strbuf_printf(&ret->text, "%s %s by rule '%s'%s%s%s\n", d->allow ? "allow" : "deny", target.failed ? "" : target.data, rule, reason[0] ? " (" : "", reason,
-		reason[0] ? ")" : "");
+	strbuf_printf(&ret->text, "%s %s by rule '%s'%s%s%s\n", d->allow ? "allow" : "deny", target.failed ? "" : target.data,
+		rule, reason[0] ? " (" : "", reason, reason[0] ? ")" : "");
 	if (!d->allow)
-		tell_remedy(&ret->text, d->reason == POLICY_REASON_RULE || d->reason == POLICY_REASON_DEFAULT ? t->host : "", sandbox);
+		tell_remedy(&ret->text, d->reason == POLICY_REASON_RULE || d->reason == POLICY_REASON_DEFAULT ? t->host : "",
+			sandbox);
 	strbuf_printf(&ret->structured, "\"verdict\":\"%s\",\"target\":", d->allow ? "allow" : "deny");
 	strbuf_json(&ret->structured, target.data);
 	strbuf_puts(&ret->structured, ",\"policy\":");

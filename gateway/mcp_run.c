@@ -97,7 +97,8 @@ static void tell_outcome(const struct outcome *o, const char *sandbox, struct mc
 	if (o->timed_out)
 		strbuf_puts(&ret->text, "[timed out: the command was ended; give a larger timeout_ms if it needs longer]\n");
 	strbuf_printf(&ret->text, "[exit code %d]\n", o->exit_code);
-	strbuf_printf(&ret->structured, "\"exit_code\":%d,\"timed_out\":%s,\"truncated\":%s,\"duration_ms\":%llu,\"sandbox\":\"%s\",", o->exit_code,
+	strbuf_printf(&ret->structured,
+		"\"exit_code\":%d,\"timed_out\":%s,\"truncated\":%s,\"duration_ms\":%llu,\"sandbox\":\"%s\",", o->exit_code,
 		o->timed_out ? "true" : "false", cut ? "true" : "false", (unsigned long long)o->duration_ms, sandbox);
 }
 
@@ -173,7 +174,8 @@ static int wait_exec(struct client_exec *x, int pipes[static STREAMS], struct ou
 	int rc;
 
 	for (;;) {
-		struct pollfd p[1 + STREAMS] = { { .fd = x->sock, .events = POLLIN }, { .fd = pipes[OUT], .events = POLLIN }, { .fd = pipes[ERR], .events = POLLIN } };
+		struct pollfd p[1 + STREAMS] = { { .fd = x->sock, .events = POLLIN }, { .fd = pipes[OUT], .events = POLLIN },
+			{ .fd = pipes[ERR], .events = POLLIN } };
 
 		if (poll(p, ARRAY_SIZE(p), -1) < 0 && errno != EINTR)
 			return ak_fail_errno(err, errno, "poll");
@@ -196,7 +198,8 @@ static int wait_exec(struct client_exec *x, int pipes[static STREAMS], struct ou
 	return 0;
 }
 
-static int exec_in(const struct mcp_request *r, const char *name, struct client_exec_opts *opts, struct outcome *o, struct ak_err *err)
+static int exec_in(
+	const struct mcp_request *r, const char *name, struct client_exec_opts *opts, struct outcome *o, struct ak_err *err)
 {
 	struct client_exec x = { .sock = -1, .tty_fd = -1 };
 	int pipes[STREAMS] = { -1, -1 }, ends[STREAMS] = { -1, -1 }, rc = 0;

@@ -28,7 +28,8 @@ struct mcp_rows {
 	struct netlog_row **rows; /* owned array, borrowed rows */
 	size_t n;
 };
-int mcp_rows_read(const struct ak_paths *paths, const char *name, enum netlog_only only, uint64_t since_us, struct mcp_rows *ret, struct ak_err *err);
+int mcp_rows_read(const struct ak_paths *paths, const char *name, enum netlog_only only, uint64_t since_us, struct mcp_rows *ret,
+	struct ak_err *err);
 void mcp_rows_done(struct mcp_rows *r);
 
 /* Denials since SINCE_US: "\"network\":{\"denied\":[…]}" into STRUCTURED, and into TEXT what the model can do about them. PERSISTENT: NAME is

@@ -45,8 +45,9 @@ static void put_info(struct strbuf *out, const cJSON *info)
 
 static void tell_info(struct strbuf *out, const cJSON *info)
 {
-	strbuf_printf(out, "%s: %s, mode %s, profile %s, network %s\n", mcp_arg_text(info, "name", "?"), mcp_arg_text(info, "status", "?"),
-		mcp_arg_text(info, "mode", "?"), mcp_arg_text(info, "profile", "?"), mcp_arg_bool(info, "network", false) ? "by policy" : "none");
+	strbuf_printf(out, "%s: %s, mode %s, profile %s, network %s\n", mcp_arg_text(info, "name", "?"),
+		mcp_arg_text(info, "status", "?"), mcp_arg_text(info, "mode", "?"), mcp_arg_text(info, "profile", "?"),
+		mcp_arg_bool(info, "network", false) ? "by policy" : "none");
 }
 
 static int create(const struct mcp_request *r, const char *name, cJSON **ret, struct ak_err *err)
@@ -102,8 +103,7 @@ void mcp_do_list(const struct mcp_request *r, struct mcp_result *ret)
 		return;
 	}
 	strbuf_puts(&ret->structured, "\"sandboxes\":[");
-	cJSON_ArrayForEach(info, list)
-	{
+	cJSON_ArrayForEach(info, list) {
 		strbuf_puts(&ret->structured, info == list->child ? "{" : ",{");
 		put_info(&ret->structured, info);
 		strbuf_putc(&ret->structured, '}');
@@ -234,7 +234,8 @@ static void put_part(struct mcp_result *ret, const char *path, const struct strb
 
 	strbuf_puts(&ret->structured, "\"path\":");
 	strbuf_json_utf8(&ret->structured, path, strlen(path));
-	strbuf_printf(&ret->structured, ",\"encoding\":\"%s\",\"size\":%llu,\"offset\":%llu,\"truncated\":%s,\"content\":", binary ? "base64" : "utf8",
+	strbuf_printf(&ret->structured,
+		",\"encoding\":\"%s\",\"size\":%llu,\"offset\":%llu,\"truncated\":%s,\"content\":", binary ? "base64" : "utf8",
 		(unsigned long long)size, (unsigned long long)offset, more || offset ? "true" : "false");
 	if (binary) {
 		strbuf_printf(&ret->text, "[binary, %zu bytes as base64]\n", used);

@@ -19,7 +19,14 @@
 #define SAFE_INTEGER 9007199254740991.0 /* beyond it a double, which is what ids travel in elsewhere, skips numbers */
 
 /* JSON-RPC 2.0, section 5.1; -32000 is for servers. */
-enum { RPC_PARSE = -32700, RPC_REQUEST = -32600, RPC_METHOD = -32601, RPC_PARAMS = -32602, RPC_INTERNAL = -32603, RPC_BUSY = -32000 };
+enum {
+	RPC_PARSE = -32700,
+	RPC_REQUEST = -32600,
+	RPC_METHOD = -32601,
+	RPC_PARAMS = -32602,
+	RPC_INTERNAL = -32603,
+	RPC_BUSY = -32000
+};
 
 static const char *const revisions[] = {
 	[MCP_REV_2024_11_05] = "2024-11-05",
@@ -177,7 +184,8 @@ void mcp_call_progress(struct mcp_call *call, double progress, const char *messa
 	if (!call->progress_token || call->cancelled || progress <= call->progress)
 		return;
 	call->progress = progress;
-	strbuf_printf(&out, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":%.3f",
+	strbuf_printf(&out,
+		"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":%.3f",
 		call->progress_token, progress);
 	if (call->session->rev >= MCP_REV_2025_03_26) {
 		strbuf_puts(&out, ",\"message\":");
@@ -197,7 +205,8 @@ static void on_ping(const struct request *r)
 
 static void put_welcome(const struct mcp_session *s, struct strbuf *out)
 {
-	strbuf_printf(out, "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}},\"serverInfo\":{\"name\":\"agentkernel\",",
+	strbuf_printf(out,
+		"{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}},\"serverInfo\":{\"name\":\"agentkernel\",",
 		revisions[s->rev]);
 	if (s->rev >= MCP_REV_2025_06_18)
 		strbuf_puts(out, "\"title\":\"agentkernel sandboxes\",");
@@ -309,8 +318,15 @@ static struct mcp_call *make_call(const struct request *r, const struct mcp_tool
 	struct mcp_call *call = calloc(1, sizeof(*call));
 
 	if (call)
-		*call = (struct mcp_call){ .session = r->s, .batch = r->batch, .id = strdup(r->id), .progress_token = token, .progress = -1, .tool = tool,
-			.args = args, .size = r->size, .structured = r->s->rev >= MCP_REV_2025_06_18 };
+		*call = (struct mcp_call){ .session = r->s,
+			.batch = r->batch,
+			.id = strdup(r->id),
+			.progress_token = token,
+			.progress = -1,
+			.tool = tool,
+			.args = args,
+			.size = r->size,
+			.structured = r->s->rev >= MCP_REV_2025_06_18 };
 	if (call && call->id)
 		return call;
 	free(call);
@@ -445,7 +461,9 @@ static void on_message(struct mcp_session *s, struct mcp_batch *batch, cJSON *ob
 	const cJSON *id = cJSON_GetObjectItemCaseSensitive(obj, "id"), *method = cJSON_GetObjectItemCaseSensitive(obj, "method");
 	_cleanup_free_ char *id_text = id ? scalar_text(id) : NULL;
 	const char *wrong = frame_error(obj, id, id_text);
-	struct request r = { .s = s, .batch = batch, .id = id_text, .params = cJSON_GetObjectItemCaseSensitive(obj, "params"), .size = size };
+	struct request r = {
+		.s = s, .batch = batch, .id = id_text, .params = cJSON_GetObjectItemCaseSensitive(obj, "params"), .size = size
+	};
 
 	if (batch && (wrong || id || (!cJSON_IsString(method) && !is_answer(obj))))
 		batch->pending++; /* it gets an answer */
@@ -459,7 +477,8 @@ static void on_message(struct mcp_session *s, struct mcp_batch *batch, cJSON *ob
 	if (wrong)
 		refuse(&r, RPC_REQUEST, wrong);
 	else if (id && has_nul)
-		refuse(&r, RPC_PARAMS, "params: a string holds \\u0000, which no command, path or name can; send binary content as base64");
+		refuse(&r, RPC_PARAMS,
+			"params: a string holds \\u0000, which no command, path or name can; send binary content as base64");
 	else if (id)
 		on_request(&r, method->valuestring, r.params);
 	else if (!has_nul && !strcmp(method->valuestring, "notifications/cancelled"))

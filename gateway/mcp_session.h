@@ -30,7 +30,8 @@ struct mcp_call {
 
 struct mcp_session_ops {
 	void (*send)(void *ctx, const char *line, size_t len); /* with its newline */
-	int (*start)(void *ctx, struct mcp_call *call, struct ak_err *err); /* negative: refused, and the call stays the session's */
+	int (*start)(
+		void *ctx, struct mcp_call *call, struct ak_err *err); /* negative: refused, and the call stays the session's */
 	void (*cancel)(void *ctx, struct mcp_call *call);
 };
 

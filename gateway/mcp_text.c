@@ -115,7 +115,8 @@ void mcp_base64(struct strbuf *out, const void *data, size_t len)
 	for (size_t i = 0; i < len; i += 3) {
 		size_t n = len - i < 3 ? len - i : 3;
 		unsigned v = (unsigned)p[i] << 16 | (n > 1 ? (unsigned)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0);
-		const char group[4] = { digits[v >> 18], digits[v >> 12 & 63], n > 1 ? digits[v >> 6 & 63] : '=', n > 2 ? digits[v & 63] : '=' };
+		const char group[4] = { digits[v >> 18], digits[v >> 12 & 63], n > 1 ? digits[v >> 6 & 63] : '=',
+			n > 2 ? digits[v & 63] : '=' };
 
 		strbuf_add(out, group, sizeof(group));
 	}

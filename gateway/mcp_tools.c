@@ -19,22 +19,52 @@
 
 /* ---- what they are given ---- */
 
-#define P_NAME { "name", MCP_STRING, .required = true, .help = "Name of the sandbox: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends." }
-#define P_COMMAND                                                                                                                             \
-	{ "command", MCP_STRINGS, .required = true,                                                                                           \
-		.help = "Program and arguments, one string each. No shell is involved: for pipes or globs use [\"sh\", \"-c\", \"...\"]." }
-#define P_ENV { "env", MCP_MAP, .help = "Environment variables to set." }
-#define P_TIMEOUT                                                                                                                     \
-	{ "timeout_ms", MCP_UINT, .min = 1, .max = MCP_TIMEOUT_MAX_MS, .help = "End the command after this many milliseconds (30000)." }
-#define P_CWD { "cwd", MCP_STRING, .help = "Absolute path inside the sandbox to start in; by default the project, or the home folder." }
-#define P_MODE                                                                                                                                 \
-	{ "compatibility_mode", MCP_STRING, .choice = MODES,                                                                                  \
-		.help = "Whose network policy applies. Only modes that the user started this server with can be chosen; leave it out for the default." }
-#define P_PROFILE                                                                                                                             \
-	{ "profile", MCP_STRING, .choice = PROFILES,                                                                                          \
-		.help = "How much of the host it may use; never more than this server was started with. restrictive has no network." }
-#define P_NETWORK { "network", MCP_BOOL, .help = "false: no network at all. true changes nothing; the policy decides." }
-#define P_IMAGE { "image", MCP_STRING, .help = "Root file system from an image. Not available in this version; the host's own system is used." }
+#define P_NAME                                                                                                                   \
+	{                                                                                                                        \
+		"name", MCP_STRING, .required = true,                                                                            \
+				    .help = "Name of the sandbox: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends."   \
+	}
+#define P_COMMAND                                                                                                                                 \
+	{                                                                                                                                         \
+		"command", MCP_STRINGS,                                                                                                           \
+			.required = true,                                                                                                         \
+			.help = "Program and arguments, one string each. No shell is involved: for pipes or globs use [\"sh\", \"-c\", \"...\"]." \
+	}
+#define P_ENV                                                                                                                    \
+	{                                                                                                                        \
+		"env", MCP_MAP, .help = "Environment variables to set."                                                          \
+	}
+#define P_TIMEOUT                                                                                                                \
+	{                                                                                                                        \
+		"timeout_ms", MCP_UINT, .min = 1, .max = MCP_TIMEOUT_MAX_MS,                                                     \
+					.help = "End the command after this many milliseconds (30000)."                          \
+	}
+#define P_CWD                                                                                                                    \
+	{                                                                                                                        \
+		"cwd", MCP_STRING,                                                                                               \
+			.help = "Absolute path inside the sandbox to start in; by default the project, or the home folder."      \
+	}
+#define P_MODE                                                                                                                                                 \
+	{                                                                                                                                                      \
+		"compatibility_mode", MCP_STRING,                                                                                                              \
+			.choice = MODES,                                                                                                                       \
+			.help = "Whose network policy applies. Only modes that the user started this server with can be chosen; leave it out for the default." \
+	}
+#define P_PROFILE                                                                                                                            \
+	{                                                                                                                                    \
+		"profile", MCP_STRING,                                                                                                       \
+			.choice = PROFILES,                                                                                                  \
+			.help = "How much of the host it may use; never more than this server was started with. restrictive has no network." \
+	}
+#define P_NETWORK                                                                                                                \
+	{                                                                                                                        \
+		"network", MCP_BOOL, .help = "false: no network at all. true changes nothing; the policy decides."               \
+	}
+#define P_IMAGE                                                                                                                  \
+	{                                                                                                                        \
+		"image", MCP_STRING,                                                                                             \
+			.help = "Root file system from an image. Not available in this version; the host's own system is used."  \
+	}
 
 static const struct mcp_param run_params[] = { P_COMMAND, P_PROFILE, P_MODE, P_NETWORK, P_IMAGE, P_CWD, P_ENV, P_TIMEOUT, { 0 } };
 
@@ -47,28 +77,32 @@ static const struct mcp_param exec_params[] = { P_NAME, P_COMMAND, P_CWD, P_ENV,
 static const struct mcp_param name_params[] = { P_NAME, { 0 } };
 static const struct mcp_param no_params[] = { { 0 } };
 
-static const struct mcp_param remove_params[] = { P_NAME,
-	{ "force", MCP_BOOL, .help = "Remove it even while it runs (false)." }, { 0 } };
+static const struct mcp_param remove_params[] = { P_NAME, { "force", MCP_BOOL, .help = "Remove it even while it runs (false)." },
+	{ 0 } };
 
 static const struct mcp_param write_params[] = { P_NAME,
-	{ "path", MCP_STRING, .required = true, .help = "Absolute path inside the sandbox. Missing folders are made; an existing file is replaced." },
+	{ "path", MCP_STRING, .required = true,
+		.help = "Absolute path inside the sandbox. Missing folders are made; an existing file is replaced." },
 	{ "content", MCP_STRING, .required = true, .help = "What the file will hold." },
-	{ "encoding", MCP_STRING, .choice = "utf8|base64", .help = "How content is given (utf8). Use base64 for binary." }, { 0 } };
+	{ "encoding", MCP_STRING, .choice = "utf8|base64", .help = "How content is given (utf8). Use base64 for binary." },
+	{ 0 } };
 
 static const struct mcp_param read_params[] = { P_NAME,
 	{ "path", MCP_STRING, .required = true, .help = "Absolute path inside the sandbox, of a regular file." },
 	{ "offset", MCP_UINT, .max = 1ull << 50, .help = "Start at this byte (0)." },
 	{ "limit", MCP_UINT, .min = 1, .max = MCP_FILE_MAX, .help = "Read at most this many bytes (65536)." }, { 0 } };
 
-static const struct mcp_param log_params[] = {
-	{ "name", MCP_STRING, .required = true, .help = "A sandbox, or the name that sandbox_run gave as \"sandbox\"." },
+static const struct mcp_param log_params[] = { { "name", MCP_STRING, .required = true,
+						       .help = "A sandbox, or the name that sandbox_run gave as \"sandbox\"." },
 	{ "denied", MCP_BOOL, .help = "Only what was denied (false)." },
 	{ "since", MCP_STRING, .help = "Only newer records: a duration such as 10m or 1h30m, or an RFC 3339 time." },
 	{ "limit", MCP_UINT, .min = 1, .max = 1000, .help = "At most this many rows, the newest (100)." }, { 0 } };
 
 static const struct mcp_param check_params[] = {
-	{ "policy", MCP_STRING, .required = true, .help = "A mode (codex), a sandbox, a policy's name, or a .json file of the project." },
-	{ "target", MCP_STRING, .required = true, .help = "host[:port][/proto], such as api.example.com:443/tcp." }, { 0 } };
+	{ "policy", MCP_STRING, .required = true,
+		.help = "A mode (codex), a sandbox, a policy's name, or a .json file of the project." },
+	{ "target", MCP_STRING, .required = true, .help = "host[:port][/proto], such as api.example.com:443/tcp." }, { 0 }
+};
 
 /* ---- what they give ---- */
 
@@ -78,30 +112,35 @@ static const struct mcp_param check_params[] = {
 #define OBJECT(properties, required) "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "]}"
 #define ARRAY(items) "{\"type\":\"array\",\"items\":" items "}"
 
-#define DENIED                                                                                                                               \
-	ARRAY(OBJECT("\"destination\":" TEXT ",\"proto\":" TEXT ",\"rule\":" TEXT ",\"reason\":" TEXT ",\"count\":" WHOLE,                  \
+#define DENIED                                                                                                                   \
+	ARRAY(OBJECT("\"destination\":" TEXT ",\"proto\":" TEXT ",\"rule\":" TEXT ",\"reason\":" TEXT ",\"count\":" WHOLE,       \
 		"\"destination\",\"proto\",\"rule\",\"reason\",\"count\""))
-#define OUT_COMMAND                                                                                                                          \
-	OBJECT("\"stdout\":" TEXT ",\"stderr\":" TEXT ",\"exit_code\":" WHOLE ",\"timed_out\":" FLAG ",\"truncated\":" FLAG                 \
-	       ",\"duration_ms\":" WHOLE ",\"sandbox\":" TEXT ",\"network\":" OBJECT("\"denied\":" DENIED, "\"denied\""),                    \
+#define OUT_COMMAND                                                                                                              \
+	OBJECT("\"stdout\":" TEXT ",\"stderr\":" TEXT ",\"exit_code\":" WHOLE ",\"timed_out\":" FLAG ",\"truncated\":" FLAG      \
+	       ",\"duration_ms\":" WHOLE ",\"sandbox\":" TEXT ",\"network\":" OBJECT("\"denied\":" DENIED, "\"denied\""),        \
 		"\"stdout\",\"stderr\",\"exit_code\",\"timed_out\",\"network\"")
-#define SANDBOX                                                                                                                              \
-	OBJECT("\"name\":" TEXT ",\"uuid\":" TEXT ",\"status\":" TEXT ",\"mode\":" TEXT ",\"profile\":" TEXT, "\"name\",\"status\",\"mode\",\"profile\"")
+#define SANDBOX                                                                                                                  \
+	OBJECT("\"name\":" TEXT ",\"uuid\":" TEXT ",\"status\":" TEXT ",\"mode\":" TEXT ",\"profile\":" TEXT,                    \
+		"\"name\",\"status\",\"mode\",\"profile\"")
 #define OUT_STATE OBJECT("\"name\":" TEXT ",\"status\":" TEXT, "\"name\",\"status\"")
 #define OUT_LIST OBJECT("\"sandboxes\":" ARRAY(SANDBOX), "\"sandboxes\"")
 #define OUT_WRITE OBJECT("\"path\":" TEXT ",\"size\":" WHOLE, "\"path\",\"size\"")
-#define OUT_READ                                                                                                                             \
-	OBJECT("\"path\":" TEXT ",\"content\":" TEXT ",\"encoding\":{\"type\":\"string\",\"enum\":[\"utf8\",\"base64\"]},\"size\":" WHOLE  \
-	       ",\"offset\":" WHOLE ",\"next_offset\":" WHOLE ",\"truncated\":" FLAG,                                                      \
+#define OUT_READ                                                                                                                 \
+	OBJECT("\"path\":" TEXT ",\"content\":" TEXT                                                                             \
+	       ",\"encoding\":{\"type\":\"string\",\"enum\":[\"utf8\",\"base64\"]},\"size\":" WHOLE ",\"offset\":" WHOLE         \
+	       ",\"next_offset\":" WHOLE ",\"truncated\":" FLAG,                                                                 \
 		"\"path\",\"content\",\"encoding\",\"size\",\"truncated\"")
-#define OUT_LOG                                                                                                                              \
-	OBJECT("\"name\":" TEXT ",\"total\":" WHOLE ",\"rows\":" ARRAY(OBJECT("\"time\":" TEXT ",\"verdict\":" TEXT ",\"proto\":" TEXT      \
-	       ",\"destination\":" TEXT ",\"addresses\":" ARRAY(TEXT) ",\"rule\":" TEXT ",\"reason\":" TEXT ",\"bytes_out\":" WHOLE          \
-	       ",\"bytes_in\":" WHOLE ",\"count\":" WHOLE, "\"time\",\"verdict\",\"proto\",\"destination\",\"rule\",\"reason\",\"count\"")), \
+#define OUT_LOG                                                                                                                  \
+	OBJECT("\"name\":" TEXT ",\"total\":" WHOLE ",\"rows\":" ARRAY(                                                          \
+		       OBJECT("\"time\":" TEXT ",\"verdict\":" TEXT ",\"proto\":" TEXT ",\"destination\":" TEXT                  \
+			      ",\"addresses\":" ARRAY(TEXT) ",\"rule\":" TEXT ",\"reason\":" TEXT ",\"bytes_out\":" WHOLE        \
+							    ",\"bytes_in\":" WHOLE ",\"count\":" WHOLE,                          \
+			       "\"time\",\"verdict\",\"proto\",\"destination\",\"rule\",\"reason\",\"count\"")),                 \
 		"\"name\",\"total\",\"rows\"")
-#define OUT_CHECK                                                                                                                            \
-	OBJECT("\"verdict\":{\"type\":\"string\",\"enum\":[\"allow\",\"deny\"]},\"target\":" TEXT ",\"policy\":" TEXT ",\"rule\":" TEXT     \
-	       ",\"reason\":" TEXT, "\"verdict\",\"target\",\"policy\",\"rule\",\"reason\"")
+#define OUT_CHECK                                                                                                                \
+	OBJECT("\"verdict\":{\"type\":\"string\",\"enum\":[\"allow\",\"deny\"]},\"target\":" TEXT ",\"policy\":" TEXT            \
+	       ",\"rule\":" TEXT ",\"reason\":" TEXT,                                                                            \
+		"\"verdict\",\"target\",\"policy\",\"rule\",\"reason\"")
 
 const struct mcp_tool mcp_tools[] = {
 	{ "sandbox_run", "Run a command in a temporary sandbox",
@@ -111,26 +150,27 @@ const struct mcp_tool mcp_tools[] = {
 	{ "sandbox_create", "Create a sandbox that stays",
 		"Create a sandbox that keeps its files until it is removed, for several commands with sandbox_exec. It is started at once unless start is false.",
 		create_params, SANDBOX, .run = mcp_do_create },
-	{ "sandbox_exec", "Run a command in a sandbox", "Run a command in a running sandbox that sandbox_create made, and return its output.",
-		exec_params, OUT_COMMAND, .destructive = true, .open_world = true, .run = mcp_do_exec },
-	{ "sandbox_list", "List the sandboxes", "The sandboxes that exist, with state, mode and profile.", no_params, OUT_LIST, .read_only = true,
-		.idempotent = true, .run = mcp_do_list },
-	{ "sandbox_remove", "Remove a sandbox", "Remove a sandbox and its files for good.", remove_params, OUT_STATE, .destructive = true,
-		.run = mcp_do_remove },
-	{ "sandbox_file_write", "Write a file in a sandbox", "Write one file in a running sandbox, as a whole.", write_params, OUT_WRITE,
-		.destructive = true, .idempotent = true, .run = mcp_do_file_write },
+	{ "sandbox_exec", "Run a command in a sandbox",
+		"Run a command in a running sandbox that sandbox_create made, and return its output.", exec_params, OUT_COMMAND,
+		.destructive = true, .open_world = true, .run = mcp_do_exec },
+	{ "sandbox_list", "List the sandboxes", "The sandboxes that exist, with state, mode and profile.", no_params, OUT_LIST,
+		.read_only = true, .idempotent = true, .run = mcp_do_list },
+	{ "sandbox_remove", "Remove a sandbox", "Remove a sandbox and its files for good.", remove_params, OUT_STATE,
+		.destructive = true, .run = mcp_do_remove },
+	{ "sandbox_file_write", "Write a file in a sandbox", "Write one file in a running sandbox, as a whole.", write_params,
+		OUT_WRITE, .destructive = true, .idempotent = true, .run = mcp_do_file_write },
 	{ "sandbox_file_read", "Read a file of a sandbox",
 		"Read a file of a running sandbox: text as it is, anything else as base64. Of a long file a part is read; next_offset says where to go on.",
 		read_params, OUT_READ, .read_only = true, .idempotent = true, .run = mcp_do_file_read },
 	{ "sandbox_start", "Start a sandbox", "Start a stopped sandbox.", name_params, OUT_STATE, .run = mcp_do_start },
-	{ "sandbox_stop", "Stop a sandbox", "Stop a sandbox: its processes end, its files stay.", name_params, OUT_STATE, .destructive = true,
-		.run = mcp_do_stop },
+	{ "sandbox_stop", "Stop a sandbox", "Stop a sandbox: its processes end, its files stay.", name_params, OUT_STATE,
+		.destructive = true, .run = mcp_do_stop },
 	{ "network_log", "Show what the network was asked for",
-		"What a sandbox tried to reach, what became of it, and the rule that decided. For sandboxes and past sandbox_run calls.", log_params, OUT_LOG,
-		.read_only = true, .idempotent = true, .run = mcp_do_log },
+		"What a sandbox tried to reach, what became of it, and the rule that decided. For sandboxes and past sandbox_run calls.",
+		log_params, OUT_LOG, .read_only = true, .idempotent = true, .run = mcp_do_log },
 	{ "network_check", "Ask a network policy",
-		"Would this destination be allowed, and by which rule? Asks only: nothing is contacted and nothing is changed.", check_params, OUT_CHECK,
-		.read_only = true, .idempotent = true, .run = mcp_do_check },
+		"Would this destination be allowed, and by which rule? Asks only: nothing is contacted and nothing is changed.",
+		check_params, OUT_CHECK, .read_only = true, .idempotent = true, .run = mcp_do_check },
 	{ 0 },
 };
 
@@ -172,7 +212,8 @@ static void put_type(const struct mcp_param *p, struct strbuf *out)
 		strbuf_puts(out, "\"type\":\"boolean\"");
 		break;
 	case MCP_UINT:
-		strbuf_printf(out, "\"type\":\"integer\",\"minimum\":%llu,\"maximum\":%llu", (unsigned long long)p->min, (unsigned long long)p->max);
+		strbuf_printf(out, "\"type\":\"integer\",\"minimum\":%llu,\"maximum\":%llu", (unsigned long long)p->min,
+			(unsigned long long)p->max);
 		break;
 	case MCP_MAP:
 		strbuf_puts(out, "\"type\":\"object\",\"additionalProperties\":" TEXT);
@@ -207,8 +248,9 @@ static void put_annotations(const struct mcp_tool *t, struct strbuf *out)
 {
 	strbuf_puts(out, ",\"annotations\":{\"title\":");
 	strbuf_json(out, t->title);
-	strbuf_printf(out, ",\"readOnlyHint\":%s,\"destructiveHint\":%s,\"idempotentHint\":%s,\"openWorldHint\":%s}", t->read_only ? "true" : "false",
-		t->destructive ? "true" : "false", t->idempotent ? "true" : "false", t->open_world ? "true" : "false");
+	strbuf_printf(out, ",\"readOnlyHint\":%s,\"destructiveHint\":%s,\"idempotentHint\":%s,\"openWorldHint\":%s}",
+		t->read_only ? "true" : "false", t->destructive ? "true" : "false", t->idempotent ? "true" : "false",
+		t->open_world ? "true" : "false");
 }
 
 void mcp_tools_print(enum mcp_rev rev, struct strbuf *out)
@@ -257,8 +299,7 @@ static int check_strings(const struct mcp_param *p, const cJSON *list, struct ak
 
 	if (!cJSON_IsArray(list))
 		return ak_fail(err, EINVAL, "%s: must be an array of strings", p->name);
-	cJSON_ArrayForEach(item, list)
-	{
+	cJSON_ArrayForEach(item, list) {
 		if (!cJSON_IsString(item))
 			return ak_fail(err, EINVAL, "%s[%d]: must be a string", p->name, i);
 		i++;
@@ -274,8 +315,7 @@ static int check_map(const struct mcp_param *p, const cJSON *map, struct ak_err 
 
 	if (!cJSON_IsObject(map))
 		return ak_fail(err, EINVAL, "%s: must be an object of strings", p->name);
-	cJSON_ArrayForEach(item, map)
-	{
+	cJSON_ArrayForEach(item, map) {
 		if (!item->string[0] || strchr(item->string, '='))
 			return ak_fail(err, EINVAL, "%s: '%.64s' is not the name of a variable", p->name, item->string);
 		if (!cJSON_IsString(item))
@@ -288,8 +328,10 @@ static int check_map(const struct mcp_param *p, const cJSON *map, struct ak_err 
 
 static int check_uint(const struct mcp_param *p, const cJSON *n, struct ak_err *err)
 {
-	if (!cJSON_IsNumber(n) || n->valuedouble != floor(n->valuedouble) || n->valuedouble < (double)p->min || n->valuedouble > (double)p->max)
-		return ak_fail(err, EINVAL, "%s: must be a whole number from %llu to %llu", p->name, (unsigned long long)p->min, (unsigned long long)p->max);
+	if (!cJSON_IsNumber(n) || n->valuedouble != floor(n->valuedouble) || n->valuedouble < (double)p->min ||
+		n->valuedouble > (double)p->max)
+		return ak_fail(err, EINVAL, "%s: must be a whole number from %llu to %llu", p->name, (unsigned long long)p->min,
+			(unsigned long long)p->max);
 	return 0;
 }
 
@@ -330,8 +372,7 @@ int mcp_tool_check(const struct mcp_tool *tool, const cJSON *args, struct ak_err
 {
 	const cJSON *item;
 
-	cJSON_ArrayForEach(item, args)
-	{
+	cJSON_ArrayForEach(item, args) {
 		const struct mcp_param *p = find_param(tool, item->string);
 		int rc;
 

@@ -70,7 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size == 0)
 		return 0;
 	if (first & 16) {
-		snprintf(greeting, sizeof(greeting), "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"%s\"}}", revisions[first & 3]);
+		snprintf(greeting, sizeof(greeting),
+			"{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"%s\"}}",
+			revisions[first & 3]);
 		mcp_session_line(&s, greeting, strlen(greeting));
 	}
 	for (size_t at = picks; at < size;) {

@@ -81,7 +81,8 @@ static void greet(struct rig *r, const char *revision)
 {
 	char line[256];
 
-	snprintf(line, sizeof(line), "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"%s\"}}", revision);
+	snprintf(line, sizeof(line),
+		"{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"%s\"}}", revision);
 	assert_non_null(strstr(say(r, line), revision));
 }
 
@@ -165,7 +166,8 @@ static void test_a_batch_is_answered_when_its_last_call_is(void **state)
 	struct mcp_call *first;
 
 	greet(r, "2025-03-26");
-	assert_string_equal(say(r, "[" LIST("1") ",{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}," LIST("3") "," CANCEL("9") "]"), "");
+	assert_string_equal(
+		say(r, "[" LIST("1") ",{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}," LIST("3") "," CANCEL("9") "]"), "");
 	first = r->session.calls->next;
 	mcp_call_done(r->last, "{}");
 	assert_int_equal(r->sent.len, 0);
@@ -221,7 +223,10 @@ static void test_output_keeps_both_ends_and_no_half_characters(void **state)
 	assert_true(out.len < MCP_OUTPUT_MAX + 200);
 	assert_int_equal(mcp_utf8_whole(out.data, out.len), out.len);
 	assert_memory_equal(out.data, "BEGIN\xe2\x82\xac", 8);
-	assert_memory_equal(out.data + out.len - 6, "\xe2\x82\xac" "END", 6);
+	assert_memory_equal(out.data + out.len - 6,
+		"\xe2\x82\xac"
+		"END",
+		6);
 	left = strtoull(strstr(out.data, "[... ") + 5, NULL, 10);
 	assert_int_equal(c.total, 3000008);
 	assert_true(left > 2900000 && left < 3000008);
@@ -248,8 +253,10 @@ static void test_base64_there_and_back(void **state)
 {
 	static const struct {
 		const char *plain, *text;
-	} rows[] = { { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foobar", "Zm9vYmFy" }, { "\xff\xfe\xfd", "//79" } };
-	static const char *const bad[] = { "Z", "Zg", "Zg=", "Zg==Zg==", "Zh==", "Zm9=", "Z===", "====", "Zm 9", "Zm9v\n", "Zm-_" };
+	} rows[] = { { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foobar", "Zm9vYmFy" },
+		{ "\xff\xfe\xfd", "//79" } };
+	static const char *const bad[] = { "Z", "Zg", "Zg=", "Zg==Zg==", "Zh==", "Zm9=", "Z===", "====", "Zm 9", "Zm9v\n",
+		"Zm-_" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -287,9 +294,13 @@ static int scan(const char *text, bool *nul)
 
 static void test_only_json_passes(void **state)
 {
-	static const char *const good[] = { "0", "-0.5e+10", "\"\\ud83d\\ude00\"", " [ 1 , \"\\u00e9\" ] ", "{\"a\":{\"b\":[[]]}}", "true", "null", "\"\xf0\x9f\x98\x80\"" };
-	static const char *const bad[] = { "", " ", "01", "1.", ".5", "-", "1e", "+1", "tru", "nul", "[1,]", "[,]", "{\"a\"}", "{a:1}", "{\"a\":1,}", "\"\\ud800\"",
-		"\"\\ude00\"", "\"\\ud800\\u0041\"", "\"\\q\"", "\"\\u12g4\"", "\"a", "\"\x01\"", "\"\xc3\"", "\"\xff\"", "\"\xed\xa0\x80\"", "1 2", "[", "{\"a\":", "'a'", "\xef\xbb\xbf" "1" };
+	static const char *const good[] = { "0", "-0.5e+10", "\"\\ud83d\\ude00\"", " [ 1 , \"\\u00e9\" ] ",
+		"{\"a\":{\"b\":[[]]}}", "true", "null", "\"\xf0\x9f\x98\x80\"" };
+	static const char *const bad[] = { "", " ", "01", "1.", ".5", "-", "1e", "+1", "tru", "nul", "[1,]", "[,]", "{\"a\"}",
+		"{a:1}", "{\"a\":1,}", "\"\\ud800\"", "\"\\ude00\"", "\"\\ud800\\u0041\"", "\"\\q\"", "\"\\u12g4\"", "\"a",
+		"\"\x01\"", "\"\xc3\"", "\"\xff\"", "\"\xed\xa0\x80\"", "1 2", "[", "{\"a\":", "'a'",
+		"\xef\xbb\xbf"
+		"1" };
 	static const char *const big[] = { "[[[[[]]]]]", "{\"a\":1,\"b\":2,\"c\":3,\"d\":4}", "[1,2,3,4,5,6,7,8,9,10]" };
 	bool nul;
 
