@@ -1,0 +1,134 @@
+"""g5: fork bombs, memory bombs, full disks, used-up descriptors, endless output and endless work are limited; the host stays healthy and others do not notice."""
+import contextlib
+import json
+import os
+import time
+
+import pytest
+from expect import CODEX, NATIVE, allow, holding, worked
+from lab import PYTHON
+
+FORK = ("import os,time\nn=0\ntry:\n while n<20000:\n  if os.fork()==0: time.sleep(60); os._exit(0)\n  n+=1\nexcept OSError as e: pass\nprint(n, flush=True)")
+DEEP_FORK = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
+DISK = ("import os,errno\nout={}\nfor d in ('/tmp','/var/tmp'):\n n=0\n try:\n  f=open(d+'/fill','wb')\n  while n<2<<30: n+=f.write(b'x'*(1<<20)); f.flush()\n"
+        " except OSError as e: out[d]=[errno.errorcode[e.errno],n>>20]\n os.unlink(d+'/fill')\nimport json; print(json.dumps(out))")
+
+
+@contextlib.contextmanager
+def neighbour(lab):
+    """Another sandbox that must not notice; it works before, during (call the value) and after."""
+    with holding(lab, allow("ok.test")) as (proc, do):
+        def works(within_ms=3000):
+            row = do([["tls", "ok.test", 443, "ok.test"]])[0]
+            worked(row)
+            assert row["ms"] < within_ms, row
+        works()
+        yield works
+        works()
+
+
+@pytest.mark.parametrize("args", [["--pids", "64", *CODEX], CODEX, NATIVE], ids=["64", "codex", "native"])
+def test_g5_a_fork_bomb_is_limited(any_user, args):
+    lab = any_user
+    with neighbour(lab) as works:
+        r = lab.run([*args, PYTHON, "-c", FORK], timeout=60)
+        made = int(r.out)
+        assert made < (64 if "--pids" in args else 5000), r
+        works()
+    assert lab.leaks(timeout=10) == ""
+
+
+def test_g5_an_endless_fork_bomb_ends_with_its_sandbox(any_user):
+    lab = any_user
+    with neighbour(lab) as works:
+        proc = lab.start(["--pids", "40", "--timeout", "3s", *CODEX, PYTHON, "-c", DEEP_FORK])
+        works(10000)
+        r = proc.wait(30)
+        assert r.code == 124 and "timed out" in r.err, r
+    assert lab.leaks(timeout=10) == ""
+
+
+def test_g5_a_memory_bomb_is_limited_and_named(any_user):
+    lab = any_user
+    with neighbour(lab) as works:
+        r = lab.run(["--memory", "96M", "--timeout", "30s", *CODEX, PYTHON, "-c", "x=[]\nfor i in range(50): x.append(b'x'*(8<<20))\nprint('got it')"], timeout=60)
+        if "memory limit off" in r.err:
+            pytest.skip("no writable cgroup here: the note was given")
+        assert r.code == 137 and "out of memory" in r.err and "got it" not in r.out, r
+        works()
+
+
+def test_g5_a_full_disk_is_the_sandboxs_own(any_user):
+    lab = any_user
+    before = os.statvfs(lab.folder).f_bavail
+    with neighbour(lab) as works:
+        for args in (CODEX, NATIVE):
+            r = lab.run([*args, PYTHON, "-c", DISK], timeout=60)
+            out = json.loads(r.out)
+            assert set(out) == {"/tmp", "/var/tmp"} and all(why in ("ENOSPC", "ENOMEM") and n < 1500 for why, n in out.values()), (args, out)
+            works(10000)
+    assert abs(os.statvfs(lab.folder).f_bavail - before) * os.statvfs(lab.folder).f_frsize < 256 << 20
+
+
+def test_g5_descriptors_are_limited(any_user):
+    lab = any_user
+    code = ("import os,socket,errno\nf=[]\ntry:\n while len(f)<3000000: f.append(os.open('/dev/null',0))\nexcept OSError as e: print(errno.errorcode[e.errno], len(f))\n"
+            "for x in f[:50]: os.close(x)\ns=[]\ntry:\n while len(s)<3000000: s.append(socket.socketpair())\nexcept OSError as e: print(errno.errorcode[e.errno])")
+    with neighbour(lab):
+        r = lab.run([*CODEX, PYTHON, "-c", code], timeout=60)
+        words = r.out.split()
+        assert words[0] == "EMFILE" and int(words[1]) < 1100000 and words[2] in ("EMFILE", "ENFILE"), r
+
+
+def test_g5_endless_output_waits_for_its_reader(any_user):
+    """The supervisor holds no heap of it: what is not read stops the writer, and a reader that leaves ends it."""
+    lab = any_user
+    with neighbour(lab) as works:
+        r, w = os.pipe()
+        proc = lab.start([*CODEX, "--", "sh", "-c", "yes endless"], stdout=w)
+        os.close(w)
+        assert os.read(r, 1 << 16)
+        works()
+        rss = int(lab.host(["sh", "-c", "grep VmRSS /proc/%d/status" % proc.pid]).out.split()[1])
+        assert rss < 64 << 10, rss
+        total, end = 0, time.monotonic() + 1
+        while time.monotonic() < end:
+            total += len(os.read(r, 1 << 16))
+        assert total > 1 << 20
+        os.close(r)
+        assert proc.wait(15).code != 0
+    assert lab.leaks(timeout=10) == ""
+
+
+def test_g5_endless_work_ends_on_time(any_user):
+    lab = any_user
+    with neighbour(lab) as works:
+        proc = lab.start(["--timeout", "2s", *CODEX, "--", "sh", "-c", "trap '' TERM INT HUP; while :; do :; done"])
+        works(10000)
+        r = proc.wait(20)
+        assert r.code == 124 and r.seconds < 12, r
+
+
+def test_g5_many_connections_and_questions_at_once_are_limited(any_user):
+    lab = any_user
+    code = """
+import resource
+socks, refused = [], 0
+for i in range(3000):
+    s = socket.socket(); s.setblocking(False)
+    try: s.connect(('11.1.0.6', 7))
+    except BlockingIOError: socks.append(s)
+    except OSError: refused += 1
+time.sleep(0.5)
+alive = 0
+for s in socks:
+    try: s.send(b'x'); alive += 1
+    except OSError: pass
+out = [len(socks), alive]
+"""
+    with neighbour(lab) as works:
+        got = lab.probe(NATIVE, [["eval", code]], timeout=60)
+        assert worked(got[0])[0] > 1000, got
+        works(10000)
+    assert lab.syns("11.1.0.6", 7) <= 1100, lab.syns("11.1.0.6", 7)  # the policy's limit of connections, and retries within it
+    assert [row for row in lab.netlog() if row["verdict"] in ("deny", "error") and "limit" in (row.get("reason") or "") + (row.get("rule") or "")]
