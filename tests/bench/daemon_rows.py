@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import time
 
@@ -111,8 +112,12 @@ class DaemonRows:
             yield row("pool of %d" % CROWD_WARM, d.env, lambda: d.run("daemon", "prewarm", "--mode", "native", "--count", str(CROWD_WARM)), hits)
 
     def thousand(self):
-        with Daemon(self, "one") as one, Daemon(self, "many") as many:
-            yield from self._thousand(one, many)
+        self.dns_policy(["echo.test"])
+        try:
+            with Daemon(self, "one") as one, Daemon(self, "many") as many:
+                yield from self._thousand(one, many)
+        finally:
+            shutil.rmtree(self.rig.path("config", "agentkernel"), ignore_errors=True)
 
     def _thousand(self, one, many):
         for d in (one, many):
