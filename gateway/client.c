@@ -92,8 +92,9 @@ static bool put_limits(cJSON *obj, const struct sandbox_limits *l)
 {
 	bool ok = l->cpus_milli ? put_number(obj, "vcpus", l->cpus_milli / 1000.0) : cJSON_AddNullToObject(obj, "vcpus") != NULL;
 
-	return ok && (l->memory_bytes ? put_number(obj, "memory_mb", (double)(l->memory_bytes >> 20)) :
-					cJSON_AddNullToObject(obj, "memory_mb") != NULL);
+	return ok &&
+		(l->memory_bytes ? put_number(obj, "memory_mb", (double)(l->memory_bytes >> 20))
+				 : cJSON_AddNullToObject(obj, "memory_mb") != NULL);
 }
 
 static cJSON *info_new(const struct state_sandbox *s, bool running)
@@ -105,7 +106,8 @@ static cJSON *info_new(const struct state_sandbox *s, bool running)
 		!put_text(obj, "status", running ? "running" : "stopped") || !put_text(obj, "backend", "ns") ||
 		!put_text(obj, "mode", ak_mode_name(s->mode)) || !put_text(obj, "profile", ak_profile_name(s->profile)) ||
 		!put_limits(obj, &s->limits) || !put_network(obj, s) || (s->dir[0] && !put_text(obj, "dir", s->dir)) ||
-		!put_text(obj, "created_at", audit_time_print(s->created_us, when)) || !put_number(obj, "generation", (double)s->generation))
+		!put_text(obj, "created_at", audit_time_print(s->created_us, when)) ||
+		!put_number(obj, "generation", (double)s->generation))
 		return NULL;
 	return TAKE(obj);
 }
@@ -148,7 +150,8 @@ static int fill_state(const struct ak_paths *paths, const struct run_opts *opts,
 }
 
 /* What start would refuse is refused now. */
-static int check_state(const struct ak_paths *paths, const struct state_sandbox *s, struct policy **ret_policy, struct ak_err *err)
+static int check_state(
+	const struct ak_paths *paths, const struct state_sandbox *s, struct policy **ret_policy, struct ak_err *err)
 {
 	static struct run_plan plan; /* large */
 	char empty[PATH_MAX];
@@ -219,7 +222,6 @@ static int look(const struct ak_paths *paths, const char *name, bool *ret_runs, 
 	struct state_sandbox s = { 0 };
 	int rc = client_load(paths, name, &s, err);
 
-
 	if (rc < 0)
 		return rc;
 	state_done(&s);
@@ -280,8 +282,7 @@ static const cJSON *live_of(const struct listing *l, const char *name)
 {
 	const cJSON *item;
 
-	cJSON_ArrayForEach(item, l->live)
-	{
+	cJSON_ArrayForEach(item, l->live) {
 		const cJSON *n = cJSON_GetObjectItemCaseSensitive(item, "name");
 
 		if (cJSON_IsString(n) && !strcmp(n->valuestring, name))
@@ -329,8 +330,8 @@ static int gather(const struct ak_paths *paths, struct listing *l, struct ak_err
 	return rc == -ENOMEM ? ak_fail(err, ENOMEM, "out of memory") : rc;
 }
 
-int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx, cJSON **ret,
-	struct ak_err *err)
+int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx,
+	cJSON **ret, struct ak_err *err)
 {
 	struct listing l = { .bad = bad, .ctx = ctx };
 	int rc = gather(paths, &l, err);

@@ -14,6 +14,7 @@
 #include "gateway/plan.h"
 #include "gateway/run.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,8 +31,8 @@ int client_remove(const struct ak_paths *paths, const char *name, bool force, st
 
 /* SandboxInfo of one, by name or uuid; or an array of all, in order of name. What cannot be read is told through BAD (may be NULL). */
 int client_get(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
-int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx, cJSON **ret,
-	struct ak_err *err);
+int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx,
+	cJSON **ret, struct ak_err *err);
 
 /* The supervisor's socket of a running sandbox; -ENOENT, -ESRCH with a reason. */
 int client_super(const struct ak_paths *paths, const char *name, struct ak_err *err);
@@ -66,10 +67,12 @@ struct client_change {
 int client_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
 
 /* All of it or nothing; the same object afterwards. */
-int client_policy_change(const struct ak_paths *paths, const char *name, const struct client_change *change, cJSON **ret, struct ak_err *err);
+int client_policy_change(
+	const struct ak_paths *paths, const char *name, const struct client_change *change, cJSON **ret, struct ak_err *err);
 
 /* The rules of the policy file FILE, what it extends included, as edits that add them; free with client_edits_free. */
-int client_edits_of_file(const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
+int client_edits_of_file(
+	const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
 void client_edits_free(struct policy_edit *edits, size_t n);
 
 /* ---- commands in a running sandbox (client_exec.c) ---- */
@@ -99,8 +102,8 @@ struct client_exit {
 };
 
 /* 0 when it runs, or when it ended at once with 126 or 127 (told by the first poll). */
-int client_exec_start(const struct ak_paths *paths, const char *name, const struct client_exec_opts *opts, struct client_exec *ret,
-	struct ak_err *err);
+int client_exec_start(const struct ak_paths *paths, const char *name, const struct client_exec_opts *opts,
+	struct client_exec *ret, struct ak_err *err);
 /* 1 and how it ended; 0 when it has not (only with WAIT false). */
 int client_exec_poll(struct client_exec *x, bool wait, struct client_exit *ret, struct ak_err *err);
 int client_exec_signal(struct client_exec *x, int sig);
@@ -129,8 +132,17 @@ struct client_entry {
 	mode_t mode;
 	uint64_t size, mtime_s;
 };
+/* The names in a folder, in order, each once; ends also when things are renamed in there faster than one can read. */
+struct client_names {
+	char **list; /* owned */
+	size_t n, cap;
+};
+int client_names_read(DIR *d, struct client_names *ret);
+void client_names_done(struct client_names *l);
+
 /* FN for each entry in order of name; it stops when FN returns non-zero, which is handed on. */
-int client_file_list(int root, const char *path, int (*fn)(void *ctx, const struct client_entry *e), void *ctx, struct ak_err *err);
+int client_file_list(
+	int root, const char *path, int (*fn)(void *ctx, const struct client_entry *e), void *ctx, struct ak_err *err);
 
 /* Record what was done with a sandbox's files: OP is "read", "write", "delete", "copy_in" or "copy_out". */
 void client_file_event(const struct ak_paths *paths, const char *name, const char *op, const char *path);

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #define DEPTH_MAX 200 /* each level holds three descriptors */
-#define ENTRIES_MAX 1000000 /* of one folder */
 #define CHUNK (256u << 10)
 
 struct walk {
@@ -194,26 +193,22 @@ static int copy_link(struct walk *w, int pinned, int dst_dir, const char *dst, s
 
 static int copy_entries(struct walk *w, DIR *src, int dst, struct ak_err *err)
 {
-	size_t mark = w->path.len, seen = 0;
+	_cleanup_(client_names_done) struct client_names names = { 0 };
+	size_t mark = w->path.len;
+	int rc = client_names_read(src, &names);
 
-	for (struct dirent *e; (errno = 0, e = readdir(src));) {
-		int rc;
-
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
+	if (rc < 0)
+		return fail(w, -rc, err);
+	for (size_t i = 0; i < names.n && rc == 0; i++) {
 		if (stopped(w))
 			return interrupted(err);
-		if (++seen > ENTRIES_MAX)
-			return ak_fail(err, E2BIG, "'%.300s': more than %d entries", w->path.data, ENTRIES_MAX);
-		strbuf_printf(&w->path, "/%s", e->d_name);
-		rc = copy_one(w, dirfd(src), e->d_name, dst, e->d_name, err);
+		strbuf_printf(&w->path, "/%s", names.list[i]);
+		rc = copy_one(w, dirfd(src), names.list[i], dst, names.list[i], err);
 		w->path.len = mark;
 		if (w->path.data)
 			w->path.data[mark] = '\0';
-		if (rc < 0)
-			return rc;
 	}
-	return errno ? fail(w, errno, err) : 0;
+	return rc;
 }
 
 /* The folder to fill: made, or one that is there. Never a link to one. */
@@ -248,7 +243,8 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 	out = open_target(dst_dir, dst);
 	if (out == -ELOOP || out == -ENOTDIR) {
 		closedir(d);
-		return ak_fail(err, ENOTDIR, "'%.300s': there is something of that name already, and it is no folder", w->path.data);
+		return ak_fail(
+			err, ENOTDIR, "'%.300s': there is something of that name already, and it is no folder", w->path.data);
 	}
 	w->depth++;
 	rc = out < 0 ? fail(w, -out, err) : copy_entries(w, d, out, err);

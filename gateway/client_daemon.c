@@ -60,7 +60,8 @@ int client_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned cou
 {
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 
-	if (!request || !cJSON_AddStringToObject(request, "mode", ak_mode_name(mode)) || !cJSON_AddNumberToObject(request, "count", count))
+	if (!request || !cJSON_AddStringToObject(request, "mode", ak_mode_name(mode)) ||
+		!cJSON_AddNumberToObject(request, "count", count))
 		return ak_fail(err, ENOMEM, "out of memory");
 	return client_call(paths, true, "prewarm", TAKE(request), ret, err);
 }

@@ -77,9 +77,11 @@ static int make_request(const struct client_exec_opts *opts, cJSON **ret, struct
 	rc = put_env(request, opts, err);
 	if (rc < 0)
 		return rc;
-	if ((opts->workdir && !cJSON_AddStringToObject(request, "workdir", opts->workdir)) || !cJSON_AddBoolToObject(request, "tty", opts->tty) ||
-		(opts->rows && opts->cols && (!cJSON_AddNumberToObject(request, "rows", opts->rows) ||
-						     !cJSON_AddNumberToObject(request, "cols", opts->cols))) ||
+	if ((opts->workdir && !cJSON_AddStringToObject(request, "workdir", opts->workdir)) ||
+		!cJSON_AddBoolToObject(request, "tty", opts->tty) ||
+		(opts->rows && opts->cols &&
+			(!cJSON_AddNumberToObject(request, "rows", opts->rows) ||
+				!cJSON_AddNumberToObject(request, "cols", opts->cols))) ||
 		(opts->timeout_ms && !cJSON_AddNumberToObject(request, "timeout_ms", (double)opts->timeout_ms)))
 		return ak_fail(err, ENOMEM, "out of memory");
 	*ret = TAKE(request);
@@ -103,8 +105,8 @@ static int send_request(int sock, const cJSON *request, const struct client_exec
 	return ipc_send(sock, request, fds, 3);
 }
 
-int client_exec_start(const struct ak_paths *paths, const char *name, const struct client_exec_opts *opts, struct client_exec *ret,
-	struct ak_err *err)
+int client_exec_start(const struct ak_paths *paths, const char *name, const struct client_exec_opts *opts,
+	struct client_exec *ret, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *request = NULL;
 	_cleanup_close_ int sock = -1;
@@ -141,7 +143,8 @@ static const char *text_of(const cJSON *obj, const char *key)
 }
 
 /* 1 when it is the last word. */
-static int take_message(struct client_exec *x, const cJSON *msg, int *fds, size_t n_fds, struct client_exit *ret, struct ak_err *err)
+static int take_message(
+	struct client_exec *x, const cJSON *msg, int *fds, size_t n_fds, struct client_exit *ret, struct ak_err *err)
 {
 	const char *event = text_of(msg, "event");
 

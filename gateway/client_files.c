@@ -26,13 +26,15 @@
 #include <unistd.h>
 
 #define ENTRIES_MAX 1000000 /* of one folder: a sandbox may add them as fast as we read */
+#define CHURN_MIN 256
 #define ROOT_WAIT_MS 10000
 
 bool client_fs_forbidden(int fd)
 {
-	static const unsigned long kernel_own[] = { PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC,
-		DEBUGFS_MAGIC, TRACEFS_MAGIC, SECURITYFS_MAGIC, BPF_FS_MAGIC, BINFMTFS_MAGIC, NSFS_MAGIC, SELINUX_MAGIC, EFIVARFS_MAGIC,
-		PSTOREFS_MAGIC, 0x19800202 /* mqueue */, 0x62656570 /* configfs */, 0x65735543 /* fusectl */ };
+	static const unsigned long kernel_own[] = { PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
+		DEVPTS_SUPER_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC, SECURITYFS_MAGIC, BPF_FS_MAGIC, BINFMTFS_MAGIC, NSFS_MAGIC,
+		SELINUX_MAGIC, EFIVARFS_MAGIC, PSTOREFS_MAGIC, 0x19800202 /* mqueue */, 0x62656570 /* configfs */,
+		0x65735543 /* fusectl */ };
 	struct statfs fs;
 
 	if (fstatfs(fd, &fs) < 0)
@@ -137,7 +139,8 @@ int client_file_read(int root, const char *path, size_t max, char **ret, size_t 
 	if (fd < 0)
 		return fd;
 	if ((uint64_t)st.st_size > max)
-		return ak_fail(err, EFBIG, "'%.200s' has %lld bytes, more than the %zu that can be read at once", path, (long long)st.st_size, max);
+		return ak_fail(err, EFBIG, "'%.200s' has %lld bytes, more than the %zu that can be read at once", path,
+			(long long)st.st_size, max);
 	data = malloc((size_t)st.st_size + 1);
 	if (!data)
 		return ak_fail(err, ENOMEM, "out of memory");
@@ -252,7 +255,8 @@ int client_file_replaceable(int dir, const char *name, struct ak_err *err)
 
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
 		return 0;
-	return ak_fail(err, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, "'%.200s': %s of that name is there", name, kind_of(st.st_mode));
+	return ak_fail(
+		err, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, "'%.200s': %s of that name is there", name, kind_of(st.st_mode));
 }
 
 int client_file_write(int root, const char *path, const void *data, size_t len, mode_t mode, bool parents, struct ak_err *err)
@@ -314,51 +318,84 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void names_free(char **names, size_t n)
+void client_names_done(struct client_names *l)
 {
-	for (size_t i = 0; i < n; i++)
-		free(names[i]);
-	free(names);
+	for (size_t i = 0; i < l->n; i++)
+		free(l->list[i]);
+	free(l->list);
+	*l = (struct client_names){ 0 };
 }
 
-static int add_name(char ***names, size_t *n, const char *name)
+static int add_name(struct client_names *l, const char *name)
 {
-	char **grown = *names;
-
-	if (*n == ENTRIES_MAX)
+	if (l->n == ENTRIES_MAX)
 		return -E2BIG;
-	if ((*n & (*n - 1)) == 0) { /* at 0 and each power of two */
-		grown = reallocarray(*names, *n ? *n * 2 : 1, sizeof(*grown));
+	if (l->n == l->cap) {
+		size_t cap = l->cap ? l->cap * 2 : 64;
+		char **grown = reallocarray(l->list, cap, sizeof(*grown));
+
 		if (!grown)
 			return -ENOMEM;
-		*names = grown;
+		l->list = grown;
+		l->cap = cap;
 	}
-	grown[*n] = strdup(name);
-	if (!grown[*n])
+	l->list[l->n] = strdup(name);
+	if (!l->list[l->n])
 		return -ENOMEM;
-	++*n;
+	l->n++;
 	return 0;
 }
 
-static int read_names(DIR *d, char ***ret, size_t *ret_n)
+/* Sort and keep each once. */
+static void unique_names(struct client_names *l)
 {
-	int rc = 0;
+	size_t kept = 0;
 
-	for (struct dirent *e; rc == 0 && (errno = 0, e = readdir(d));) {
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			rc = add_name(ret, ret_n, e->d_name);
+	if (l->n)
+		qsort(l->list, l->n, sizeof(*l->list), by_text);
+	for (size_t i = 0; i < l->n; i++) {
+		if (kept && !strcmp(l->list[kept - 1], l->list[i]))
+			free(l->list[i]);
+		else
+			l->list[kept++] = l->list[i];
 	}
-	return rc == 0 && errno ? -errno : rc;
+	l->n = kept;
 }
 
-static int tell_entries(int dir, char **names, size_t n, int (*fn)(void *ctx, const struct client_entry *e), void *ctx)
+/*
+ * A folder in which things are renamed without end has no end either: the same few names come again and again. So what was read is looked
+ * at whenever it has doubled, and when most of it is repetition, that was the folder.
+ */
+int client_names_read(DIR *d, struct client_names *ret)
 {
-	for (size_t i = 0; i < n; i++) {
-		struct client_entry e = { .name = names[i] };
+	size_t look_at = CHURN_MIN;
+	bool churned = false;
+	int rc = 0;
+
+	for (struct dirent *e; rc == 0 && !churned && (errno = 0, e = readdir(d));) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		rc = add_name(ret, e->d_name);
+		if (rc == 0 && ret->n == look_at) {
+			unique_names(ret);
+			churned = ret->n < look_at / 2;
+			look_at = ret->n * 2 > CHURN_MIN ? ret->n * 2 : CHURN_MIN;
+		}
+	}
+	if (rc == 0 && !churned && errno)
+		rc = -errno;
+	unique_names(ret);
+	return rc;
+}
+
+static int tell_entries(int dir, const struct client_names *l, int (*fn)(void *ctx, const struct client_entry *e), void *ctx)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		struct client_entry e = { .name = l->list[i] };
 		struct stat st;
 		int rc;
 
-		if (fstatat(dir, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (fstatat(dir, l->list[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue; /* gone meanwhile */
 		e.mode = st.st_mode;
 		e.size = (uint64_t)st.st_size;
@@ -370,11 +407,11 @@ static int tell_entries(int dir, char **names, size_t n, int (*fn)(void *ctx, co
 	return 0;
 }
 
-int client_file_list(int root, const char *path, int (*fn)(void *ctx, const struct client_entry *e), void *ctx, struct ak_err *err)
+int client_file_list(
+	int root, const char *path, int (*fn)(void *ctx, const struct client_entry *e), void *ctx, struct ak_err *err)
 {
 	_cleanup_close_ int pinned = -1;
-	char **names = NULL;
-	size_t n = 0;
+	_cleanup_(client_names_done) struct client_names names = { 0 };
 	DIR *d = NULL;
 	int fd, rc = check_path(path, err);
 
@@ -391,15 +428,11 @@ int client_file_list(int root, const char *path, int (*fn)(void *ctx, const stru
 		ak_close(fd);
 		return ak_fail_errno(err, -rc, "'%.200s'", path);
 	}
-	rc = read_names(d, &names, &n);
-	if (rc < 0) {
+	rc = client_names_read(d, &names);
+	if (rc < 0)
 		ak_fail_errno(err, -rc, "'%.200s'", path);
-	} else {
-		if (n)
-			qsort(names, n, sizeof(*names), by_text);
-		rc = tell_entries(dirfd(d), names, n, fn, ctx);
-	}
-	names_free(names, n);
+	else
+		rc = tell_entries(dirfd(d), &names, fn, ctx);
 	closedir(d);
 	return rc;
 }

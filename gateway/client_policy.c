@@ -88,7 +88,8 @@ static bool put_edit(cJSON *list, const struct policy_edit *e, uint64_t for_ms)
 		(!for_ms || cJSON_AddNumberToObject(item, "for_ms", (double)for_ms));
 }
 
-int client_policy_change(const struct ak_paths *paths, const char *name, const struct client_change *change, cJSON **ret, struct ak_err *err)
+int client_policy_change(
+	const struct ak_paths *paths, const char *name, const struct client_change *change, cJSON **ret, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 	struct state_sandbox s = { 0 };
@@ -98,7 +99,8 @@ int client_policy_change(const struct ak_paths *paths, const char *name, const s
 	if (rc < 0)
 		return rc;
 	state_done(&s);
-	if (!request || !cJSON_AddStringToObject(request, "name", name) || !cJSON_AddBoolToObject(request, "reset", change->reset))
+	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
+		!cJSON_AddBoolToObject(request, "reset", change->reset))
 		return ak_fail(err, ENOMEM, "out of memory");
 	list = cJSON_AddArrayToObject(request, "edits");
 	for (size_t i = 0; list && i < change->n_edits; i++) {
@@ -157,8 +159,7 @@ static int add_rules(const cJSON *json, struct policy_edit **edits, size_t *n)
 	const cJSON *rule;
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
-		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(json, lists[i].key))
-		{
+		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(json, lists[i].key)) {
 			if (add_edit(edits, n, lists[i].op, rule_text(rule)) < 0)
 				return -ENOMEM;
 		}
@@ -185,7 +186,8 @@ static int add_default(const char *file, struct policy_edit **edits, size_t *n, 
 	return word && add_edit(edits, n, POLICY_EDIT_DEFAULT, word) < 0 ? ak_fail(err, ENOMEM, "out of memory") : 0;
 }
 
-int client_edits_of_file(const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
+int client_edits_of_file(
+	const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	_cleanup_strbuf_ struct strbuf text = { 0 };

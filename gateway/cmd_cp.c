@@ -53,7 +53,8 @@ static int parse_side(struct side *s, const char *text, struct ak_err *err)
 			return -EINVAL;
 		path = colon + 1;
 		if (path[0] != '/')
-			return ak_fail(err, EINVAL, "'%.80s': the path in the sandbox must be absolute, as in %s:/tmp/x", text, s->sandbox);
+			return ak_fail(err, EINVAL, "'%.80s': the path in the sandbox must be absolute, as in %s:/tmp/x", text,
+				s->sandbox);
 	}
 	if (!path[0])
 		return ak_fail(err, EINVAL, "an empty path");
@@ -82,7 +83,8 @@ static int parse(int argc, char **argv, struct side sides[2])
 	if (rc == 0 && n < 2)
 		rc = ak_fail(&err, EINVAL, "wants SRC and DST; one of them is NAME:/path");
 	if (rc == 0 && !sides[0].sandbox[0] == !sides[1].sandbox[0])
-		rc = ak_fail(&err, EINVAL, sides[0].sandbox[0] ? "only one side may be in a sandbox" : "one side must be in a sandbox: NAME:/path");
+		rc = ak_fail(&err, EINVAL,
+			sides[0].sandbox[0] ? "only one side may be in a sandbox" : "one side must be in a sandbox: NAME:/path");
 	if (rc < 0) {
 		ak_say("cp: %s", err.text);
 		return 1 + AK_EXIT_USAGE;

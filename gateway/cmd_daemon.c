@@ -168,24 +168,27 @@ static void print_pool(const cJSON *pool)
 {
 	const cJSON *row;
 
-	printf("\n%-8s %5s %5s %5s %9s %7s %8s %8s %8s\n", "MODE", "MIN", "MAX", "WARM", "BUILDING", "IN USE", "HITS", "MISSES", "FAILED");
-	cJSON_ArrayForEach(row, pool)
-	{
-		printf("%-8s %5.0f %5.0f %5.0f %9.0f %7.0f %8.0f %8.0f %8.0f%s%s\n", text_of(row, "mode"), number_of(row, "min"), number_of(row, "max"),
-			number_of(row, "warm"), number_of(row, "building"), number_of(row, "in_use"), number_of(row, "hits"),
-			number_of(row, "misses"), number_of(row, "failed"), text_of(row, "reason")[0] ? "  " : "", text_of(row, "reason"));
+	printf("\n%-8s %5s %5s %5s %9s %7s %8s %8s %8s\n", "MODE", "MIN", "MAX", "WARM", "BUILDING", "IN USE", "HITS", "MISSES",
+		"FAILED");
+	cJSON_ArrayForEach(row, pool) {
+		printf("%-8s %5.0f %5.0f %5.0f %9.0f %7.0f %8.0f %8.0f %8.0f%s%s\n", text_of(row, "mode"), number_of(row, "min"),
+			number_of(row, "max"), number_of(row, "warm"), number_of(row, "building"), number_of(row, "in_use"),
+			number_of(row, "hits"), number_of(row, "misses"), number_of(row, "failed"),
+			text_of(row, "reason")[0] ? "  " : "", text_of(row, "reason"));
 	}
 }
 
 static void print_status(const cJSON *s)
 {
-	const cJSON *gateway = cJSON_GetObjectItemCaseSensitive(s, "gateway"), *boxes = cJSON_GetObjectItemCaseSensitive(s, "sandboxes");
+	const cJSON *gateway = cJSON_GetObjectItemCaseSensitive(s, "gateway"),
+		    *boxes = cJSON_GetObjectItemCaseSensitive(s, "sandboxes");
 	const char *reason = text_of(gateway, "reason");
 	double up_s = ((double)ak_wall_us() - number_of(s, "started_us")) / 1e6;
 
-	printf("daemon      running, pid %.0f, version %s, for %.0f s\n", number_of(s, "pid"), text_of(s, "version"), up_s > 0 ? up_s : 0);
-	printf("gateway     %s, pid %.0f, %.0f restarts%s%s\n", text_of(gateway, "state"), number_of(gateway, "pid"), number_of(gateway, "restarts"),
-		reason[0] ? ": " : "", reason);
+	printf("daemon      running, pid %.0f, version %s, for %.0f s\n", number_of(s, "pid"), text_of(s, "version"),
+		up_s > 0 ? up_s : 0);
+	printf("gateway     %s, pid %.0f, %.0f restarts%s%s\n", text_of(gateway, "state"), number_of(gateway, "pid"),
+		number_of(gateway, "restarts"), reason[0] ? ": " : "", reason);
 	printf("sandboxes   %.0f, %.0f running\n", number_of(boxes, "total"), number_of(boxes, "running"));
 	print_pool(cJSON_GetObjectItemCaseSensitive(s, "pool"));
 }

@@ -116,7 +116,8 @@ static int finish(const struct session *s, const struct client_exec_opts *opts)
 		return 0;
 	}
 	if (s->end.timed_out)
-		ak_say("timed out after %llu.%03llus", (unsigned long long)opts->timeout_ms / 1000, (unsigned long long)opts->timeout_ms % 1000);
+		ak_say("timed out after %llu.%03llus", (unsigned long long)opts->timeout_ms / 1000,
+			(unsigned long long)opts->timeout_ms % 1000);
 	else if (s->end.why.text[0])
 		ak_say("%s", s->end.why.text);
 	return s->end.exit_code;

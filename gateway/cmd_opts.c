@@ -122,9 +122,20 @@ static const struct {
 	const char *name;
 	int (*set)(struct run_opts *o, const char *value, struct ak_err *err);
 } values[] = {
-	{ "compatibility-mode", set_mode }, { "profile", set_profile }, { "dir", set_dir }, { "workdir", set_workdir }, { "env", add_env },
-	{ "timeout", set_timeout }, { "memory", set_memory }, { "vcpus", set_vcpus }, { "pids", set_pids }, { "backend", set_backend },
-	{ "allow-host", add_allow_host }, { "block-host", add_block_host }, { "allow-cidr", add_allow_cidr }, { "block-cidr", add_block_cidr },
+	{ "compatibility-mode", set_mode },
+	{ "profile", set_profile },
+	{ "dir", set_dir },
+	{ "workdir", set_workdir },
+	{ "env", add_env },
+	{ "timeout", set_timeout },
+	{ "memory", set_memory },
+	{ "vcpus", set_vcpus },
+	{ "pids", set_pids },
+	{ "backend", set_backend },
+	{ "allow-host", add_allow_host },
+	{ "block-host", add_block_host },
+	{ "allow-cidr", add_allow_cidr },
+	{ "block-cidr", add_block_cidr },
 };
 
 static int set_flag(struct run_opts *o, const char *name)
@@ -133,8 +144,12 @@ static int set_flag(struct run_opts *o, const char *name)
 		const char *name;
 		bool *flag;
 	} flags[] = {
-		{ "no-network", &o->no_network }, { "keep", &o->keep }, { "pass-api-key", &o->pass_api_key },
-		{ "tty", &o->tty }, { "quiet", &o->quiet }, { "json", &o->json },
+		{ "no-network", &o->no_network },
+		{ "keep", &o->keep },
+		{ "pass-api-key", &o->pass_api_key },
+		{ "tty", &o->tty },
+		{ "quiet", &o->quiet },
+		{ "json", &o->json },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {

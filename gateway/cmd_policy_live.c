@@ -118,8 +118,7 @@ static void print_rules(const char *head, const cJSON *rules)
 {
 	const cJSON *rule;
 
-	cJSON_ArrayForEach(rule, rules)
-	{
+	cJSON_ArrayForEach(rule, rules) {
 		if (cJSON_IsString(rule))
 			printf("%-11s %s\n", head, rule->valuestring);
 		else
@@ -138,11 +137,11 @@ static void print_table(const cJSON *obj)
 	printf("%-11s %s\n", "default", text_of(policy, "default"));
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		print_rules(lists[i], cJSON_GetObjectItemCaseSensitive(policy, lists[i]));
-	cJSON_ArrayForEach(change, cJSON_GetObjectItemCaseSensitive(obj, "changes"))
-	{
+	cJSON_ArrayForEach(change, cJSON_GetObjectItemCaseSensitive(obj, "changes")) {
 		const char *until = text_of(change, "until");
 
-		printf("%-11s %s %s%s%s\n", "changed", text_of(change, "op"), text_of(change, "text"), until[0] ? ", until " : "", until);
+		printf("%-11s %s %s%s%s\n", "changed", text_of(change, "op"), text_of(change, "text"), until[0] ? ", until " : "",
+			until);
 	}
 }
 
@@ -208,7 +207,8 @@ static int apply_file(const struct ak_paths *paths, const struct words *w, struc
 	if (rc < 0)
 		return rc;
 	generation = cJSON_GetObjectItemCaseSensitive(now, "generation");
-	ak_say("%s: %s is in force, generation %.0f", w->name, w->watch, cJSON_IsNumber(generation) ? generation->valuedouble : 0);
+	ak_say("%s: %s is in force, generation %.0f", w->name, w->watch,
+		cJSON_IsNumber(generation) ? generation->valuedouble : 0);
 	return 0;
 }
 

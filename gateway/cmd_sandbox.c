@@ -220,8 +220,7 @@ static int name_width(const cJSON *list)
 	const cJSON *item;
 	int width = 4;
 
-	cJSON_ArrayForEach(item, list)
-	{
+	cJSON_ArrayForEach(item, list) {
 		int n = (int)strlen(text_of(item, "name"));
 
 		width = n > width ? n : width;
@@ -235,15 +234,15 @@ static void print_table(const cJSON *list)
 	uint64_t now = ak_wall_us();
 	const cJSON *item;
 
-	printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8s %8s  %s\n", width, "NAME", "STATUS", "BACKEND", "MODE", "PROFILE", "ADDRESS", "ALLOWED",
-		"DENIED", "AGE");
-	cJSON_ArrayForEach(item, list)
-	{
+	printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8s %8s  %s\n", width, "NAME", "STATUS", "BACKEND", "MODE", "PROFILE",
+		"ADDRESS", "ALLOWED", "DENIED", "AGE");
+	cJSON_ArrayForEach(item, list) {
 		char age[32];
 
-		printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8llu %8llu  %s\n", width, text_of(item, "name"), text_of(item, "status"),
-			text_of(item, "backend"), text_of(item, "mode"), text_of(item, "profile"), text_of(item, "ip"),
-			number_of(item, "allowed"), number_of(item, "denied"), age_text(text_of(item, "created_at"), now, age, sizeof(age)));
+		printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8llu %8llu  %s\n", width, text_of(item, "name"),
+			text_of(item, "status"), text_of(item, "backend"), text_of(item, "mode"), text_of(item, "profile"),
+			text_of(item, "ip"), number_of(item, "allowed"), number_of(item, "denied"),
+			age_text(text_of(item, "created_at"), now, age, sizeof(age)));
 	}
 }
 
@@ -258,9 +257,9 @@ static bool any_runs(const cJSON *list)
 {
 	const cJSON *item;
 
-	cJSON_ArrayForEach(item, list)
-	{
-		if (!strcmp(text_of(item, "status"), "running") && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "network")))
+	cJSON_ArrayForEach(item, list) {
+		if (!strcmp(text_of(item, "status"), "running") &&
+			cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "network")))
 			return true;
 	}
 	return false;

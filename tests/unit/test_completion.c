@@ -148,7 +148,8 @@ static void bash_completes_words_options_and_choices(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
 		strbuf_printf(&in, "%s%s", i ? "\n" : "", vectors[i].words);
 		strbuf_printf(&want, "%s\n",
-			vectors[i].found ? vectors[i].found : table_words(vectors[i].words[0] == '.' ? "" : "network", words, sizeof(words)));
+			vectors[i].found ? vectors[i].found
+					 : table_words(vectors[i].words[0] == '.' ? "" : "network", words, sizeof(words)));
 	}
 	setenv("LINES_IN", in.data, 1);
 	if (run_shell("bash", "-c", code, &s, out, sizeof(out)) == 127)
@@ -168,8 +169,8 @@ static void zsh_reads_the_script(void **state)
 	assert_int_equal(write_script("zsh", &s), 0);
 	if (run_shell("zsh", "-fc", code, &s, out, sizeof(out)) == 127)
 		skip();
-	snprintf(want, sizeof(want), "%s\n%s\npermissive moderate restrictive\n<any>\nbash zsh fish\n", table_words("", top, sizeof(top)),
-		table_words("network", network, sizeof(network)));
+	snprintf(want, sizeof(want), "%s\n%s\npermissive moderate restrictive\n<any>\nbash zsh fish\n",
+		table_words("", top, sizeof(top)), table_words("network", network, sizeof(network)));
 	assert_string_equal(out, want);
 }
 
