@@ -154,7 +154,7 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 static void drain(int *fd, struct mcp_capture *c)
 {
 	char buf[65536];
-	ssize_t n;
+	ssize_t n = -1;
 
 	while (*fd >= 0 && (n = read(*fd, buf, sizeof(buf))) != 0) {
 		if (n > 0)
