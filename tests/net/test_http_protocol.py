@@ -340,6 +340,17 @@ def test_idle_connections_give_way_to_new_ones(api):
             s.close()
 
 
+def test_without_descriptors_it_waits_for_better_times(lab):
+    with serving(lab, rlimits={"RLIMIT_NOFILE": 40}) as api:
+        held = [api.connect() for _ in range(60)]  # the kernel takes them all, the server not
+        began = time.monotonic()
+        for s in held:
+            s.close()
+        api.alive()
+        assert api.run("echo", "fine")["output"] == "fine\n"
+        assert time.monotonic() - began < 10
+
+
 def test_the_first_signal_lets_requests_finish_and_takes_no_more(lab):
     api = Api(lab)
     s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "echo begun; sleep 1; echo done"]})
