@@ -303,7 +303,8 @@ static void the_man_page_names_every_command_and_option(void **state)
 	assert_int_equal(ak_read_file(AT_FDCWD, AK_SOURCE_DIR "/gateway/agentkernel.1", 1 << 20, &page, NULL), 0);
 	for (const struct cmd *c = cmd_table; c->name; c++) {
 		/* A second spelling is named; the section is the first one's. */
-		snprintf(text, sizeof(text), "%s%s", c->alias_of ? "" : ".SS ", c->name);
+		man_form(c->name, want, sizeof(want));
+		snprintf(text, sizeof(text), "%s%s", c->alias_of ? "" : ".SS ", want);
 		if (!strstr(page, text))
 			fail_msg("no section '%s'", text);
 		for (const struct cmd_opt *o = c->opts; o->name; o++) {
