@@ -298,7 +298,7 @@ static void man_form(const char *text, char *out, size_t size)
 static void the_man_page_names_every_command_and_option(void **state)
 {
 	_cleanup_free_ char *page = NULL;
-	char want[128], text[128];
+	char want[128], text[160];
 
 	assert_int_equal(ak_read_file(AT_FDCWD, AK_SOURCE_DIR "/gateway/agentkernel.1", 1 << 20, &page, NULL), 0);
 	for (const struct cmd *c = cmd_table; c->name; c++) {
