@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 export AK_BIN ?= $(CURDIR)/$(BUILD)/agentkernel
 export AGENTKERNEL_DATA_DIR ?= $(CURDIR)
 
-.PHONY: all demo test unit net bench lint style format fuzz coverage install lab clean deps
+.PHONY: all demo test unit asan net bench lint style format fuzz coverage install lab clean deps
 
 all: deps $(BUILD)/build.ninja
 	@ninja -C $(BUILD) -j $(JOBS) --quiet
@@ -21,10 +21,16 @@ $(BUILD)/build.ninja: CMakeLists.txt
 demo: all
 	@$(PYTHON) tests/net/lab.py demo
 
-test: all unit net
+test: all unit asan net
 
 unit: all
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+# Everything that reads what others wrote, with its fuzz corpora, under AddressSanitizer and UndefinedBehaviorSanitizer.
+asan: deps
+	@cmake -G Ninja -B build-asan -DAK_SANITIZE=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1" >/dev/null
+	@ninja -C build-asan -j $(JOBS) --quiet parsers
+	@cd build-asan && ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 ctest -L parser --output-on-failure -j $(JOBS)
 
 net: all
 	@$(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup tests
@@ -59,12 +65,12 @@ fuzz:
 	@cd build-fuzz && for f in ../tests/fuzz/fuzz_*.c; do name=$$(basename -s .c $$f); corpus=$${name#fuzz_}; \
 		mkdir -p new/$$corpus && ./tests/$$name -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 new/$$corpus ../tests/fuzz/corpus/$$corpus || exit 1; done
 
+# Lines and edges that each parser's corpus reaches, then those that all unit tests do.
 coverage:
-	@.ci/deps build test coverage
+	@.ci/deps build test
 	@cmake -G Ninja -B build-coverage -DAK_COVERAGE=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
-	@ninja -C build-coverage --quiet
-	@cd build-coverage && ctest -j $(JOBS) --output-on-failure >/dev/null
-	@gcovr -r . --object-directory build-coverage --exclude tests
+	@ninja -C build-coverage -j $(JOBS) --quiet
+	@$(PYTHON) tests/fuzz/coverage.py build-coverage
 
 install: all
 	@cmake --install $(BUILD)
