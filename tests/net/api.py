@@ -1,7 +1,6 @@
 """`agentkernel serve` in the lab, and ways to talk to it: whole requests, raw bytes, event streams."""
 import contextlib
 import json
-import os
 import re
 import select
 import socket

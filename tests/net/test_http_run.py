@@ -91,6 +91,25 @@ def test_fast_or_not_the_policy_is_the_same(box_api):
     assert box_api.lab.arrived("11.66.0.1") == 0
 
 
+def test_the_api_is_out_of_reach_from_inside(lab):
+    """Not even where everything public is allowed, and the server listens everywhere."""
+    code = """
+import socket, sys
+for host in sys.argv[2:]:
+    try:
+        s = socket.create_connection((host, int(sys.argv[1])), 2)
+        s.sendall(b'GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n')
+        if s.recv(100): print('reached', host)
+    except OSError: pass
+"""
+    own = lab.host(["ip", "-o", "addr", "show", "scope", "global"]).out.split()
+    addresses = [w.split("/")[0] for i, w in enumerate(own) if own[i - 1] in ("inet", "inet6")]
+    with serving(lab, "--host", "0.0.0.0", env={"AGENTKERNEL_API_KEY": "k"}, key="k") as api:
+        hosts = ["127.0.0.1", "::1", "localhost", "0.0.0.0", "host.agentkernel.internal", *addresses]
+        r = api.run(PYTHON, "-c", code, str(api.port), *hosts)
+        assert r["exit_code"] == 0 and r["output"] == "", r
+
+
 # ---- streaming ----
 
 def test_output_arrives_while_the_command_runs(api):

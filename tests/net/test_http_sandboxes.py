@@ -1,6 +1,5 @@
 """Persistent sandboxes by way of the HTTP API: life, exec, background commands, files, logs, policies, numbers."""
 import base64
-import json
 import os
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ import urllib.parse
 
 import conftest
 import pytest
-from api import api, box_api, serving  # noqa: F401
+from api import api, box_api, read_answer, serving  # noqa: F401
 from lab import PYTHON
 from persist import wait_for
 
@@ -50,6 +49,19 @@ def test_a_sandbox_is_created_running_and_lives_until_it_is_removed(box_api):
     box_api.post("/sandboxes/gone/exec/detach", {"command": ["true"]}).refused(404, "gone")
     box_api("PUT", "/sandboxes/gone/policy", {}).refused(404)
     box_api.post("/sandboxes/gone/network/check", {"target": "x.test"}).refused(404)
+
+
+def test_of_many_who_create_the_same_name_one_does(box_api):
+    body = box_api.encode({"name": "wanted"})
+    socks = [box_api.connect() for _ in range(8)]
+    for s in socks:
+        s.sendall(box_api.head("POST", "/sandboxes", (), len(body)) + body)
+    answers = []
+    for s in socks:
+        with s, s.makefile("rb") as f:
+            answers.append(read_answer(f))
+    assert sorted(a.status for a in answers) == [201] + [409] * 7, answers
+    assert box_api.get("/sandboxes/wanted").data["status"] == "running"
 
 
 def test_as_an_ordinary_user_and_as_root(any_boxes):
