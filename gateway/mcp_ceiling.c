@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void mcp_ceiling_finish(struct mcp_ceiling *c, size_t n_modes)
@@ -139,6 +140,18 @@ static int check_blocks(const struct mcp_ceiling *c, const struct ak_paths *path
 	return 0;
 }
 
+/* A project that is mounted there must be the one of this server. */
+static int check_project(const struct mcp_ceiling *c, const char *name, const char *dir, struct ak_err *err)
+{
+	_cleanup_free_ char *own = realpath(c->dir ? c->dir : ".", NULL);
+
+	if (!dir || (own && !strcmp(own, dir)))
+		return 0;
+	return ak_fail(err, EPERM,
+		"sandbox '%s' holds another project than this server's, so that its tools leave it alone; create another with sandbox_create",
+		name);
+}
+
 int mcp_ceiling_check(const struct mcp_ceiling *c, const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
@@ -157,7 +170,8 @@ int mcp_ceiling_check(const struct mcp_ceiling *c, const struct ak_paths *paths,
 			"sandbox '%s' (mode %s, profile %s) is wider than what this server was started with, so that its tools leave it alone; "
 			"create another with sandbox_create",
 			name, ak_mode_name(mode), ak_profile_name(profile));
-	return check_blocks(c, paths, name, err);
+	rc = check_project(c, name, mcp_arg_text(info, "dir", NULL), err);
+	return rc < 0 ? rc : check_blocks(c, paths, name, err);
 }
 
 void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)

@@ -310,6 +310,10 @@ def test_a_users_wider_sandbox_is_left_alone(staying):
                                ("sandbox_file_write", dict(path="/tmp/x", content="")), ("sandbox_remove", dict(force=True)), ("sandbox_start", {})):
                 assert "wider" in m.bad(tool, name=name, **more)
         assert m.good("sandbox_exec", name="fine", command=["echo", "x"])[0]["stdout"] == "x\n"
+    os.mkdir(lab.path("project", "else"))
+    os.chmod(lab.path("project", "else"), 0o777)
+    with serving(lab, *CODEX, "--dir", lab.path("project", "else")) as m:
+        assert "another project" in m.bad("sandbox_exec", name="fine", command=["cat", "/etc/hostname"])
     with serving(lab, *CODEX, "--no-network") as m:
         assert "wider" in m.bad("sandbox_exec", name="fine", command=["true"])
     with serving(lab, *CODEX, "--block-host", "api.openai.com") as m:
