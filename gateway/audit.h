@@ -36,7 +36,7 @@
 /* A network record. Pointers are borrowed during the call; NULL and 0 fields are left out of the line. */
 struct audit_net {
 	const char *sandbox;
-	const char *event; /* "dns", "flow", "packet", "policy", "loss", "start", "end" */
+	const char *event; /* "dns", "flow", "packet", "policy", "loss", "evict", "start", "end" */
 	const char *verdict; /* "allow", "deny" or "error" */
 	const char *reason;
 	const char *rule; /* with where it came from: "codex: api.openai.com:443", "builtin: metadata", "default" */

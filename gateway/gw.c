@@ -157,6 +157,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		sb->noisy = false;
 		dns_client_flush(sb->dns);
 		gw_record_repeats(sb);
+		gw_record_evicted(sb);
 		gw_record_suppressed(sb, &counts);
 	}
 }

@@ -301,6 +301,15 @@ void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
 	}
 }
 
+void gw_record_evicted(struct gw_sandbox *sb)
+{
+	struct audit_net rec = { .event = "evict", .verdict = "error", .reason = "too many learned addresses: the oldest went", .count = sb->evicted };
+
+	sb->evicted = 0;
+	if (rec.count)
+		write_record(sb, &rec);
+}
+
 void gw_record_edge(struct gw_sandbox *sb, const char *event)
 {
 	struct audit_net rec = { .event = event, .verdict = "allow", .count = 1 };

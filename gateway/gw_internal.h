@@ -37,6 +37,7 @@ struct gw_sandbox {
 	uint64_t kept_ms; /* until when the kernel may hold elements for live flows that the table has forgotten */
 	bool noisy; /* refusals since the last look at the kernel's counters */
 	uint64_t allowed, denied;
+	uint64_t evicted; /* learned addresses that went before their time; not on record yet */
 	struct gw_repeat *repeats; /* owned; GW_REPEATS of them, made when first needed */
 	uint64_t seen[FW_REASON_NUM]; /* refusals that came by NFLOG or were written as suppressed */
 	uint64_t seen_link; /* the same for frames that the link did not take */
@@ -95,6 +96,9 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event);
 void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event);
 void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *denial);
 void gw_record_edge(struct gw_sandbox *sb, const char *event);
+
+/* Addresses that went because there were too many. */
+void gw_record_evicted(struct gw_sandbox *sb);
 
 /* Write what is told in sums: before a policy goes, now and then, and at the end. */
 void gw_record_repeats(struct gw_sandbox *sb);

@@ -51,6 +51,33 @@ static int reserve_id(struct gw *gw, uint32_t id)
 	return 0;
 }
 
+/* ---- what was learned and had to go ---- */
+
+static size_t elems_of(const struct policy *p, const char *name, const struct ak_addr *addr, uint32_t timeout_s, struct fw_elem *ret);
+
+/*
+ * The table is full: what it forgets, the kernel must forget too, or it would hold addresses that no one answers for. Cached DNS answers may
+ * speak of them, so those are learned again before they are served.
+ */
+static void on_evict(void *ctx, const struct learned_name *n, const struct ak_addr *addr)
+{
+	struct fw_elem elems[LEARN_PORTS_MAX];
+	struct learned_name *names[2];
+	struct gw_sandbox *sb = ctx;
+	struct ak_err err;
+	size_t count;
+
+	sb->evicted++;
+	sb->noisy = true;
+	if (sb->dns)
+		dns_client_forget(sb->dns);
+	if (learned_names(sb->learned, addr, ak_now_ms(), names, 2) > 1)
+		return; /* another name still answers for it */
+	count = elems_of(sb->policy, n->name, addr, 1, elems);
+	if (count)
+		(void)fw_forget(sb->gw->fw, sb->link.id, elems, count, &err);
+}
+
 /* ---- life ---- */
 
 static void sandbox_free(struct gw_sandbox *sb)
@@ -85,6 +112,7 @@ int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link
 	sb->link = *link;
 	sb->policy = policy_ref(p);
 	sb->generation = generation;
+	learned_on_evict(sb->learned, on_evict, sb);
 	audit_writer_init(&sb->log, log_fd, log ? log->seq : 0, log && log->prev[0] ? log->prev : NULL, log ? log->size : 0);
 	sb->relay = (struct relay_sandbox){
 		.id = link->id,
@@ -185,6 +213,7 @@ void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret)
 		continue;
 	dns_client_flush(sb->dns);
 	gw_record_repeats(sb);
+	gw_record_evicted(sb);
 	write_suppressed(sb);
 	gw_record_edge(sb, "end");
 	gw_sandbox_stats(sb, ret);

@@ -37,6 +37,8 @@ struct learned {
 	size_t n_hosts;
 	struct binding **heap; /* owned, with its bindings */
 	size_t n, cap;
+	void (*evict)(void *ctx, const struct learned_name *n, const struct ak_addr *a); /* or NULL */
+	void *evict_ctx; /* borrowed */
 };
 
 /* ---- names ---- */
@@ -297,6 +299,8 @@ static int binding_new(struct learned *l, struct host *h, struct learned_name *n
 	if (l->n >= LEARNED_CAP) {
 		struct binding *top = l->heap[0];
 
+		if (l->evict)
+			l->evict(l->evict_ctx, top->name, &top->host->addr);
 		if (top->host == h)
 			binding_free(l, top);
 		else
@@ -341,6 +345,12 @@ static int bind_one(struct learned *l, const struct ak_addr *addr, struct learne
 }
 
 /* ---- the table ---- */
+
+void learned_on_evict(struct learned *l, void (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx)
+{
+	l->evict = fn;
+	l->evict_ctx = ctx;
+}
 
 int learned_new(struct learned **ret)
 {

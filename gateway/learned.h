@@ -33,6 +33,10 @@ struct learned_name *learned_name_ref(struct learned_name *n);
 void learned_name_unref(struct learned_name *n);
 
 int learned_new(struct learned **ret);
+
+/* FN is told of each binding that goes before its time because the table is full; the binding is still there during the call. */
+void learned_on_evict(struct learned *l, void (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx);
+
 void learned_free(struct learned *l);
 
 /* Bind every address of N to it until NOW_MS + LIFE_MS. */

@@ -125,6 +125,36 @@ static void past_the_cap_the_first_to_expire_goes(void **state)
 	assert_true(knows(*state, "c.test", 0x0c000000 + 99999, 1));
 }
 
+struct evicted {
+	struct learned *l;
+	unsigned n;
+	uint32_t last; /* the address, in host order */
+};
+
+static void on_evict(void *ctx, const struct learned_name *n, const struct ak_addr *a)
+{
+	struct evicted *e = ctx;
+
+	e->n++;
+	e->last = (uint32_t)a->bytes[0] << 24 | (uint32_t)a->bytes[1] << 16 | (uint32_t)a->bytes[2] << 8 | a->bytes[3];
+	assert_true(knows(e->l, n->name, e->last, 0)); /* still there while it is told */
+}
+
+static void what_goes_before_its_time_is_told(void **state)
+{
+	struct evicted e = { .l = *state };
+
+	learned_on_evict(*state, on_evict, &e);
+	for (uint32_t i = 0; i < LEARNED_CAP; i++)
+		learn(*state, "a.test", i + 1, 0, 1000 + i);
+	assert_int_equal(e.n, 0);
+	learn(*state, "b.test", 0x0b000001, 0, 100000);
+	assert_int_equal(e.n, 1);
+	assert_int_equal(e.last, 1);
+	learn(*state, "b.test", 0x0b000002, 200000, 1000); /* the others expired: no one is evicted */
+	assert_int_equal(e.n, 1);
+}
+
 static void one_address_has_a_bounded_number_of_names(void **state)
 {
 	struct ak_addr a = ak_addr_v4(1);
@@ -173,6 +203,7 @@ int main(void)
 		T(names_come_newest_first),
 		T(held_name_outlives_the_table),
 		T(past_the_cap_the_first_to_expire_goes),
+		T(what_goes_before_its_time_is_told),
 		T(one_address_has_a_bounded_number_of_names),
 		T(sweep_removes_what_it_is_told_to),
 	};
