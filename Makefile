@@ -35,6 +35,10 @@ asan: deps
 net: all
 	@$(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup tests
 
+# Thousands of starts and stops while parts are killed at random; the suite itself runs a short one.
+soak: all
+	@AK_SOAK_CYCLES=$${AK_SOAK_CYCLES:-2000} $(PYTHON) -m pytest -q -s tests/net/test_soak.py
+
 # A shell in the lab.
 lab: all
 	@$(PYTHON) tests/net/lab.py shell
