@@ -46,6 +46,7 @@ lab: all
 bench: all
 	@.ci/deps bench
 	@$(PYTHON) tests/bench/bench.py
+	@$(PYTHON) tests/bench/mcp_bench.py
 
 # The layout, the include rule and the format take a second; clang-tidy takes minutes.
 style:
