@@ -96,8 +96,12 @@ class Server:
 
             def send(reply, forged_source=None, sock=sock, peer=peer, back=back):
                 anc_out = back
+                if forged_source and (":" in forged_source) != (family == socket.AF_INET6):
+                    return
                 if forged_source and family == socket.AF_INET:
                     anc_out = [(socket.IPPROTO_IP, IP_PKTINFO, struct.pack("I", 0) + socket.inet_aton(forged_source) + b"\0" * 4)]
+                elif forged_source:
+                    anc_out = [(socket.IPPROTO_IPV6, IPV6_PKTINFO, socket.inet_pton(family, forged_source) + struct.pack("I", 0))]
                 try:
                     sock.sendmsg([reply], anc_out, 0, peer)
                 except OSError:
@@ -157,11 +161,25 @@ class Server:
                 body) + b"".join(tail) + extra_opt
 
         flags = 0x8180 | rcode
+        for text in how.get("garbage", []):  # hex after the right id
+            send(struct.pack("!H", question["id"]) + bytes.fromhex(text))
+        if how.get("garbage"):
+            return
+        for guess in range(how.get("guess", 0)):  # an attacker who knows everything but the id
+            if guess != question["id"]:
+                send(message(guess, quest, 0x8180, [dnswire.record(name, "A", how["guess_A"], 300)], [], b""))
         for forged in how.get("forge", []):
-            lie = [dnswire.record(name, "A", forged["A"], 300)]
+            lie = [dnswire.record(name, "AAAA" if ":" in forged["A"] else "A", forged["A"], 300)]
             ident = question["id"] ^ (0x5555 if forged["kind"] == "id" else 0)
             lie_quest = dnswire.encode_name("other.test") + quest[-4:] if forged["kind"] == "question" else quest
-            send(message(ident, lie_quest, 0x8180, lie, [], b""), forged.get("source") if forged["kind"] == "source" else None)
+            if forged["kind"] == "type":
+                lie_quest = quest[:-4] + struct.pack("!HH", 16, 1)
+            elif forged["kind"] == "class":
+                lie_quest = quest[:-2] + struct.pack("!H", 3)
+            flags_lie = 0x0100 if forged["kind"] == "query" else 0x8180
+            send(message(ident, lie_quest, flags_lie, lie, [], b""), forged.get("source") if forged["kind"] == "source" else None)
+        if how.get("silent"):
+            return
         whole = message(question["id"], quest, flags, answers, more, opt)
         limit = max(512, question.get("udp_size") or 512)
         if proto == "udp" and (how.get("truncate") or len(whole) > limit):
