@@ -391,6 +391,10 @@ int netlog_add(struct netlog *log, const struct netlog_rec *rec)
 	rc = find_row(log, rec, &row);
 	if (rc < 0)
 		return rc;
+	/* Answers from the cache are written in sums, later than the flow that used them. */
+	if (row->folded && !strcmp(rec->detail, "from the cache"))
+		return 0;
+	row->folded = false;
 	if (!row->live)
 		restart_row(row, rec);
 	row->count += rec->count;
@@ -399,8 +403,10 @@ int netlog_add(struct netlog *log, const struct netlog_rec *rec)
 	row->has_bytes |= rec->has_bytes;
 	if (!flow || !rec->name[0])
 		return 0;
-	for (struct netlog_row *q = map_get(&log->by_name, rec->name); q; q = q->same_name)
+	for (struct netlog_row *q = map_get(&log->by_name, rec->name); q; q = q->same_name) {
+		q->folded = true;
 		q->live = false;
+	}
 	return rec->dst[0] ? add_addr(row, rec->dst) : 0;
 }
 

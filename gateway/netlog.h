@@ -43,6 +43,7 @@ struct netlog_row {
 	bool note; /* a loss, or a change of policy: no verdict on a destination */
 	bool dns_allow; /* folds into a flow */
 	bool live; /* neither folded nor printed already */
+	bool folded; /* a question whose name a flow has used: the flow speaks for it */
 	struct netlog_row *same_name; /* next DNS question of the same name */
 };
 
