@@ -104,6 +104,7 @@ static void daemon_free(struct daemon *d)
 	dgw_done(d);
 	while (!TAILQ_EMPTY(&d->sandboxes))
 		dsb_free(TAILQ_FIRST(&d->sandboxes));
+	policy_share_done(d);
 	ipc_server_free(d->clients);
 	ipc_server_free(d->supers);
 	if (d->on_signal)

@@ -3,6 +3,7 @@
 #define AK_DAEMON_INTERNAL_H
 
 #include "gateway/daemon.h"
+#include "gateway/base/strbuf.h"
 #include "gateway/gw.h"
 #include "gateway/ipc_server.h"
 #include "gateway/resolv.h"
@@ -220,6 +221,18 @@ void job_free(struct job *j);
 
 /* ---- the whole ---- */
 
+/* ---- policies kept once (daemon_share.c) ---- */
+
+#define SHARED_MAX 8
+
+struct shared_policy {
+	struct policy *policy; /* owned reference */
+	struct strbuf text; /* owned: how it prints */
+};
+
+struct policy *policy_share(struct daemon *d, struct policy *p); /* P, taken over, or an equal one; either a reference for the caller */
+void policy_share_done(struct daemon *d);
+
 struct daemon {
 	const struct ak_paths *paths; /* borrowed: outlives us */
 	struct event_base *base; /* owned */
@@ -227,6 +240,8 @@ struct daemon {
 	struct dgw gw;
 	struct dsb_list sandboxes; /* owned; in order of name */
 	struct pool pool;
+	struct shared_policy shared[SHARED_MAX];
+	unsigned next_shared;
 	int signal_fd; /* owned */
 	struct event *on_signal, *on_stopped; /* owned */
 	uint64_t started_us;

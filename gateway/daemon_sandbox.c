@@ -595,6 +595,7 @@ void dsb_adopted(struct dsb *sb)
 	(void)state_edits_expire(&sb->state, ak_wall_us());
 	if (sb->peer_rtnl >= 0 && state_policy(sb->d->paths, &sb->state, ak_wall_us(), &sb->policy, &err) < 0)
 		ak_say("%s has no network: %s", sb->state.name, err.text);
+	sb->policy = policy_share(sb->d, sb->policy);
 	dsb_arm_expiry(sb);
 }
 
@@ -608,6 +609,8 @@ static int launch(struct dsb *sb, struct ak_err *err)
 	(void)state_edits_expire(&sb->state, ak_wall_us());
 	if (network)
 		rc = state_policy(d->paths, &sb->state, ak_wall_us(), &sb->policy, err);
+	if (rc == 0 && network)
+		sb->policy = policy_share(d, sb->policy);
 	if (rc == 0 && network)
 		rc = dgw_usable(d, err);
 	if (rc == 0)

@@ -31,6 +31,7 @@ struct fw_batch {
 	struct fw_batch_entry *entries; /* owned; message i has sequence number seq + 1 + i */
 	size_t n, cap_entries;
 	uint32_t seq; /* of the batch's begin */
+	const char *table; /* static: the inet table that the objects belong to */
 	struct strbuf *text; /* borrowed: where the objects are also written as text, or NULL */
 	int failed; /* 0 or -errno */
 	bool fresh; /* nothing of ours is in the namespace yet: replacing is plain adding */

@@ -48,15 +48,16 @@ static void ask(struct count_request *q, uint16_t family, const char *table, con
 static void build_request(struct count_request *q, uint32_t id, struct fw_counts *into)
 {
 	struct fw_name name, table = fw_name_link_table(id);
+	const char *rules = fw_shard_table(fw_shard(id));
 
 	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
 		name = fw_name_denied(id, reason);
-		ask(q, NFPROTO_INET, FW_TABLE, name.text, &into->denied[reason]);
+		ask(q, NFPROTO_INET, rules, name.text, &into->denied[reason]);
 	}
 	name = fw_name(id, "_admitted");
-	ask(q, NFPROTO_INET, FW_TABLE, name.text, &into->admitted);
+	ask(q, NFPROTO_INET, rules, name.text, &into->admitted);
 	name = fw_name(id, "_late");
-	ask(q, NFPROTO_INET, FW_TABLE, name.text, &into->late);
+	ask(q, NFPROTO_INET, rules, name.text, &into->late);
 	ask(q, NFPROTO_NETDEV, table.text, FW_LINK_DROPPED, &into->link);
 	ask(q, NFPROTO_NETDEV, table.text, FW_LINK_ODD, &into->denied[FW_REASON_PROTO]);
 }

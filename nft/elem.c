@@ -74,20 +74,22 @@ void fw_elems_add(struct fw_elems *e, const void *key, size_t key_len, uint32_t 
 
 /* ---- the map of links ---- */
 
-static void put_jump(struct nlmsghdr *nlh, const char *chain)
+/* Jump to CHAIN, or accept. */
+static void put_verdict(struct nlmsghdr *nlh, const char *chain)
 {
 	struct nlattr *data = mnl_attr_nest_start(nlh, NFTA_SET_ELEM_DATA);
 	struct nlattr *verdict = mnl_attr_nest_start(nlh, NFTA_DATA_VERDICT);
 
-	mnl_attr_put_u32(nlh, NFTA_VERDICT_CODE, htobe32((uint32_t)NFT_JUMP));
-	mnl_attr_put_strz(nlh, NFTA_VERDICT_CHAIN, chain);
+	mnl_attr_put_u32(nlh, NFTA_VERDICT_CODE, htobe32(chain ? (uint32_t)NFT_JUMP : NF_ACCEPT));
+	if (chain)
+		mnl_attr_put_strz(nlh, NFTA_VERDICT_CHAIN, chain);
 	mnl_attr_nest_end(nlh, verdict);
 	mnl_attr_nest_end(nlh, data);
 }
 
-static void links_message(struct fw_batch *b, uint16_t type, const char *ifname, const char *chain)
+static void links_message(struct fw_batch *b, uint16_t type, const char *table, const char *ifname, const char *chain)
 {
-	struct fw_elems e = fw_elems_begin(b, type, NFPROTO_INET, FW_TABLE, "links");
+	struct fw_elems e = fw_elems_begin(b, type, NFPROTO_INET, table, "links");
 	char key[FW_IFNAME_MAX] = "";
 	struct nlmsghdr *nlh = elems_room(&e);
 	struct nlattr *nest;
@@ -97,22 +99,28 @@ static void links_message(struct fw_batch *b, uint16_t type, const char *ifname,
 	memccpy(key, ifname, '\0', sizeof(key) - 1);
 	nest = mnl_attr_nest_start(nlh, NFTA_LIST_ELEM);
 	put_key(nlh, key, sizeof(key));
-	if (chain)
-		put_jump(nlh, chain);
+	if (type == NFT_MSG_NEWSETELEM)
+		put_verdict(nlh, chain);
 	mnl_attr_nest_end(nlh, nest);
 	fw_elems_end(&e);
 }
 
 void fw_links_add(struct fw_batch *b, const char *ifname, const char *chain)
 {
-	links_message(b, NFT_MSG_NEWSETELEM, ifname, chain);
-	fw_batch_text(b, "add element inet %s links { \"%s\" : jump %s }\n", FW_TABLE, ifname, chain);
+	links_message(b, NFT_MSG_NEWSETELEM, b->table, ifname, chain);
+	fw_batch_text(b, "add element inet %s links { \"%s\" : jump %s }\n", b->table, ifname, chain);
 }
 
-void fw_links_remove(struct fw_batch *b, const char *ifname)
+void fw_links_pass(struct fw_batch *b, const char *ifname)
 {
-	links_message(b, NFT_MSG_DELSETELEM, ifname, NULL);
-	fw_batch_text(b, "delete element inet %s links { \"%s\" }\n", FW_TABLE, ifname);
+	links_message(b, NFT_MSG_NEWSETELEM, FW_TABLE, ifname, NULL);
+	fw_batch_text(b, "add element inet %s links { \"%s\" : accept }\n", FW_TABLE, ifname);
+}
+
+void fw_links_remove(struct fw_batch *b, const char *table, const char *ifname)
+{
+	links_message(b, NFT_MSG_DELSETELEM, table, ifname, NULL);
+	fw_batch_text(b, "delete element inet %s links { \"%s\" }\n", table, ifname);
 }
 
 /* ---- intervals ---- */
@@ -147,7 +155,7 @@ static void range_put(struct fw_elems *e, const struct ak_addr *lo, const struct
 
 void fw_ranges_add(struct fw_batch *b, const char *set, const struct policy_range *ranges, size_t n, enum policy_addr_class class)
 {
-	struct fw_elems e = fw_elems_begin(b, NFT_MSG_NEWSETELEM, NFPROTO_INET, FW_TABLE, set);
+	struct fw_elems e = fw_elems_begin(b, NFT_MSG_NEWSETELEM, NFPROTO_INET, b->table, set);
 	bool first = true;
 
 	for (size_t i = 0; i < n; i++) {

@@ -21,6 +21,7 @@ struct fw {
 	int fd; /* owned */
 	uint32_t seq; /* of the next batch */
 	struct fw_batch batch; /* kept for its buffers */
+	unsigned used[FW_SHARDS]; /* sandboxes in each further table */
 };
 
 static const char *const reason_names[] = {
@@ -106,8 +107,16 @@ static int check_link(const struct fw_link *link, struct ak_err *err)
 
 int fw_base_install(struct fw *fw, struct ak_err *err)
 {
-	fw_build_base(begin(fw));
-	return commit(fw, err);
+	struct fw_batch *b = begin(fw);
+	int rc;
+
+	fw_build_base(b);
+	for (unsigned shard = 1; shard < FW_SHARDS; shard++)
+		fw_build_shard_remove(b, shard);
+	rc = commit(fw, err);
+	if (rc == 0)
+		memset(fw->used, 0, sizeof(fw->used));
+	return rc;
 }
 
 int fw_install_one(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err)
@@ -127,22 +136,38 @@ int fw_install_one(struct fw *fw, const struct fw_link *link, const struct polic
 
 int fw_sandbox_add(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err)
 {
+	unsigned shard = fw_shard(link->id);
+	struct fw_batch *b;
 	int rc = check_link(link, err);
 
 	if (rc < 0)
 		return rc;
-	fw_build_sandbox(begin(fw), link, p);
-	return commit(fw, err);
+	b = begin(fw);
+	if (shard > 0 && fw->used[shard] == 0)
+		fw_build_shard(b, shard);
+	fw_build_sandbox(b, link, p);
+	rc = commit(fw, err);
+	if (rc == 0)
+		fw->used[shard]++;
+	return rc;
 }
 
 int fw_sandbox_remove(struct fw *fw, const struct fw_link *link, struct ak_err *err)
 {
+	unsigned shard = fw_shard(link->id);
+	struct fw_batch *b;
 	int rc = check_link(link, err);
 
 	if (rc < 0)
 		return rc;
-	fw_build_remove(begin(fw), link);
-	return commit(fw, err);
+	b = begin(fw);
+	fw_build_remove(b, link);
+	if (shard > 0 && fw->used[shard] == 1)
+		fw_build_shard_remove(b, shard);
+	rc = commit(fw, err);
+	if (rc == 0 && fw->used[shard] > 0)
+		fw->used[shard]--;
+	return rc;
 }
 
 /* ---- learned elements ---- */
@@ -205,8 +230,8 @@ int fw_forget(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n,
 	return rc;
 }
 
-int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct policy *p, const struct fw_elem *gone, size_t n_gone,
-	const struct fw_elem *added, size_t n_added, struct ak_err *err)
+int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct policy *p, const struct fw_elem *gone,
+	size_t n_gone, const struct fw_elem *added, size_t n_added, struct ak_err *err)
 {
 	struct fw_batch *b;
 	int rc = check_link(link, err);

@@ -86,8 +86,8 @@ int fw_forget(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n,
  * A changed policy in one atomic batch: new rules and interval sets, the elements GONE that it no longer allows, those ADDED that it now
  * does. Other learned elements stay as they are.
  */
-int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct policy *p, const struct fw_elem *gone, size_t n_gone,
-	const struct fw_elem *added, size_t n_added, struct ak_err *err);
+int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct policy *p, const struct fw_elem *gone,
+	size_t n_gone, const struct fw_elem *added, size_t n_added, struct ak_err *err);
 
 /*
  * Packets the kernel has refused and admitted for this sandbox since its rules were made. Every denied one is counted;

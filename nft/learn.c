@@ -38,7 +38,7 @@ static bool repeated(const struct fw_elem *elems, size_t n, size_t i)
 static void learned_message(struct fw_batch *b, uint16_t type, const char *set, int family, enum policy_proto proto,
 	const struct fw_elem *elems, size_t n)
 {
-	struct fw_elems list = fw_elems_begin(b, type, NFPROTO_INET, FW_TABLE, set);
+	struct fw_elems list = fw_elems_begin(b, type, NFPROTO_INET, b->table, set);
 	uint8_t key[20];
 
 	for (size_t i = 0; i < n; i++) {
@@ -62,6 +62,7 @@ static void build_elements(struct fw_batch *b, uint32_t id, const struct fw_elem
 		enum policy_proto proto;
 	} sets[] = { { AF_INET, POLICY_TCP }, { AF_INET, POLICY_UDP }, { AF_INET6, POLICY_TCP }, { AF_INET6, POLICY_UDP } };
 
+	b->table = fw_shard_table(fw_shard(id));
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
 		struct fw_name set = fw_name_learned(id, sets[i].proto, sets[i].family);
 

@@ -119,7 +119,7 @@ struct fw_chain fw_chain_add(struct fw_batch *b, uint16_t family, const char *ta
 
 void fw_chain_remove(struct fw_batch *b, const char *chain)
 {
-	chain_message(b, NFT_MSG_DELCHAIN, NFPROTO_INET, FW_TABLE, chain, NULL);
+	chain_message(b, NFT_MSG_DELCHAIN, NFPROTO_INET, b->table, chain, NULL);
 }
 
 /* A delete that names no rule takes all of the chain's. */
@@ -129,10 +129,10 @@ void fw_chain_flush(struct fw_batch *b, const char *chain)
 
 	if (!nlh)
 		return;
-	mnl_attr_put_strz(nlh, NFTA_RULE_TABLE, FW_TABLE);
+	mnl_attr_put_strz(nlh, NFTA_RULE_TABLE, b->table);
 	mnl_attr_put_strz(nlh, NFTA_RULE_CHAIN, chain);
 	fw_batch_put(b, nlh);
-	fw_batch_text(b, "flush chain inet %s %s\n", FW_TABLE, chain);
+	fw_batch_text(b, "flush chain inet %s %s\n", b->table, chain);
 }
 
 /* ---- counters ---- */
@@ -168,7 +168,7 @@ void fw_counter_add(struct fw_batch *b, uint16_t family, const char *table, cons
 
 void fw_counter_remove(struct fw_batch *b, const char *name)
 {
-	counter_message(b, NFT_MSG_DELOBJ, NFPROTO_INET, FW_TABLE, name);
+	counter_message(b, NFT_MSG_DELOBJ, NFPROTO_INET, b->table, name);
 }
 
 /* ---- sets ---- */
@@ -239,10 +239,10 @@ void fw_set_remove(struct fw_batch *b, const char *set)
 
 	if (!nlh)
 		return;
-	mnl_attr_put_strz(nlh, NFTA_SET_TABLE, FW_TABLE);
+	mnl_attr_put_strz(nlh, NFTA_SET_TABLE, b->table);
 	mnl_attr_put_strz(nlh, NFTA_SET_NAME, set);
 	fw_batch_put(b, nlh);
-	fw_batch_text(b, "delete set inet %s %s\n", FW_TABLE, set);
+	fw_batch_text(b, "delete set inet %s %s\n", b->table, set);
 }
 
 /* A delete that names no element takes all of the set's. */
@@ -252,8 +252,8 @@ void fw_set_flush(struct fw_batch *b, const char *set)
 
 	if (!nlh)
 		return;
-	mnl_attr_put_strz(nlh, NFTA_SET_ELEM_LIST_TABLE, FW_TABLE);
+	mnl_attr_put_strz(nlh, NFTA_SET_ELEM_LIST_TABLE, b->table);
 	mnl_attr_put_strz(nlh, NFTA_SET_ELEM_LIST_SET, set);
 	fw_batch_put(b, nlh);
-	fw_batch_text(b, "flush set inet %s %s\n", FW_TABLE, set);
+	fw_batch_text(b, "flush set inet %s %s\n", b->table, set);
 }

@@ -5,6 +5,10 @@
  *   table inet agentkernel: chain pre → map links → chain sb7 → sb7_v4 | sb7_v6 → sb7_relay → judged
  *                                                            or → sb7_<reason> → refuse
  *
+ * The kernel checks a whole table whenever a chain of it changes, and looks a set up by going through all of the table's. So past the first
+ * FW_SHARD_SIZE ids there are further tables, made with their first sandbox and removed with their last. The first table lets their links
+ * pass in chain pre, to be judged by chain pre of their own, which comes next; chain in still takes nothing that was not judged.
+ *
  * Nothing is ever forwarded: a packet is delivered to one of our sockets, with FW_MARK set by chain judged, or it is
  * refused. Chains sb7_v4 and sb7_v6 are the only ones that a policy change rewrites.
  *
@@ -17,6 +21,7 @@
 #include "nft/object.h"
 #include "nft/rule.h"
 
+#include <assert.h>
 #include <linux/if_ether.h>
 #include <linux/netfilter.h>
 #include <netinet/in.h>
@@ -100,6 +105,21 @@ static bool has_family(const struct fw_link *link, int family)
 	return (family == AF_INET ? link->addr4.family : link->addr6.family) != 0;
 }
 
+unsigned fw_shard(uint32_t id)
+{
+	return id / FW_SHARD_SIZE % FW_SHARDS;
+}
+
+const char *fw_shard_table(unsigned shard)
+{
+	static const char *const names[] = { FW_TABLE, FW_TABLE "_1", FW_TABLE "_2", FW_TABLE "_3", FW_TABLE "_4", FW_TABLE "_5",
+		FW_TABLE "_6", FW_TABLE "_7", FW_TABLE "_8", FW_TABLE "_9", FW_TABLE "_10", FW_TABLE "_11", FW_TABLE "_12",
+		FW_TABLE "_13", FW_TABLE "_14", FW_TABLE "_15" };
+
+	static_assert(ARRAY_SIZE(names) == FW_SHARDS, "every table has a name");
+	return names[shard];
+}
+
 /* ---- the base table ---- */
 
 /*
@@ -112,7 +132,7 @@ static bool has_family(const struct fw_link *link, int family)
  */
 static void build_refuse(struct fw_batch *b)
 {
-	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, REFUSE);
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, REFUSE);
 	struct fw_rule r = fw_rule_begin(&c);
 
 	fw_rule_not_to_host(&r);
@@ -137,12 +157,41 @@ static void build_refuse(struct fw_batch *b)
 /* chain judged { 1 meta mark set FW_MARK accept } */
 static void build_judged(struct fw_batch *b)
 {
-	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, JUDGED);
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, JUDGED);
 	struct fw_rule r = fw_rule_begin(&c);
 
 	fw_rule_set_mark(&r);
 	fw_rule_accept(&r);
 	fw_rule_end(&r);
+}
+
+static void build_entry(struct fw_batch *b, const struct fw_hook *pre)
+{
+	struct fw_chain c;
+	struct fw_rule r;
+
+	fw_table_replace(b, NFPROTO_INET, b->table);
+	fw_set_add(b, NFPROTO_INET, b->table, "links", &fw_set_links);
+	build_refuse(b);
+	build_judged(b);
+	c = fw_chain_add_base(b, NFPROTO_INET, b->table, "pre", pre);
+	r = fw_rule_begin(&c);
+	fw_rule_vmap_link(&r, "links");
+	fw_rule_end(&r);
+}
+
+/* chain pre { hook prerouting, after the first table's; policy accept; iifname vmap @links } */
+void fw_build_shard(struct fw_batch *b, unsigned shard)
+{
+	static const struct fw_hook pre = { NF_INET_PRE_ROUTING, "prerouting", PRIORITY_MANGLE + 1, true, NULL };
+
+	b->table = fw_shard_table(shard);
+	build_entry(b, &pre);
+}
+
+void fw_build_shard_remove(struct fw_batch *b, unsigned shard)
+{
+	fw_table_remove(b, NFPROTO_INET, fw_shard_table(shard));
 }
 
 /*
@@ -160,29 +209,22 @@ void fw_build_base(struct fw_batch *b)
 	struct fw_chain c;
 	struct fw_rule r;
 
-	fw_table_replace(b, NFPROTO_INET, FW_TABLE);
-	fw_set_add(b, NFPROTO_INET, FW_TABLE, "links", &fw_set_links);
-	build_refuse(b);
-	build_judged(b);
+	b->table = fw_shard_table(0);
+	build_entry(b, &pre);
 
-	c = fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "pre", &pre);
-	r = fw_rule_begin(&c);
-	fw_rule_vmap_link(&r, "links");
-	fw_rule_end(&r);
-
-	c = fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "in", &in);
+	c = fw_chain_add_base(b, NFPROTO_INET, b->table, "in", &in);
 	r = fw_rule_begin(&c);
 	fw_rule_mark(&r);
 	fw_rule_accept(&r);
 	fw_rule_end(&r);
 
-	c = fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "out", &out);
+	c = fw_chain_add_base(b, NFPROTO_INET, b->table, "out", &out);
 	r = fw_rule_begin(&c);
 	fw_rule_out_link(&r);
 	fw_rule_accept(&r);
 	fw_rule_end(&r);
 
-	fw_chain_add_base(b, NFPROTO_INET, FW_TABLE, "fwd_", &fwd);
+	fw_chain_add_base(b, NFPROTO_INET, b->table, "fwd_", &fwd);
 }
 
 /* ---- the link's own table ---- */
@@ -371,7 +413,7 @@ static void build_reason_chains(struct fw_batch *b, uint32_t id)
 {
 	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
 		struct fw_name name = name_reason(id, reason);
-		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
 
 		if (reason == FW_REASON_PROTO)
 			build_icmp_errors(&c, id);
@@ -405,7 +447,7 @@ static void end_with_reason(struct fw_rule *r, uint32_t id, enum fw_reason reaso
 static void build_relay(struct fw_batch *b, uint32_t id)
 {
 	struct fw_name name = fw_name(id, "_relay"), admitted = fw_name(id, "_admitted");
-	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
 	struct fw_rule r;
 
 	for (EACH(proto, protos)) {
@@ -428,7 +470,7 @@ static void build_relay(struct fw_batch *b, uint32_t id)
 static void build_flow(struct fw_batch *b, uint32_t id)
 {
 	struct fw_name name = fw_name(id, "_flow"), late = fw_name(id, "_late");
-	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
 	struct fw_rule r = fw_rule_begin(&c);
 
 	fw_rule_socket_transparent(&r);
@@ -552,7 +594,7 @@ static void build_by_family(struct fw_chain *c, const struct fw_link *link)
 static void build_main(struct fw_batch *b, const struct fw_link *link)
 {
 	struct fw_name name = fw_name(link->id, ""), flow = fw_name(link->id, "_flow");
-	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, name.text);
+	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
 	struct fw_rule r;
 
 	build_source(&c, link);
@@ -590,10 +632,10 @@ static void build_counters(struct fw_batch *b, uint32_t id)
 	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
 		struct fw_name name = fw_name_denied(id, reason);
 
-		fw_counter_add(b, NFPROTO_INET, FW_TABLE, name.text);
+		fw_counter_add(b, NFPROTO_INET, b->table, name.text);
 	}
-	fw_counter_add(b, NFPROTO_INET, FW_TABLE, admitted.text);
-	fw_counter_add(b, NFPROTO_INET, FW_TABLE, late.text);
+	fw_counter_add(b, NFPROTO_INET, b->table, admitted.text);
+	fw_counter_add(b, NFPROTO_INET, b->table, late.text);
 }
 
 static void build_sets(struct fw_batch *b, uint32_t id)
@@ -604,12 +646,12 @@ static void build_sets(struct fw_batch *b, uint32_t id)
 		for (EACH(proto, protos)) {
 			struct fw_name name = fw_name_learned(id, *proto, *family);
 
-			fw_set_add(b, NFPROTO_INET, FW_TABLE, name.text, v4 ? &fw_set_learned4 : &fw_set_learned6);
+			fw_set_add(b, NFPROTO_INET, b->table, name.text, v4 ? &fw_set_learned4 : &fw_set_learned6);
 		}
 		for (EACH(class, range_classes)) {
 			struct fw_name name = name_range(id, *class, *family);
 
-			fw_set_add(b, NFPROTO_INET, FW_TABLE, name.text, v4 ? &fw_set_range4 : &fw_set_range6);
+			fw_set_add(b, NFPROTO_INET, b->table, name.text, v4 ? &fw_set_range4 : &fw_set_range6);
 		}
 	}
 }
@@ -634,6 +676,7 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 {
 	struct fw_name name = fw_name(link->id, "");
 
+	b->table = fw_shard_table(fw_shard(link->id));
 	build_link(b, link);
 	build_counters(b, link->id);
 	build_sets(b, link->id);
@@ -643,20 +686,23 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 	build_flow(b, link->id);
 	for (EACH(family, families)) {
 		struct fw_name chain = name_policy(link->id, *family);
-		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, FW_TABLE, chain.text);
+		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, chain.text);
 
 		build_policy(&c, link, *family, policy_default_allow(p));
 	}
 	build_main(b, link);
 	fw_links_add(b, link->ifname, name.text);
+	if (fw_shard(link->id) > 0)
+		fw_links_pass(b, link->ifname);
 }
 
 void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
 {
+	b->table = fw_shard_table(fw_shard(link->id));
 	build_ranges(b, link->id, p, true);
 	for (EACH(family, families)) {
 		struct fw_name chain = name_policy(link->id, *family);
-		struct fw_chain c = { .batch = b, .family = NFPROTO_INET, .table = FW_TABLE, .name = chain.text };
+		struct fw_chain c = { .batch = b, .family = NFPROTO_INET, .table = b->table, .name = chain.text };
 
 		fw_chain_flush(b, chain.text);
 		build_policy(&c, link, *family, policy_default_allow(p));
@@ -699,7 +745,10 @@ void fw_build_remove(struct fw_batch *b, const struct fw_link *link)
 {
 	struct fw_name table = fw_name_link_table(link->id), name;
 
-	fw_links_remove(b, link->ifname);
+	b->table = fw_shard_table(fw_shard(link->id));
+	if (fw_shard(link->id) > 0)
+		fw_links_remove(b, FW_TABLE, link->ifname);
+	fw_links_remove(b, b->table, link->ifname);
 	remove_chains(b, link->id);
 	remove_sets(b, link->id);
 	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
