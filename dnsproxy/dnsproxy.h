@@ -74,6 +74,7 @@ struct dns_event {
 	size_t n_addrs;
 	uint32_t ttl_s;
 	bool cached;
+	uint32_t latency_us; /* from the question's arrival to its reply; 0 for what the cache had, and for sums */
 	uint64_t count; /* questions that this event stands for: 0 and 1 are one, more where they are told in sums */
 };
 

@@ -38,6 +38,7 @@ struct dns_tcp;
 struct dns_origin {
 	bool tcp;
 	uint8_t sock; /* UDP: 0 is IPv4, 1 is IPv6 */
+	uint64_t arrived_us; /* of ak_now_us */
 	union {
 		struct {
 			struct sockaddr_in6 peer; /* or a sockaddr_in */
@@ -109,7 +110,7 @@ struct dns_proxy {
 	struct dns_hooks hooks;
 	struct dns_stats stats;
 	uint64_t key[2]; /* of all hash tables */
-	uint64_t now_ms; /* read once per event callback */
+	uint64_t now_us, now_ms; /* read once per event callback: dns_proxy_wake */
 	bool ipv6;
 	LIST_HEAD(, dns_client) clients;
 	struct dns_flights flights;
@@ -117,6 +118,9 @@ struct dns_proxy {
 	struct dns_tcp *tcp; /* owned */
 	struct dns_upstream *upstream; /* owned */
 };
+
+/* ---- proxy.c ---- */
+void dns_proxy_wake(struct dns_proxy *proxy); /* look at the clock */
 
 /* ---- client.c ---- */
 bool dns_client_admit(struct dns_client *c); /* one token of the rate, or false */

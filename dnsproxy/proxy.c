@@ -11,11 +11,15 @@ static void on_upstream_answer(void *ctx, uint64_t id, int status, const uint8_t
 	dns_flight_answered(ctx, id, status, msg, len);
 }
 
+void dns_proxy_wake(struct dns_proxy *proxy)
+{
+	proxy->now_us = ak_now_us();
+	proxy->now_ms = proxy->now_us / 1000;
+}
+
 static void on_upstream_wake(void *ctx)
 {
-	struct dns_proxy *proxy = ctx;
-
-	proxy->now_ms = ak_now_ms();
+	dns_proxy_wake(ctx);
 }
 
 static void on_upstream_rest(void *ctx)
@@ -66,7 +70,7 @@ int dns_proxy_new(struct event_base *base, const struct dns_sockets *socks, cons
 		proxy->base = base;
 		proxy->hooks = *hooks;
 		proxy->ipv6 = conf->ipv6;
-		proxy->now_ms = ak_now_ms();
+		dns_proxy_wake(proxy);
 		LIST_INIT(&proxy->clients);
 		rc = start(proxy, &left, conf, err);
 	} else {

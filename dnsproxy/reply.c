@@ -1,6 +1,8 @@
 /* Answers: learned first, then built, sent and told. */
 #include "dnsproxy/internal.h"
 
+#include "gateway/base/io.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +46,8 @@ static void count(struct dns_stats *s, const struct dns_verdict *v)
 	s->cached += v->cached;
 }
 
-static void tell(struct dns_client *c, const struct dns_ask *ask, const struct dns_verdict *v)
+static void tell(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v)
 {
 	struct chain_text chain;
 	struct dns_event event = {
@@ -58,6 +61,7 @@ static void tell(struct dns_client *c, const struct dns_ask *ask, const struct d
 		.n_addrs = v->content.n_addrs,
 		.ttl_s = v->content.ttl_s,
 		.cached = v->cached,
+		.latency_us = v->cached ? 0 : ak_since_us(origin->arrived_us),
 	};
 
 	event.cname = chain_print(v->content.cname, v->content.n_cname, &chain);
@@ -78,7 +82,7 @@ void dns_verdict_send(
 		dns_tcp_send(proxy->tcp, origin, buf, len);
 	else
 		dns_udp_send(proxy->udp, origin, buf, len);
-	tell(c, ask, v);
+	tell(c, origin, ask, v);
 }
 
 void dns_verdict_deny(struct dns_verdict *v, const struct policy_decision *d, char text[static DNS_WIRE_EDE_TEXT])

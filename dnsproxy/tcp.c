@@ -170,7 +170,11 @@ static void tell_oversized(const struct dns_conn *conn)
 /* Take the whole frames out of the buffer. False: close. */
 static bool take_frames(struct dns_conn *conn)
 {
-	struct dns_origin origin = { .tcp = true, .conn = { .slot = conn->slot, .generation = conn->generation } };
+	struct dns_origin origin = {
+		.tcp = true,
+		.arrived_us = conn->tcp->proxy->now_us,
+		.conn = { .slot = conn->slot, .generation = conn->generation },
+	};
 	size_t off = 0;
 
 	while (conn->in_len - off >= 2 && may_take(conn)) {
@@ -223,7 +227,7 @@ static void on_conn_read(evutil_socket_t fd, short what, void *arg)
 	struct dns_conn *conn = arg;
 	ssize_t n = recv(fd, conn->in + conn->in_len, sizeof(conn->in) - conn->in_len, MSG_DONTWAIT);
 
-	conn->tcp->proxy->now_ms = ak_now_ms();
+	dns_proxy_wake(conn->tcp->proxy);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n < 0) {
@@ -240,7 +244,7 @@ static void on_conn_write(evutil_socket_t fd, short what, void *arg)
 {
 	struct dns_conn *conn = arg;
 
-	conn->tcp->proxy->now_ms = ak_now_ms();
+	dns_proxy_wake(conn->tcp->proxy);
 	conn_pump(conn);
 }
 

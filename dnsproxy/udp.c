@@ -142,7 +142,7 @@ static void take_one(struct dns_udp *udp, uint8_t sock, unsigned i)
 {
 	struct dns_proxy *proxy = udp->proxy;
 	struct msghdr *h = &udp->in.msgs[i].msg_hdr;
-	struct dns_origin origin = { .sock = sock, .udp.peer = udp->in.peers[i] };
+	struct dns_origin origin = { .sock = sock, .arrived_us = proxy->now_us, .udp.peer = udp->in.peers[i] };
 	struct sockaddr_storage ss = { 0 };
 	struct dns_client *c = NULL;
 	struct ak_addr src;
@@ -179,7 +179,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	struct dns_udp *udp = arg;
 	uint8_t sock = fd == udp->fds[1];
 
-	udp->proxy->now_ms = ak_now_ms();
+	dns_proxy_wake(udp->proxy);
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		int n = recvmmsg(fd, udp->in.msgs, BATCH, MSG_DONTWAIT, NULL);
 

@@ -122,6 +122,7 @@ static void put_net(struct strbuf *sb, const struct audit_net *rec)
 	member_lists(sb, rec);
 	member_uint(sb, ",\"ttl\":", rec->ttl);
 	member_bytes(sb, rec);
+	member_uint(sb, ",\"latency_us\":", rec->latency_us);
 	member_uint(sb, ",\"count\":", rec->count ? rec->count : 1);
 	member_uint(sb, ",\"suppressed\":", rec->suppressed);
 	member_text(sb, ",\"detail\":", rec->detail);

@@ -55,6 +55,7 @@ struct audit_net {
 	uint32_t ttl;
 	bool has_bytes; /* write bytes_out, bytes_in and duration_ms even when 0 */
 	uint64_t bytes_out, bytes_in, duration_ms;
+	uint32_t latency_us; /* until a question was answered, or the far side of a flow was connected */
 	uint64_t count; /* default 1 */
 	uint64_t suppressed; /* like records that were not written one by one */
 	const char *detail;

@@ -121,6 +121,7 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 		.answers = event->addrs,
 		.n_answers = event->n_addrs,
 		.ttl = event->ttl_s,
+		.latency_us = event->latency_us,
 		.detail = event->detail,
 		.count = 1,
 		.suppressed = event->count > 1 ? event->count - 1 : 0,
@@ -174,6 +175,7 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 		.bytes_out = event->bytes_out,
 		.bytes_in = event->bytes_in,
 		.duration_ms = event->duration_ms,
+		.latency_us = event->dial_us,
 		.has_bytes = event->end != RELAY_END_DENIED,
 		.count = 1,
 	};

@@ -60,9 +60,17 @@ struct http_reason {
 	uint64_t count;
 };
 
-/* How long the flows lasted that have ended. */
-struct http_flows {
-	uint64_t buckets[HTTP_BUCKETS + 1], sum_ms;
+/* What records say of time. */
+enum http_timing {
+	HTTP_TIMING_FLOWS, /* how long the flows lasted that have ended */
+	HTTP_TIMING_DNS, /* from a question to its answer, where the cache had none */
+	HTTP_TIMING_DIAL, /* from a flow's beginning until its far side was connected */
+	HTTP_TIMING_NUM
+};
+extern const char *const http_timing_name[HTTP_TIMING_NUM];
+
+struct http_histogram {
+	uint64_t buckets[HTTP_BUCKETS + 1], sum_us;
 };
 
 /* How far a persistent sandbox's network log has been counted. */
@@ -78,7 +86,7 @@ struct http_stats {
 	struct http_tail *tails; /* owned */
 	size_t n_tails;
 	uint64_t bytes_out, bytes_in; /* of the sandboxes' flows */
-	struct http_flows flows;
+	struct http_histogram timings[HTTP_TIMING_NUM];
 	uint64_t lost; /* records */
 	uint64_t runs, connections, refused_busy;
 };
@@ -87,7 +95,7 @@ void http_stats_request(struct http_stats *st, const struct http_route *route, u
 void http_stats_reason(struct http_stats *st, enum ak_mode mode, bool allow, const char *reason, uint64_t count);
 void http_stats_done(struct http_stats *st);
 
-/* What records say, summed up: {"bytes":[out,in,lost],"flows":[bucket…,sum],"reasons":[[allow,"reason",count]…]}, for http_stats_add. */
+/* What records say, summed up: {"bytes":[out,in,lost],"flows":[bucket…,sum],"dns":…,"dial":…,"reasons":[[allow,"reason",count]…]}, for http_stats_add. */
 struct http_tally {
 	struct {
 		char reason[64];
@@ -96,7 +104,7 @@ struct http_tally {
 	} rows[48];
 	size_t n;
 	uint64_t bytes_out, bytes_in, lost;
-	struct http_flows flows;
+	struct http_histogram timings[HTTP_TIMING_NUM];
 };
 void http_tally_line(struct http_tally *t, const char *line, size_t len);
 void http_tally_put(struct strbuf *out, const struct http_tally *t);

@@ -253,7 +253,7 @@ static bool read_head(struct http_conn *conn)
 		conn->idle = false;
 		set_deadline(conn, HEAD_MS);
 	}
-	conn->began_us = http_now_us();
+	conn->began_us = ak_now_us();
 	switch (http_head_parse(data, len, &head)) {
 	case HTTP_MORE:
 		return false;

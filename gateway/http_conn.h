@@ -38,6 +38,4 @@ void http_conn_refuse(struct http_conn *conn, unsigned status, const char *why);
 /* The answer is written: on to the next request, or to the end. */
 void http_conn_next(struct http_conn *conn);
 
-uint64_t http_now_us(void);
-
 #endif

@@ -222,6 +222,23 @@ static void put_requests(struct strbuf *out, const struct http_stats *st)
 	}
 }
 
+static void put_timings(struct strbuf *out, const struct http_stats *st)
+{
+	static const struct {
+		const char *name, *help;
+	} rows[HTTP_TIMING_NUM] = {
+		[HTTP_TIMING_FLOWS] = { "network_flow_seconds", "How long flows through the relay lasted, once they have ended." },
+		[HTTP_TIMING_DNS] = { "network_dns_seconds", "Time from a name's question to its answer, those from the cache left out." },
+		[HTTP_TIMING_DIAL] = { "network_dial_seconds",
+			"Time from a connection's beginning until its far side was connected, told once it has ended." },
+	};
+
+	for (size_t i = 0; i < HTTP_TIMING_NUM; i++) {
+		put_family(out, rows[i].name, "histogram", rows[i].help);
+		put_histogram(out, rows[i].name, "", st->timings[i].buckets, (double)st->timings[i].sum_us / 1e6);
+	}
+}
+
 static void put_verdicts(struct strbuf *out, const struct http_stats *st)
 {
 	put_family(out, "network_verdicts_total", "counter",
@@ -238,8 +255,7 @@ static void put_verdicts(struct strbuf *out, const struct http_stats *st)
 	strbuf_printf(out,
 		"agentkernel_network_bytes_total{direction=\"out\"} %llu\nagentkernel_network_bytes_total{direction=\"in\"} %llu\n",
 		(unsigned long long)st->bytes_out, (unsigned long long)st->bytes_in);
-	put_family(out, "network_flow_seconds", "histogram", "How long flows through the relay lasted, once they have ended.");
-	put_histogram(out, "network_flow_seconds", "", st->flows.buckets, (double)st->flows.sum_ms / 1e3);
+	put_timings(out, st);
 	put_single(out, "audit_lost_total", "counter", "Network records that could not be written.", (double)st->lost);
 }
 

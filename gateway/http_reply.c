@@ -9,15 +9,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-uint64_t http_now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
 
 static const char *phrase(unsigned status)
 {
@@ -117,7 +108,7 @@ void http_conn_refuse(struct http_conn *conn, unsigned status, const char *why)
 	conn->closing = conn->closing || !request_whole(conn) || !conn->req.keep_alive;
 	conn->head_only = conn->req.text && conn->req.method == HTTP_HEAD;
 	put_error(conn, status, why);
-	http_stats_request(&conn->s->stats, conn->route, status, http_now_us() - conn->began_us);
+	http_stats_request(&conn->s->stats, conn->route, status, ak_now_us() - conn->began_us);
 	http_request_done(&conn->req);
 	free(conn->params.path);
 	conn->params.path = NULL;
@@ -140,7 +131,7 @@ static void finish(struct http_call *c, unsigned status)
 {
 	struct http_conn *conn = c->conn;
 
-	http_stats_request(&c->s->stats, c->route, status, http_now_us() - c->began_us);
+	http_stats_request(&c->s->stats, c->route, status, ak_now_us() - c->began_us);
 	http_call_free(c);
 	if (!conn)
 		return;

@@ -12,6 +12,12 @@
 const uint64_t http_bucket_us[HTTP_BUCKETS] = { 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 1000000, 5000000,
 	30000000 };
 
+const char *const http_timing_name[HTTP_TIMING_NUM] = {
+	[HTTP_TIMING_FLOWS] = "flows",
+	[HTTP_TIMING_DNS] = "dns",
+	[HTTP_TIMING_DIAL] = "dial",
+};
+
 static size_t bucket_of(uint64_t us)
 {
 	size_t i = 0;
@@ -84,14 +90,25 @@ static void tally_reason(struct http_tally *t, const struct netlog_rec *rec)
 	t->rows[i].count += rec->count;
 }
 
+/* UNIT_US microseconds to one of KEY. */
+static void tally_time(struct http_histogram *h, const struct netlog_rec *rec, const char *key, uint64_t unit_us)
+{
+	const cJSON *n = cJSON_GetObjectItemCaseSensitive(rec->json, key);
+	uint64_t us;
+
+	if (!cJSON_IsNumber(n) || n->valuedouble < 0 || n->valuedouble > 1e12)
+		return;
+	us = (uint64_t)n->valuedouble * unit_us;
+	h->buckets[bucket_of(us)]++;
+	h->sum_us += us;
+}
+
 void http_tally_line(struct http_tally *t, const char *line, size_t len)
 {
 	struct netlog_rec rec = { 0 };
-	const cJSON *lasted;
 
 	if (netlog_rec_parse(line, len, &rec) < 0)
 		return;
-	lasted = cJSON_GetObjectItemCaseSensitive(rec.json, "duration_ms");
 	t->bytes_out += rec.bytes_out;
 	t->bytes_in += rec.bytes_in;
 	if (!strcmp(rec.event, "loss")) {
@@ -99,20 +116,26 @@ void http_tally_line(struct http_tally *t, const char *line, size_t len)
 	} else if (!strcmp(rec.event, "dns") || !strcmp(rec.event, "flow") || !strcmp(rec.event, "packet")) {
 		tally_reason(t, &rec);
 	}
-	if (!strcmp(rec.event, "flow") && rec.has_bytes && cJSON_IsNumber(lasted) && lasted->valuedouble >= 0) {
-		t->flows.buckets[bucket_of((uint64_t)lasted->valuedouble * 1000)]++;
-		t->flows.sum_ms += (uint64_t)lasted->valuedouble;
-	}
+	if (!strcmp(rec.event, "flow") && rec.has_bytes)
+		tally_time(&t->timings[HTTP_TIMING_FLOWS], &rec, "duration_ms", 1000);
+	if (!strcmp(rec.event, "flow"))
+		tally_time(&t->timings[HTTP_TIMING_DIAL], &rec, "latency_us", 1);
+	else if (!strcmp(rec.event, "dns"))
+		tally_time(&t->timings[HTTP_TIMING_DNS], &rec, "latency_us", 1);
 	netlog_rec_done(&rec);
 }
 
 void http_tally_put(struct strbuf *out, const struct http_tally *t)
 {
-	strbuf_printf(out, "{\"bytes\":[%llu,%llu,%llu],\"flows\":[", (unsigned long long)t->bytes_out,
-		(unsigned long long)t->bytes_in, (unsigned long long)t->lost);
-	for (size_t i = 0; i <= HTTP_BUCKETS; i++)
-		strbuf_printf(out, "%llu,", (unsigned long long)t->flows.buckets[i]);
-	strbuf_printf(out, "%llu],\"reasons\":[", (unsigned long long)t->flows.sum_ms);
+	strbuf_printf(out, "{\"bytes\":[%llu,%llu,%llu]", (unsigned long long)t->bytes_out, (unsigned long long)t->bytes_in,
+		(unsigned long long)t->lost);
+	for (size_t k = 0; k < HTTP_TIMING_NUM; k++) {
+		strbuf_printf(out, ",\"%s\":[", http_timing_name[k]);
+		for (size_t i = 0; i <= HTTP_BUCKETS; i++)
+			strbuf_printf(out, "%llu,", (unsigned long long)t->timings[k].buckets[i]);
+		strbuf_printf(out, "%llu]", (unsigned long long)t->timings[k].sum_us);
+	}
+	strbuf_puts(out, ",\"reasons\":[");
 	for (size_t i = 0; i < t->n; i++) {
 		strbuf_printf(out, "%s[%s,", i ? "," : "", t->rows[i].allow ? "true" : "false");
 		strbuf_json(out, t->rows[i].reason);
@@ -131,14 +154,17 @@ static uint64_t number_at(const cJSON *list, int i)
 void http_stats_add(struct http_stats *st, enum ak_mode mode, const cJSON *tally)
 {
 	const cJSON *row, *bytes = cJSON_GetObjectItemCaseSensitive(tally, "bytes");
-	const cJSON *flows = cJSON_GetObjectItemCaseSensitive(tally, "flows");
 
 	st->bytes_out += number_at(bytes, 0);
 	st->bytes_in += number_at(bytes, 1);
 	st->lost += number_at(bytes, 2);
-	for (int i = 0; i <= HTTP_BUCKETS; i++)
-		st->flows.buckets[i] += number_at(flows, i);
-	st->flows.sum_ms += number_at(flows, HTTP_BUCKETS + 1);
+	for (size_t k = 0; k < HTTP_TIMING_NUM; k++) {
+		const cJSON *list = cJSON_GetObjectItemCaseSensitive(tally, http_timing_name[k]);
+
+		for (int i = 0; i <= HTTP_BUCKETS; i++)
+			st->timings[k].buckets[i] += number_at(list, i);
+		st->timings[k].sum_us += number_at(list, HTTP_BUCKETS + 1);
+	}
 	cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(tally, "reasons")) {
 		const cJSON *reason = cJSON_GetArrayItem(row, 1);
 

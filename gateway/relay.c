@@ -24,7 +24,8 @@ void relay_flow_init(struct relay_flow *f, struct relay *r, struct relay_sandbox
 	f->sb = sb;
 	f->target = *t;
 	f->seen = "";
-	f->started_ms = f->active_ms = ak_now_ms();
+	f->started_us = ak_now_us();
+	f->started_ms = f->active_ms = f->started_us / 1000;
 }
 
 void relay_flow_link(struct relay_flow *f)
@@ -52,6 +53,7 @@ void relay_flow_tell(struct relay_flow *f)
 		.bytes_out = f->bytes_out,
 		.bytes_in = f->bytes_in,
 		.duration_ms = ak_now_ms() - f->started_ms,
+		.dial_us = f->dial_us,
 		.generation = f->sb->generation,
 	};
 

@@ -65,7 +65,8 @@ struct relay_flow {
 	const char *detail; /* static, or NULL */
 	enum relay_end end; /* why, once it is to end */
 	uint64_t bytes_out, bytes_in;
-	uint64_t started_ms, active_ms;
+	uint64_t started_us, started_ms, active_ms;
+	uint32_t dial_us; /* see struct relay_event */
 	struct event timer;
 };
 

@@ -111,6 +111,7 @@ static int tcp_established(struct relay_tcp *t)
 	t->out.writable = t->in.writable = true;
 	t->in.readable = true;
 	t->flow.active_ms = ak_now_ms();
+	t->flow.dial_us = ak_since_us(t->flow.started_us);
 	relay_timer_arm(&t->flow, t->flow.relay->conf.tcp_idle_ms);
 	return relay_pump(t);
 }

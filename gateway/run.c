@@ -27,7 +27,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LINK_ID 1
@@ -69,14 +68,6 @@ struct run {
 	struct ak_err failure;
 	bool failed;
 };
-
-static uint64_t now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
 
 /* ---- before anything is forked ---- */
 
@@ -223,7 +214,7 @@ static void maybe_go(struct run *r)
 		return;
 	}
 	r->running = true;
-	r->outcome.start_us = now_us() - r->began_us;
+	r->outcome.start_us = ak_now_us() - r->began_us;
 	r->command_began_ms = ak_now_ms();
 	r->deadline_ms = r->opts->timeout_ms ? r->command_began_ms + r->opts->timeout_ms : 0;
 	rundir_point_last(r->paths, r->plan.name);
@@ -528,7 +519,7 @@ static void init(struct run *r, const struct run_opts *opts, const struct ak_pat
 	memset(r, 0, sizeof(*r));
 	r->opts = opts;
 	r->paths = paths;
-	r->began_us = now_us();
+	r->began_us = ak_now_us();
 	r->control = r->signal_fd = -1;
 	r->dir.dir_fd = r->dir.log_fd = -1;
 	for (int i = 0; i < PIPE_NUM; i++)

@@ -341,12 +341,24 @@ int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len)
 	return 0;
 }
 
-uint64_t ak_now_ms(void)
+uint64_t ak_now_us(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+uint64_t ak_now_ms(void)
+{
+	return ak_now_us() / 1000;
+}
+
+uint32_t ak_since_us(uint64_t began_us)
+{
+	uint64_t us = ak_now_us() - began_us;
+
+	return us == 0 ? 1 : us > UINT32_MAX ? UINT32_MAX : (uint32_t)us;
 }
 
 uint64_t ak_wall_us(void)

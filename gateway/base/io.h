@@ -46,8 +46,12 @@ int ak_memory_file(const char *name, const void *data, size_t len);
 /* All of a memory file that ak_memory_file made, NUL-terminated; -EFBIG past MAX, -EBADMSG when it could still change. */
 int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len);
 
-/* Milliseconds of CLOCK_MONOTONIC, and wall-clock microseconds since 1970. */
+/* Milliseconds and microseconds of CLOCK_MONOTONIC, and wall-clock microseconds since 1970. */
 uint64_t ak_now_ms(void);
+uint64_t ak_now_us(void);
 uint64_t ak_wall_us(void);
+
+/* How long ago BEGAN_US (of ak_now_us) was; never 0, which stands for "not known", and held at the most that fits. */
+uint32_t ak_since_us(uint64_t began_us);
 
 #endif

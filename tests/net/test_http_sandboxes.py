@@ -271,8 +271,11 @@ def test_the_policies_that_exist(api):
 # ---- numbers ----
 
 def test_metrics_are_as_prometheus_wants_them(one):
-    code = "import socket\ntry: socket.create_connection(('denied.test', 80), 3)\nexcept OSError: pass"
+    one("PATCH", "/sandboxes/one/policy", {"allow": ["ok.test:80"]}).data
+    code = ("import urllib.request\nfor name in ('denied.test', 'ok.test'):\n try: urllib.request.urlopen('http://' + name, timeout=3).read()\n"
+            " except OSError: pass")
     one.post("/sandboxes/one/exec", {"command": [PYTHON, "-c", code]}).data
+    wait_for(lambda: any(r["event"] == "flow" for r in one.get("/sandboxes/one/network/log").data))
     one.run("true")
     one.get("/nope")
     a = one.get("/metrics")
@@ -285,6 +288,11 @@ def test_metrics_are_as_prometheus_wants_them(one):
     assert value['agentkernel_http_requests_total{route="/run",method="POST",status="2xx"}'] == 1
     assert value['agentkernel_http_request_seconds_count{route="/run",method="POST"}'] == 1
     assert value["agentkernel_audit_lost_total"] == 0
+    for name in ("dns", "dial", "flow"):
+        family = "agentkernel_network_%s_seconds" % name
+        assert "# TYPE %s histogram\n" % family in text
+        assert value[family + '_bucket{le="+Inf"}'] == value[family + "_count{}"] >= 1, name
+    assert 0 < value["agentkernel_network_dns_seconds_sum{}"] < 60 and 0 < value["agentkernel_network_dial_seconds_sum{}"] < 60
     # What was counted is not counted again.
     again = one.get("/metrics").body.decode()
     assert "%s %d\n" % (denied, value[denied]) in again

@@ -59,6 +59,7 @@ struct rig {
 	size_t n_learned_cname;
 	unsigned events[DNS_OUTCOME_NUM];
 	unsigned events_cached;
+	uint32_t last_latency_us;
 	enum dns_outcome last_outcome;
 	char last_name[DNS_WIRE_TEXT_MAX], last_detail[256];
 	bool stranger; /* client_of knows nobody */
@@ -263,6 +264,8 @@ static inline void rig_event(void *ctx, uint32_t sandbox, const struct dns_event
 	assert_int_equal(sandbox, SANDBOX);
 	r->events[e->outcome]++;
 	r->events_cached += e->cached;
+	assert_true(!e->cached || e->latency_us == 0);
+	r->last_latency_us = e->latency_us;
 	r->last_outcome = e->outcome;
 	snprintf(r->last_name, sizeof(r->last_name), "%s", e->name);
 	snprintf(r->last_detail, sizeof(r->last_detail), "%s", e->detail ? e->detail : "");

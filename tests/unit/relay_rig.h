@@ -44,6 +44,7 @@ struct rig_event {
 	char seen[16], sni[256], name[256], detail[128], rule[64];
 	uint64_t bytes_out, bytes_in, generation;
 	uint16_t port;
+	uint32_t dial_us;
 };
 
 struct rig {
@@ -139,7 +140,8 @@ static inline void rig_on_event(void *ctx, struct relay_sandbox *sb, const struc
 		.bytes_out = ev->bytes_out,
 		.bytes_in = ev->bytes_in,
 		.generation = ev->generation,
-		.port = ev->port };
+		.port = ev->port,
+		.dial_us = ev->dial_us };
 	snprintf(e->seen, sizeof(e->seen), "%s", ev->seen);
 	snprintf(e->sni, sizeof(e->sni), "%s", ev->sni ? ev->sni : "");
 	snprintf(e->name, sizeof(e->name), "%s", ev->name ? ev->name->name : "");

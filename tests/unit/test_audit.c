@@ -38,6 +38,7 @@ static void every_line_is_one_json_object(void **state)
 		.bytes_out = 0,
 		.bytes_in = UINT64_MAX,
 		.duration_ms = 7,
+		.latency_us = 1234,
 		.count = 2,
 		.suppressed = 9,
 		.detail = "x",
@@ -63,6 +64,7 @@ static void every_line_is_one_json_object(void **state)
 	assert_string_equal(cJSON_GetObjectItem(obj, "dst")->valuestring, "11.0.0.1");
 	assert_non_null(strstr(text, "\"bytes_in\":18446744073709551615,"));
 	assert_non_null(strstr(text, "\"bytes_out\":0,"));
+	assert_non_null(strstr(text, "\"latency_us\":1234,"));
 	assert_int_equal(strlen(cJSON_GetObjectItem(obj, "time")->valuestring), strlen("2026-01-02T03:04:05.123456Z"));
 }
 
@@ -76,6 +78,7 @@ static void empty_fields_are_left_out(void **state)
 	assert_null(strstr(text, "null"));
 	assert_null(strstr(text, "\"sni\""));
 	assert_null(strstr(text, "bytes_"));
+	assert_null(strstr(text, "latency_us"));
 	assert_non_null(strstr(text, ",\"count\":1,"));
 }
 

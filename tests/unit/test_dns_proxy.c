@@ -299,7 +299,9 @@ static void cache_serves_and_learns_again_only_where_needed(void **state)
 	WITH_RIG(POLICY_DENY);
 	struct policy *same;
 
-	for (unsigned i = 0; i < 5; i++)
+	assert_int_equal(rig_ask(&r, "ok.test", 1, &p), 0);
+	assert_in_range(r.last_latency_us, 1, 60000000);
+	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(rig_ask(&r, "ok.test", 1, &p), 0);
 	assert_int_equal(r.asked_udp, 1);
 	assert_int_equal(r.learned, 1);

@@ -56,6 +56,7 @@ static void allowed_name_at_its_address_passes_unchanged(void **state)
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
 	assert_true(rig.events[0].allow);
+	assert_in_range(rig.events[0].dial_us, 1, 60000000);
 	assert_string_equal(rig.events[0].seen, "tls");
 	assert_string_equal(rig.events[0].sni, "OK.test.");
 	assert_string_equal(rig.events[0].name, "ok.test");
@@ -124,6 +125,7 @@ static void stalled_hello_times_out(void **state)
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_DENIED); /* it never said whom it wants */
 	assert_string_equal(rig.events[0].detail, "peek timed out");
+	assert_int_equal(rig.events[0].dial_us, 0);
 	close(fd);
 }
 
