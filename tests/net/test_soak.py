@@ -11,7 +11,8 @@ from persist import wait_for
 
 CYCLES = int(os.environ.get("AK_SOAK_CYCLES") or 150)
 SEED = int(os.environ.get("AK_SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
-NAMES = ["soak-%d" % i for i in range(5)]
+MARK = "soak%d" % os.getpid()  # the control groups of all are in one place
+NAMES = ["%s-%d" % (MARK, i) for i in range(5)]
 KILL_EVERY = 8  # cycles, on average
 VICTIMS = ("daemon", "gateway", "supervisor", "init")
 ECHO = ["tcp", "ok.test", 7, b"x".hex()]
@@ -33,14 +34,14 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
     if exe.startswith('agentkernel'):
         procs[pid] = {'parent': st['PPid'].strip(), 'name': st['Name'].strip(), 'inner': [int(x) for x in st['NSpid'].split()],
                       'anon': int(st.get('RssAnon', '0').split()[0]), 'fds': len(os.listdir('/proc/%s/fd' % pid))}
-groups = sum(1 for top, dirs, _ in os.walk('/sys/fs/cgroup') for d in dirs if d.startswith('agentkernel') or d.startswith('soak-'))
+groups = sum(1 for _, dirs, _ in os.walk('/sys/fs/cgroup') for d in dirs if 'MARK' in d)
 print(json.dumps({'procs': procs, 'namespaces': {k: len(v) for k, v in seen.items()}, 'groups': groups,
                   'mounts': sum(1 for _ in open('/proc/self/mountinfo'))}))
 """
 
 
 def look(b):
-    return b.lab.host([PYTHON, "-c", LOOK]).json()
+    return b.lab.host([PYTHON, "-c", LOOK.replace("MARK", MARK)]).json()
 
 
 def settled(b):

@@ -552,6 +552,37 @@ static void removed_sandbox_inherits_nothing(void **state)
 	assert_admitted("11.0.0.15", 443);
 }
 
+/* The same link under an id of a further table: same verdicts, and the table comes and goes with its sandboxes. */
+static void sandbox_of_a_further_table_is_judged_alike(void **state)
+{
+	struct fw_link first = lab.link;
+	struct ak_err err = { "" };
+	struct fw_counts c;
+
+	if (fw_sandbox_remove(lab.fw, &lab.link, &err) < 0)
+		fail_msg("%s", err.text);
+	lab.link.id = 3 * FW_SHARD_SIZE + 7;
+	for (int i = 0; i < 2; i++) {
+		if (fw_sandbox_add(lab.fw, &lab.link, deny_all, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_int_equal(lab_connect(&lab, "11.0.0.15", 443, NULL), ECONNREFUSED);
+		assert_int_equal(counts().denied[FW_REASON_DEFAULT], 1);
+		assert_int_equal(lab_learn(&lab, "11.0.0.15", POLICY_TCP, 443, 60), 0);
+		assert_admitted("11.0.0.15", 443);
+		if (fw_sandbox_change(lab.fw, &lab.link, allow_all, NULL, 0, NULL, 0, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_admitted("11.0.0.16", 443);
+		if (fw_sandbox_remove(lab.fw, &lab.link, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_int_equal(lab_connect(&lab, "11.0.0.15", 443, NULL), ETIMEDOUT);
+		assert_int_equal(fw_sandbox_counts(lab.fw, lab.link.id, &c, &err), -ENOENT);
+		assert_true(lab_run("! nft list table inet agentkernel_3 2>/dev/null"));
+	}
+	lab.link = first;
+	if (fw_sandbox_add(lab.fw, &lab.link, deny_all, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
 /* What a gateway does that finds the namespaces of one that died. */
 static void reinstalling_replaces_everything(void **state)
 {
@@ -619,6 +650,7 @@ int main(void)
 		cmocka_unit_test(policy_change_keeps_what_was_learned),
 		cmocka_unit_test(full_set_refuses_more_and_still_refreshes),
 		cmocka_unit_test(removed_sandbox_inherits_nothing),
+		cmocka_unit_test(sandbox_of_a_further_table_is_judged_alike),
 		cmocka_unit_test(reinstalling_replaces_everything),
 	};
 

@@ -104,6 +104,26 @@ static void sandbox_without_ipv6(void **state)
 	assert_sandbox_golden("sandbox_ipv4", DENY, false);
 }
 
+static void sandbox_of_a_further_table(void **state)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	struct fw_batch b = { .text = &text };
+	struct fw_link link = link_plan(false);
+	struct policy *p = policy(DENY);
+
+	link.id = FW_SHARD_SIZE + 7;
+	snprintf(link.ifname, sizeof(link.ifname), "ak%u", link.id);
+	fw_batch_begin(&b, 1);
+	fw_build_shard(&b, fw_shard(link.id));
+	fw_build_sandbox(&b, &link, p);
+	fw_build_remove(&b, &link);
+	fw_build_shard_remove(&b, fw_shard(link.id));
+	assert_int_equal(b.failed, 0);
+	assert_golden("sandbox_shard", &text);
+	fw_batch_done(&b);
+	policy_unref(p);
+}
+
 static void policy_change_and_removal(void **state)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 };
@@ -166,6 +186,7 @@ int main(void)
 		cmocka_unit_test(sandbox_with_open_and_denied_ranges),
 		cmocka_unit_test(sandbox_with_default_allow),
 		cmocka_unit_test(sandbox_without_ipv6),
+		cmocka_unit_test(sandbox_of_a_further_table),
 		cmocka_unit_test(policy_change_and_removal),
 		cmocka_unit_test(building_is_pure),
 		cmocka_unit_test(bad_links_are_refused),
