@@ -59,7 +59,10 @@ int fw_base_install(struct fw *fw, struct ak_err *err);
 /* The base table and one sandbox in a single batch, into a namespace that has neither: what `run` sends. */
 int fw_install_one(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
 
-/* One sandbox's chain, sets, counters, netdev table and its entry in the link map. The link must exist, still down. */
+/*
+ * One sandbox's chain, sets, counters, netdev table and its entry in the link map. The link must exist, still down. Sandboxes of higher ids
+ * are in further tables, agentkernel_1 and so on, each made with its first sandbox and removed with its last.
+ */
 int fw_sandbox_add(struct fw *fw, const struct fw_link *link, const struct policy *p, struct ak_err *err);
 int fw_sandbox_remove(struct fw *fw, const struct fw_link *link, struct ak_err *err);
 
