@@ -12,7 +12,7 @@
 #include "gateway/cmd.h"
 #include "gateway/daemon.h"
 #include "gateway/ipc.h"
-#include "gateway/tty.h"
+#include "gateway/run_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,26 +20,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define TERM_GRACE_MS 5000 /* from SIGTERM to our leaving, which ends the job */
 #define DRAIN_MS 2000
 
-enum { OUT, ERR, STREAMS };
-
-struct capture {
-	int fd; /* owned; -1 after its end */
-	struct strbuf text;
-	bool cut;
-};
-
 struct warm_run {
 	const struct run_opts *opts; /* borrowed */
-	int sock, signal_fd, tty_fd; /* owned */
-	struct tty tty;
-	bool tty_on, started, ended;
-	struct capture capture[STREAMS];
+	int sock, tty_fd; /* owned */
+	struct run_io io;
+	bool started, ended;
 	unsigned interrupts;
 	uint64_t leave_at_ms;
 	int left_by; /* the signal that made us leave */
@@ -97,20 +87,7 @@ static int on_message(struct warm_run *w)
 	return rc;
 }
 
-/* ---- signals, output ---- */
-
-static int take_signals(struct warm_run *w)
-{
-	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2 };
-	sigset_t set;
-
-	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-		sigaddset(&set, wanted[i]);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	w->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return w->signal_fd < 0 ? -errno : 0;
-}
+/* ---- signals ---- */
 
 static void send_signal(struct warm_run *w, int sig)
 {
@@ -123,11 +100,6 @@ static void send_signal(struct warm_run *w, int sig)
 /* As on the cold path: the first Ctrl-C is the command's, the second ends it; SIGTERM and SIGHUP end it after a while. */
 static void on_signal(struct warm_run *w, int sig)
 {
-	if (sig == SIGWINCH) {
-		if (w->tty_on)
-			tty_resize(&w->tty);
-		return;
-	}
 	if (!w->started && !w->early) { /* there is no one to hand it to yet */
 		w->early = sig;
 		return;
@@ -148,60 +120,26 @@ static void on_signal(struct warm_run *w, int sig)
 
 static void read_signals(struct warm_run *w)
 {
-	struct signalfd_siginfo info;
-
 	if (w->started && w->early) {
 		int sig = w->early;
 
 		w->early = 0;
 		on_signal(w, sig);
 	}
-	while (read(w->signal_fd, &info, sizeof(info)) == sizeof(info))
-		on_signal(w, (int)info.ssi_signo);
-}
-
-static void read_capture(struct capture *c)
-{
-	char buf[65536];
-	ssize_t n = read(c->fd, buf, sizeof(buf));
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		c->fd = ak_close(c->fd);
-		return;
-	}
-	if (c->text.len + (size_t)n > RUN_CAPTURE_MAX) {
-		c->cut = true;
-		n = (ssize_t)(RUN_CAPTURE_MAX - c->text.len);
-	}
-	strbuf_add(&c->text, buf, (size_t)n);
+	for (int sig; (sig = run_io_next_signal(&w->io)) > 0;)
+		on_signal(w, sig);
 }
 
 /* ---- the loop ---- */
 
-enum { P_SOCK, P_SIGNAL, P_OUT, P_ERR, P_TTY, P_NUM = P_TTY + 4 };
-
-static void fill_poll(const struct warm_run *w, struct pollfd p[P_NUM])
-{
-	p[P_SOCK] = (struct pollfd){ .fd = w->sock, .events = POLLIN };
-	p[P_SIGNAL] = (struct pollfd){ .fd = w->signal_fd, .events = POLLIN };
-	p[P_OUT] = (struct pollfd){ .fd = w->capture[OUT].fd, .events = POLLIN };
-	p[P_ERR] = (struct pollfd){ .fd = w->capture[ERR].fd, .events = POLLIN };
-	if (w->tty_on) {
-		tty_poll(&w->tty, p + P_TTY);
-		return;
-	}
-	for (int i = P_TTY; i < P_NUM; i++)
-		p[i] = (struct pollfd){ .fd = -1 };
-}
+enum { P_SOCK, P_IO, P_NUM = P_IO + RUN_IO_NUM };
 
 static void start_tty(struct warm_run *w)
 {
 	struct ak_err ignored;
 
-	if (w->opts->tty && w->tty_fd >= 0 && w->tty.master < 0 && tty_open(&w->tty, w->tty_fd, &ignored) == 0)
-		w->tty_on = true;
+	if (w->opts->tty && w->tty_fd >= 0 && w->io.tty.master < 0 && tty_open(&w->io.tty, w->tty_fd, &ignored) == 0)
+		w->io.tty_on = true;
 }
 
 static int wait_ms(const struct warm_run *w)
@@ -221,17 +159,13 @@ static int loop(struct warm_run *w)
 
 	while (rc == 0 && !w->ended) {
 		start_tty(w);
-		fill_poll(w, p);
+		p[P_SOCK] = (struct pollfd){ .fd = w->sock, .events = POLLIN };
+		run_io_poll(&w->io, p + P_IO);
 		if (poll(p, P_NUM, w->started && w->early ? 0 : wait_ms(w)) < 0 && errno != EINTR)
 			return -errno;
-		if (p[P_SIGNAL].revents || w->early)
+		if (p[P_IO + RUN_IO_SIGNAL].revents || w->early)
 			read_signals(w);
-		for (int i = 0; i < STREAMS; i++) {
-			if (p[P_OUT + i].revents)
-				read_capture(&w->capture[i]);
-		}
-		if (w->tty_on && !tty_pump(&w->tty, p + P_TTY))
-			w->tty_on = false;
+		run_io_pump(&w->io, p + P_IO);
 		if (p[P_SOCK].revents)
 			rc = on_message(w);
 		if (w->leave_at_ms && ak_now_ms() >= w->leave_at_ms)
@@ -244,40 +178,25 @@ static int loop(struct warm_run *w)
 static void drain(struct warm_run *w)
 {
 	uint64_t until = ak_now_ms() + DRAIN_MS;
+	struct run_capture *c = w->io.capture;
 
-	if (w->tty.master >= 0)
-		tty_close(&w->tty);
-	while ((w->capture[OUT].fd >= 0 || w->capture[ERR].fd >= 0) && ak_now_ms() < until) {
-		struct pollfd p[STREAMS];
+	if (w->io.tty.master >= 0)
+		tty_close(&w->io.tty);
+	while ((c[RUN_OUT].fd >= 0 || c[RUN_ERR].fd >= 0) && ak_now_ms() < until) {
+		struct pollfd p[RUN_STREAMS];
 
-		for (int i = 0; i < STREAMS; i++)
-			p[i] = (struct pollfd){ .fd = w->capture[i].fd, .events = POLLIN };
-		if (poll(p, STREAMS, DRAIN_MS) <= 0)
+		for (int i = 0; i < RUN_STREAMS; i++)
+			p[i] = (struct pollfd){ .fd = c[i].fd, .events = POLLIN };
+		if (poll(p, RUN_STREAMS, DRAIN_MS) <= 0)
 			break;
-		for (int i = 0; i < STREAMS; i++) {
+		for (int i = 0; i < RUN_STREAMS; i++) {
 			if (p[i].revents)
-				read_capture(&w->capture[i]);
+				run_capture_read(&c[i]);
 		}
 	}
 }
 
 /* ---- start and end ---- */
-
-static int open_streams(struct warm_run *w, int stdio[3])
-{
-	for (int i = 0; i < 3; i++)
-		stdio[i] = i;
-	for (int i = 0; w->opts->json && i < STREAMS; i++) {
-		int fds[2];
-
-		if (pipe2(fds, O_CLOEXEC) < 0)
-			return -errno;
-		ak_set_nonblock(fds[0], true);
-		w->capture[i].fd = fds[0];
-		stdio[1 + i] = fds[1];
-	}
-	return 0;
-}
 
 /* Ask the daemon; -EAGAIN when it has nothing for us. */
 static int ask(struct warm_run *w, const struct ak_paths *paths, const struct run_opts *opts)
@@ -289,34 +208,14 @@ static int ask(struct warm_run *w, const struct ak_paths *paths, const struct ru
 
 	if (rundir_empty(paths, empty, &ignored) < 0 || run_plan_init(&plan, opts, paths, empty, &ignored) < 0)
 		return -EAGAIN;
-	rc = open_streams(w, stdio);
+	rc = run_io_open(&w->io, opts->json, stdio, &ignored);
 	if (rc == 0)
-		rc = take_signals(w);
+		rc = run_io_signals(&w->io, &ignored);
 	if (rc == 0)
 		rc = daemon_run_send(w->sock, opts, &plan, stdio, &ignored);
-	for (int i = 1; i < 3; i++) {
-		if (stdio[i] > 2)
-			ak_close(stdio[i]);
-	}
+	run_io_close_writers(stdio);
 	run_plan_done(&plan);
 	return rc < 0 ? -EAGAIN : 0;
-}
-
-static void say_how_it_ended(const struct warm_run *w, const struct run_outcome *o)
-{
-	const char *reason = text_of(w->end, "error");
-
-	if ((o->exit_code == 126 || o->exit_code == 127) && reason[0])
-		ak_say("%s", reason);
-	if (o->timed_out)
-		ak_say("timed out after %llu.%03llus", (unsigned long long)w->opts->timeout_ms / 1000,
-			(unsigned long long)w->opts->timeout_ms % 1000);
-	if (o->out_of_memory)
-		ak_say("out of memory: the sandbox reached its memory limit");
-	if (truth_of(w->end, "pids_hit"))
-		ak_say("the sandbox reached its process limit");
-	if (!w->opts->quiet && text_of(w->end, "notes")[0])
-		ak_say("%s", text_of(w->end, "notes"));
 }
 
 static int conclude(struct warm_run *w, struct ak_err *err)
@@ -335,42 +234,28 @@ static int conclude(struct warm_run *w, struct ak_err *err)
 		o->exit_code = AK_EXIT_TIMEOUT;
 	if (o->exit_code == AK_EXIT_FAILED && text_of(w->end, "error")[0])
 		return ak_fail(err, EIO, "%s", text_of(w->end, "error"));
-	say_how_it_ended(w, o);
+	run_say_ended(o, w->opts->timeout_ms, truth_of(w->end, "pids_hit"), text_of(w->end, "error"));
+	if (!w->opts->quiet && text_of(w->end, "notes")[0])
+		ak_say("%s", text_of(w->end, "notes"));
 	return 0;
-}
-
-static void take_output(struct warm_run *w)
-{
-	if (!w->opts->json)
-		return;
-	w->ret->out_len = w->capture[OUT].text.len;
-	w->ret->err_len = w->capture[ERR].text.len;
-	w->ret->out = strbuf_take(&w->capture[OUT].text);
-	w->ret->err = strbuf_take(&w->capture[ERR].text);
-	w->ret->out_cut = w->capture[OUT].cut;
-	w->ret->err_cut = w->capture[ERR].cut;
 }
 
 static void warm_done(struct warm_run *w)
 {
 	ak_close(w->sock);
-	ak_close(w->signal_fd);
 	ak_close(w->tty_fd);
-	for (int i = 0; i < STREAMS; i++) {
-		ak_close(w->capture[i].fd);
-		strbuf_done(&w->capture[i].text);
-	}
+	run_io_done(&w->io);
 	cJSON_Delete(w->end);
 }
 
 /* -EAGAIN: nothing was started. */
 static int run_warm(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err)
 {
-	_cleanup_(warm_done) struct warm_run w = { .opts = opts, .sock = -1, .signal_fd = -1, .tty_fd = -1, .ret = ret };
+	_cleanup_(warm_done) struct warm_run w = { .opts = opts, .sock = -1, .tty_fd = -1, .ret = ret };
 	struct ak_err ignored;
 	int rc;
 
-	w.capture[OUT].fd = w.capture[ERR].fd = w.tty.master = -1;
+	run_io_init(&w.io);
 	memset(ret, 0, sizeof(*ret));
 	w.sock = daemon_connect(paths, false, &ignored);
 	if (w.sock < 0)
@@ -386,13 +271,14 @@ static int run_warm(const struct run_opts *opts, const struct ak_paths *paths, s
 	}
 	if (rc == -EINTR) {
 		w.sock = ak_close(w.sock); /* ends the job */
-		w.tty.master = -1;
-		tty_close(&w.tty);
+		w.io.tty.master = -1;
+		tty_close(&w.io.tty);
 		ret->outcome.exit_code = 128 + w.left_by;
 		return 0;
 	}
 	drain(&w);
-	take_output(&w);
+	if (opts->json)
+		run_io_take(&w.io, ret);
 	if (rc < 0) {
 		ret->outcome.exit_code = 128 + SIGKILL;
 		return ak_fail(err, EPIPE, "the daemon ended while the command ran, and the command with it");

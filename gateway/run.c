@@ -15,8 +15,8 @@
 #include "gateway/cmd.h"
 #include "gateway/gw.h"
 #include "gateway/resolv.h"
+#include "gateway/run_io.h"
 #include "gateway/sabotage.h"
-#include "gateway/tty.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,15 +33,6 @@
 #define STOP_TIMEOUT_MS 3000
 #define RESOLV_EVERY_MS 2000
 #define TERM_GRACE_MS 5000 /* from SIGTERM to SIGKILL */
-
-enum { PIPE_OUT, PIPE_ERR, PIPE_NUM };
-
-/* Captured output of one stream. */
-struct capture {
-	int fd; /* owned; -1 after its end */
-	struct strbuf text;
-	bool cut;
-};
 
 struct run {
 	const struct run_opts *opts; /* borrowed */
@@ -54,12 +44,10 @@ struct run {
 	struct sandbox *sandbox; /* owned */
 	pid_t gw_pid; /* 0 when there is none (any more) */
 	int control; /* owned */
-	int signal_fd; /* owned */
 	struct resolv_stamp resolv;
 	uint64_t look_at_ms; /* when to look at the resolver file again; 0 without a network */
-	struct tty tty;
-	bool tty_on, tty_was_on, gw_ready, running;
-	struct capture capture[PIPE_NUM];
+	struct run_io io;
+	bool tty_was_on, gw_ready, running;
 	int stdio[3];
 	uint64_t began_us, kill_at_ms, deadline_ms;
 	uint64_t command_began_ms;
@@ -80,36 +68,6 @@ static int load_policy(struct run *r, struct ak_err *err)
 		return 0;
 	ak_paths_policy_dirs(r->paths, storage, &dirs);
 	return policy_load(r->plan.policy, &dirs, r->opts->edits, r->opts->n_edits, &r->policy, err);
-}
-
-/* Signals become a descriptor. The children put the mask back. */
-static int take_signals(struct run *r, struct ak_err *err)
-{
-	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2, SIGCHLD };
-	sigset_t set;
-
-	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-		sigaddset(&set, wanted[i]);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return r->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
-}
-
-static int open_capture(struct run *r, struct ak_err *err)
-{
-	for (int i = 0; i < 3; i++)
-		r->stdio[i] = i;
-	for (int i = 0; r->opts->json && i < PIPE_NUM; i++) {
-		int fds[2];
-
-		if (pipe2(fds, O_CLOEXEC) < 0)
-			return ak_fail_errno(err, errno, "pipe");
-		ak_set_nonblock(fds[0], true);
-		r->capture[i].fd = fds[0];
-		r->stdio[1 + i] = fds[1];
-	}
-	return 0;
 }
 
 /* The run's folder; a kept one is needed before the sandbox, which writes into it. */
@@ -178,10 +136,7 @@ static int spawn(struct run *r, struct ak_err *err)
 		rc = spawn_gateway(r, pair[1], err);
 	ak_close(pair[0]);
 	ak_close(pair[1]);
-	for (int i = 1; i < 3; i++) { /* the writing ends belong to the sandbox alone */
-		if (r->stdio[i] > 2)
-			r->stdio[i] = ak_close(r->stdio[i]);
-	}
+	run_io_close_writers(r->stdio); /* they belong to the sandbox alone */
 	return rc;
 }
 
@@ -300,13 +255,6 @@ static void follow_resolvers(struct run *r)
 /* The first Ctrl-C is the command's to handle, the second ends it. */
 static void on_signal(struct run *r, int sig)
 {
-	if (sig == SIGWINCH) {
-		if (r->tty_on)
-			tty_resize(&r->tty);
-		return;
-	}
-	if (sig == SIGCHLD)
-		return;
 	if (!r->running) {
 		struct ak_err err;
 
@@ -324,28 +272,8 @@ static void on_signal(struct run *r, int sig)
 
 static void read_signals(struct run *r)
 {
-	struct signalfd_siginfo info;
-
-	while (read(r->signal_fd, &info, sizeof(info)) == sizeof(info))
-		on_signal(r, (int)info.ssi_signo);
-}
-
-static void read_capture(struct capture *c)
-{
-	char buf[65536];
-	ssize_t n = read(c->fd, buf, sizeof(buf));
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		c->fd = ak_close(c->fd);
-		return;
-	}
-	if (c->text.len + (size_t)n > RUN_CAPTURE_MAX) {
-		c->cut = true;
-		n = (ssize_t)(RUN_CAPTURE_MAX - c->text.len);
-	}
-	strbuf_add(&c->text, buf, (size_t)n);
+	for (int sig; (sig = run_io_next_signal(&r->io)) > 0;)
+		on_signal(r, sig);
 }
 
 static void check_time(struct run *r)
@@ -391,21 +319,13 @@ static int wait_ms(const struct run *r)
 
 /* ---- the loop ---- */
 
-enum { P_SANDBOX, P_CONTROL, P_SIGNAL, P_OUT, P_ERR, P_TTY, P_NUM = P_TTY + 4 };
+enum { P_SANDBOX, P_CONTROL, P_IO, P_NUM = P_IO + RUN_IO_NUM };
 
 static void fill_poll(const struct run *r, struct pollfd p[P_NUM])
 {
 	p[P_SANDBOX] = (struct pollfd){ .fd = sandbox_fd(r->sandbox), .events = POLLIN };
 	p[P_CONTROL] = (struct pollfd){ .fd = r->control, .events = POLLIN };
-	p[P_SIGNAL] = (struct pollfd){ .fd = r->signal_fd, .events = POLLIN };
-	p[P_OUT] = (struct pollfd){ .fd = r->capture[PIPE_OUT].fd, .events = POLLIN };
-	p[P_ERR] = (struct pollfd){ .fd = r->capture[PIPE_ERR].fd, .events = POLLIN };
-	if (r->tty_on) {
-		tty_poll(&r->tty, p + P_TTY);
-		return;
-	}
-	for (int i = P_TTY; i < P_NUM; i++)
-		p[i] = (struct pollfd){ .fd = -1 };
+	run_io_poll(&r->io, p + P_IO);
 }
 
 static void start_tty(struct run *r)
@@ -414,24 +334,19 @@ static void start_tty(struct run *r)
 
 	if (!r->opts->tty || r->tty_was_on || !r->running || sandbox_tty_fd(r->sandbox) < 0)
 		return;
-	if (tty_open(&r->tty, sandbox_tty_fd(r->sandbox), &err) < 0)
+	if (tty_open(&r->io.tty, sandbox_tty_fd(r->sandbox), &err) < 0)
 		fail(r, &err);
 	else
-		r->tty_on = r->tty_was_on = true;
+		r->io.tty_on = r->tty_was_on = true;
 }
 
 static void serve(struct run *r, const struct pollfd p[P_NUM])
 {
-	if (p[P_SIGNAL].revents)
+	if (p[P_IO + RUN_IO_SIGNAL].revents)
 		read_signals(r);
 	if (p[P_CONTROL].revents)
 		on_gateway(r);
-	for (int i = 0; i < PIPE_NUM; i++) {
-		if (p[P_OUT + i].revents)
-			read_capture(&r->capture[i]);
-	}
-	if (r->tty_on && !tty_pump(&r->tty, p + P_TTY))
-		r->tty_on = false;
+	run_io_pump(&r->io, p + P_IO);
 }
 
 static void loop(struct run *r)
@@ -454,12 +369,14 @@ static void loop(struct run *r)
 static void drain_output(struct run *r)
 {
 	if (r->tty_was_on)
-		tty_close(&r->tty);
-	for (int i = 0; i < PIPE_NUM; i++) {
+		tty_close(&r->io.tty);
+	for (int i = 0; i < RUN_STREAMS; i++) {
+		struct run_capture *c = &r->io.capture[i];
+
 		/* Everything in the sandbox is dead, so the end of file is there. */
-		ak_set_nonblock(r->capture[i].fd, false);
-		while (r->capture[i].fd >= 0)
-			read_capture(&r->capture[i]);
+		ak_set_nonblock(c->fd, false);
+		while (c->fd >= 0)
+			run_capture_read(c);
 	}
 }
 
@@ -503,14 +420,7 @@ static int conclude(struct run *r, struct ak_err *err)
 			return ak_fail(err, EIO, "the sandbox ended before the command ran");
 	}
 	r->outcome.exit_code = r->outcome.timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
-	if ((res->exit_code == 126 || res->exit_code == 127) && res->err.text[0])
-		ak_say("%s", res->err.text);
-	if (r->outcome.timed_out)
-		ak_say("timed out after %gs", (double)r->opts->timeout_ms / 1000);
-	if (res->out_of_memory)
-		ak_say("out of memory: the sandbox reached its memory limit");
-	if (res->pids_hit)
-		ak_say("the sandbox reached its process limit");
+	run_say_ended(&r->outcome, r->opts->timeout_ms, res->pids_hit, res->err.text);
 	return 0;
 }
 
@@ -520,10 +430,9 @@ static void init(struct run *r, const struct run_opts *opts, const struct ak_pat
 	r->opts = opts;
 	r->paths = paths;
 	r->began_us = ak_now_us();
-	r->control = r->signal_fd = -1;
+	r->control = -1;
 	r->dir.dir_fd = r->dir.log_fd = -1;
-	for (int i = 0; i < PIPE_NUM; i++)
-		r->capture[i].fd = -1;
+	run_io_init(&r->io);
 }
 
 static int prepare(struct run *r, struct ak_err *err)
@@ -536,9 +445,9 @@ static int prepare(struct run *r, struct ak_err *err)
 	if (rc == 0 && r->opts->keep)
 		rc = make_records(r, err);
 	if (rc == 0)
-		rc = take_signals(r, err);
+		rc = run_io_signals(&r->io, err);
 	if (rc == 0)
-		rc = open_capture(r, err);
+		rc = run_io_open(&r->io, r->opts->json, r->stdio, err);
 	return rc;
 }
 
@@ -575,14 +484,8 @@ static void take_result(struct run *r, struct run_result *ret)
 {
 	ret->outcome = r->outcome;
 	memcpy(ret->name, r->plan.name, sizeof(ret->name));
-	if (!r->opts->json)
-		return;
-	ret->out_len = r->capture[PIPE_OUT].text.len;
-	ret->err_len = r->capture[PIPE_ERR].text.len;
-	ret->out = strbuf_take(&r->capture[PIPE_OUT].text);
-	ret->err = strbuf_take(&r->capture[PIPE_ERR].text);
-	ret->out_cut = r->capture[PIPE_OUT].cut;
-	ret->err_cut = r->capture[PIPE_ERR].cut;
+	if (r->opts->json)
+		run_io_take(&r->io, ret);
 }
 
 int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err)
@@ -606,12 +509,8 @@ int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struc
 	if (r.gw_pid > 0)
 		waitpid(r.gw_pid, NULL, 0);
 	take_result(&r, ret);
-	for (int i = 0; i < PIPE_NUM; i++) {
-		ak_close(r.capture[i].fd);
-		strbuf_done(&r.capture[i].text);
-	}
+	run_io_done(&r.io);
 	ak_close(r.control);
-	ak_close(r.signal_fd);
 	policy_unref(r.policy);
 	run_plan_done(&r.plan);
 	return rc;
