@@ -75,6 +75,39 @@ int client_edits_of_file(
 	const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
 void client_edits_free(struct policy_edit *edits, size_t n);
 
+/* ---- policies, and what they say (client_check.c) ---- */
+
+struct client_policy_file {
+	char name[AK_NAME_MAX];
+	const char *source; /* "user", "system" or "shipped" */
+	char path[PATH_MAX];
+};
+
+/* All that can be called by a name, in its order; free() it. */
+int client_policies(const struct ak_paths *paths, struct client_policy_file **ret, size_t *ret_n, struct ak_err *err);
+
+/* "default", "rules" and "description" as members of a JSON object; "error" with ERR where P is NULL. */
+void client_policy_put(struct strbuf *out, const struct policy *p, const struct ak_err *err);
+
+/* What a persistent sandbox is held to now, or a kept or past run was, with EDITS on top. -ENOENT: no such one; -ESRCH: it has no network. */
+int client_sandbox_policy(const struct ak_paths *paths, const char *name, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err);
+int client_run_policy(const struct ak_paths *paths, const char *name, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err);
+
+/* What a policy says of one destination, by the matcher that enforces it, in words. */
+struct client_verdict {
+	struct policy_decision decision; /* its strings are the policy's */
+	const char *verdict; /* "allow" or "deny" */
+	const char *policy; /* borrowed from the policy */
+	const char *reason; /* static */
+	char target[POLICY_NAME_MAX + 32], rule[2 * POLICY_NAME_MAX];
+};
+void client_check(const struct policy *p, const struct policy_target *t, struct client_verdict *ret);
+
+/* "verdict", "target", "policy", "rule" and "reason" as members of a JSON object. */
+void client_verdict_put(struct strbuf *out, const struct client_verdict *v);
+
 /* ---- commands in a running sandbox (client_exec.c) ---- */
 
 struct client_exec_opts {

@@ -6,99 +6,38 @@
 #include "gateway/client.h"
 #include "gateway/state.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- the policies that exist ---- */
 
-struct names {
-	char (*list)[AK_NAME_MAX]; /* owned */
-	size_t n;
-};
-
-static int cmp_names(const void *a, const void *b)
-{
-	return strcmp(a, b);
-}
-
-static int add_name(struct names *names, const char *file)
-{
-	size_t len = strlen(file);
-	char name[AK_NAME_MAX] = "", (*grown)[AK_NAME_MAX];
-
-	if (len <= 5 || strcmp(file + len - 5, ".json") != 0 || len - 5 >= sizeof(name))
-		return 0;
-	memcpy(name, file, len - 5);
-	if (!ak_sandbox_name_ok(name))
-		return 0;
-	for (size_t i = 0; i < names->n; i++) {
-		if (!strcmp(names->list[i], name))
-			return 0;
-	}
-	grown = reallocarray(names->list, names->n + 1, sizeof(*grown));
-	if (!grown)
-		return -ENOMEM;
-	names->list = grown;
-	memcpy(names->list[names->n++], name, sizeof(name));
-	return 0;
-}
-
-static int read_names(const struct policy_dirs *dirs, struct names *names)
-{
-	int rc = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(dirs->dirs) && dirs->dirs[i] && rc == 0; i++) {
-		DIR *dir = opendir(dirs->dirs[i]);
-
-		for (struct dirent *e; dir && rc == 0 && (e = readdir(dir));)
-			rc = add_name(names, e->d_name);
-		if (dir)
-			closedir(dir);
-	}
-	if (names->n)
-		qsort(names->list, names->n, sizeof(*names->list), cmp_names);
-	return rc;
-}
-
-static void put_row(struct strbuf *out, const char *name, const struct policy_dirs *dirs)
-{
-	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	struct ak_err err;
-
-	strbuf_printf(out, "{\"name\":\"%s\"", name);
-	if (policy_load(name, dirs, NULL, 0, &p, &err) < 0) {
-		strbuf_puts(out, ",\"error\":");
-		strbuf_json(out, err.text);
-	} else {
-		strbuf_printf(out,
-			",\"default\":\"%s\",\"rules\":%zu,\"description\":", policy_default_allow(p) ? "allow" : "deny",
-			policy_rule_count(p));
-		policy_print_text(policy_description(p), out);
-	}
-	strbuf_putc(out, '}');
-}
-
 void http_work_policies(struct http_call *c, struct http_work *w)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
+	_cleanup_free_ struct client_policy_file *files = NULL;
 	char storage[3][PATH_MAX];
-	struct names names = { 0 };
 	struct policy_dirs dirs;
+	struct ak_err err;
+	size_t n = 0;
+	int rc = client_policies(w->paths, &files, &n, &err);
 
 	(void)c;
+	if (rc < 0) {
+		http_work_fail(w, rc == -EINVAL ? -EIO : rc, &err);
+		return;
+	}
 	ak_paths_policy_dirs(w->paths, storage, &dirs);
-	if (read_names(&dirs, &names) < 0)
-		out.failed = true;
 	strbuf_putc(&out, '[');
-	for (size_t i = 0; i < names.n; i++) {
-		if (i)
-			strbuf_putc(&out, ',');
-		put_row(&out, names.list[i], &dirs);
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_(policy_unrefp) struct policy *p = NULL;
+
+		(void)policy_load(files[i].path, &dirs, NULL, 0, &p, &err);
+		strbuf_printf(&out, "%s{\"name\":\"%s\",", i ? "," : "", files[i].name);
+		client_policy_put(&out, p, &err);
+		strbuf_putc(&out, '}');
 	}
 	strbuf_putc(&out, ']');
-	free(names.list);
 	if (out.failed)
 		http_work_data(w, 500, "out of memory", 13);
 	else
@@ -293,61 +232,27 @@ void http_work_policy_patch(struct http_call *c, struct http_work *w)
 
 /* ---- check ---- */
 
-static const char *why(const struct policy_decision *d, bool by_name)
-{
-	if (!d->allow)
-		return policy_reason_text(d->reason, false);
-	if (!by_name)
-		return d->reason == POLICY_REASON_RULE ? "opened by allow_cidr" : "allowed by default";
-	return "as long as its address is not in a blocked range";
-}
-
-static void say_verdict(
-	struct http_work *w, const struct policy *p, const char *target, const struct policy_decision *d, bool by_name)
-{
-	_cleanup_strbuf_ struct strbuf out = { 0 };
-	char rule[2 * POLICY_NAME_MAX];
-	const struct {
-		const char *key, *text;
-	} members[] = {
-		{ "target", target },
-		{ "policy", policy_name(p) },
-		{ "rule", policy_rule_label(d, rule, sizeof(rule)) },
-		{ "reason", why(d, by_name) },
-	};
-
-	strbuf_printf(&out, "{\"verdict\":\"%s\"", d->allow ? "allow" : "deny");
-	for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
-		strbuf_printf(&out, ",\"%s\":", members[i].key);
-		strbuf_json(&out, members[i].text);
-	}
-	strbuf_putc(&out, '}');
-	if (!out.failed)
-		http_work_data(w, 200, out.data, out.len);
-}
-
 void http_work_check(struct http_call *c, struct http_work *w)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	_cleanup_(state_done) struct state_sandbox s = { 0 };
-	const char *target = http_body_text(c, "target");
-	struct policy_decision d;
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct client_verdict v;
 	struct policy_target t;
 	struct ak_err err;
-	int rc = policy_target_parse(target, &t, &err);
+	int rc = policy_target_parse(http_body_text(c, "target"), &t, &err);
 
 	if (rc < 0)
 		rc = ak_err_prefix(&err, -EINVAL, "target");
 	if (rc == 0)
-		rc = state_load(w->paths, c->params.name, &s, &err);
-	if (rc == 0 && !state_network(&s))
-		rc = ak_fail(&err, ESRCH, "sandbox '%s' has no network, so it has no policy", c->params.name);
-	if (rc == 0)
-		rc = state_policy(w->paths, &s, ak_wall_us(), &p, &err);
+		rc = client_sandbox_policy(w->paths, c->params.name, NULL, 0, &p, &err);
 	if (rc < 0) {
 		http_work_fail(w, rc, &err);
 		return;
 	}
-	d = t.addr.family ? policy_judge_addr(p, &t.addr, t.proto, t.port) : policy_judge_name(p, t.host, t.proto, t.port);
-	say_verdict(w, p, target, &d, !t.addr.family);
+	client_check(p, &t, &v);
+	strbuf_putc(&out, '{');
+	client_verdict_put(&out, &v);
+	strbuf_putc(&out, '}');
+	if (!out.failed)
+		http_work_data(w, 200, out.data, out.len);
 }

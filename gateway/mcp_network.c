@@ -297,33 +297,6 @@ static int load_file(
 	return rc < 0 ? rc : policy_parse(text, len, file, dirs, NULL, 0, ret, err);
 }
 
-/* The live policy of a sandbox, or -ENOENT. */
-static int load_sandbox(
-	const struct mcp_request *r, const char *name, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
-{
-	_cleanup_json_ cJSON *shown = NULL;
-	_cleanup_free_ char *text = NULL;
-	int rc = client_policy_show(r->paths, name, &shown, err);
-
-	if (rc < 0)
-		return rc;
-	text = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(shown, "policy"));
-	return text ? policy_parse(text, strlen(text), name, dirs, NULL, 0, ret, err) : ak_fail(err, ENOMEM, "out of memory");
-}
-
-static int load_run(
-	const struct mcp_request *r, const char *name, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
-{
-	char dir[PATH_MAX], path[PATH_MAX];
-	int rc = runs_dir(r->paths, name, dir, err);
-
-	if (rc < 0)
-		return rc;
-	if (ak_path_join(path, dir, "policy.json", NULL) < 0 || access(path, F_OK) < 0)
-		return ak_fail(err, ENOENT, "the run '%s' had no network, so it has no policy", name);
-	return policy_load(path, dirs, NULL, 0, ret, err);
-}
-
 /* As it would hold: a mode with the rules that this server adds to it. */
 static int load_any(const struct mcp_request *r, const char *name, struct policy **ret, struct ak_err *err)
 {
@@ -342,46 +315,21 @@ static int load_any(const struct mcp_request *r, const char *name, struct policy
 	ours = ak_mode_parse(name, &mode, err) == 0 && r->ceiling->modes[mode];
 	rc = policy_load(name, &dirs, r->ceiling->edits, ours ? r->ceiling->n_edits : 0, ret, err);
 	if (rc == -ENOENT)
-		rc = load_sandbox(r, name, &dirs, ret, err);
+		rc = client_sandbox_policy(r->paths, name, NULL, 0, ret, err);
 	if (rc == -ENOENT)
-		rc = load_run(r, name, &dirs, ret, err);
+		rc = client_run_policy(r->paths, name, NULL, 0, ret, err);
 	return rc == -ENOENT ? ak_fail(err, ENOENT, "there is no mode, policy, sandbox or run named '%s'", name) : rc;
 }
 
-static void put_target(struct strbuf *out, const struct policy_target *t)
+static void put_check(
+	struct mcp_result *ret, const struct client_verdict *v, const struct policy_target *t, const char *sandbox)
 {
-	char addr[AK_ADDR_TEXT];
+	enum policy_reason why = v->decision.reason;
 
-	if (!t->addr.family)
-		strbuf_puts(out, t->host);
-	else
-		strbuf_printf(out, t->addr.family == AF_INET6 ? "[%s]" : "%s", ak_addr_print(&t->addr, addr));
-	strbuf_printf(out, ":%u/%s", t->port, t->proto == POLICY_UDP ? "udp" : "tcp");
-}
-
-static void put_check(struct mcp_result *ret, const struct policy *p, const struct policy_target *t,
-	const struct policy_decision *d, const char *sandbox)
-{
-	_cleanup_strbuf_ struct strbuf target = { 0 };
-	char rule[2 * POLICY_NAME_MAX];
-	const char *reason = d->allow ? t->addr.family ? "" : "as long as its address is not in a blocked range"
-				      : policy_reason_text(d->reason, false);
-
-	put_target(&target, t);
-	policy_rule_label(d, rule, sizeof(rule));
-	strbuf_printf(&ret->text, "%s %s by rule '%s'%s%s%s\n", d->allow ? "allow" : "deny", target.failed ? "" : target.data,
-		rule, reason[0] ? " (" : "", reason, reason[0] ? ")" : "");
-	if (!d->allow)
-		tell_remedy(&ret->text, d->reason == POLICY_REASON_RULE || d->reason == POLICY_REASON_DEFAULT ? t->host : "",
-			sandbox);
-	strbuf_printf(&ret->structured, "\"verdict\":\"%s\",\"target\":", d->allow ? "allow" : "deny");
-	strbuf_json(&ret->structured, target.data);
-	strbuf_puts(&ret->structured, ",\"policy\":");
-	strbuf_json(&ret->structured, policy_name(p));
-	strbuf_puts(&ret->structured, ",\"rule\":");
-	strbuf_json(&ret->structured, rule);
-	strbuf_puts(&ret->structured, ",\"reason\":");
-	strbuf_json(&ret->structured, reason);
+	strbuf_printf(&ret->text, "%s %s by rule '%s' (%s)\n", v->verdict, v->target, v->rule, v->reason);
+	if (!v->decision.allow)
+		tell_remedy(&ret->text, why == POLICY_REASON_RULE || why == POLICY_REASON_DEFAULT ? t->host : "", sandbox);
+	client_verdict_put(&ret->structured, v);
 }
 
 void mcp_do_check(const struct mcp_request *r, struct mcp_result *ret)
@@ -389,7 +337,7 @@ void mcp_do_check(const struct mcp_request *r, struct mcp_result *ret)
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	const char *name = mcp_arg_text(r->args, "policy", "");
 	_cleanup_json_ cJSON *info = NULL;
-	struct policy_decision d;
+	struct client_verdict v;
 	struct policy_target t;
 	struct ak_err err, ignored;
 	int rc = policy_target_parse(mcp_arg_text(r->args, "target", ""), &t, &err);
@@ -402,6 +350,6 @@ void mcp_do_check(const struct mcp_request *r, struct mcp_result *ret)
 		mcp_fail(ret, "%s", err.text);
 		return;
 	}
-	d = t.addr.family ? policy_judge_addr(p, &t.addr, t.proto, t.port) : policy_judge_name(p, t.host, t.proto, t.port);
-	put_check(ret, p, &t, &d, !looks_like_file(name) && client_get(r->paths, name, &info, &ignored) == 0 ? name : NULL);
+	client_check(p, &t, &v);
+	put_check(ret, &v, &t, !looks_like_file(name) && client_get(r->paths, name, &info, &ignored) == 0 ? name : NULL);
 }
