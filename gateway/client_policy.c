@@ -113,13 +113,44 @@ int client_policy_change(
 	return rc < 0 ? rc : client_policy_show(paths, name, ret, err);
 }
 
-/* ---- a file's rules as edits ---- */
+/* ---- rules as edits ---- */
+
+struct edits {
+	struct policy_edit *list; /* owned, and so are the texts */
+	size_t n;
+};
+
+static const struct {
+	const char *key;
+	enum policy_edit_op op;
+} lists[] = {
+	{ "allow", POLICY_EDIT_ALLOW_HOST },
+	{ "deny", POLICY_EDIT_BLOCK_HOST },
+	{ "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
+	{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR },
+	{ "remove", POLICY_EDIT_REMOVE }, /* only in a request */
+};
 
 void client_edits_free(struct policy_edit *edits, size_t n)
 {
 	for (size_t i = 0; edits && i < n; i++)
 		free((char *)(uintptr_t)edits[i].text);
 	free(edits);
+}
+
+static void edits_done(struct edits *e)
+{
+	client_edits_free(e->list, e->n);
+}
+
+/* 0 and the list to the caller, or what is wrong with RC. */
+static int edits_take(struct edits *e, int rc, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
+{
+	if (rc < 0)
+		return rc == -ENOMEM ? ak_fail(err, ENOMEM, "out of memory") : rc;
+	*ret = TAKE(e->list);
+	*ret_n = e->n;
+	return 0;
 }
 
 /* A rule is its text, or an object that says where it came from. */
@@ -130,45 +161,124 @@ static const char *rule_text(const cJSON *rule)
 	return cJSON_IsString(text) ? text->valuestring : NULL;
 }
 
-static int add_edit(struct policy_edit **edits, size_t *n, enum policy_edit_op op, const char *text)
+static int add_edit(struct edits *e, enum policy_edit_op op, const char *text)
 {
-	struct policy_edit *grown = reallocarray(*edits, *n + 1, sizeof(*grown));
+	struct policy_edit *grown = reallocarray(e->list, e->n + 1, sizeof(*grown));
 	char *copy = text ? strdup(text) : NULL;
 
 	if (grown)
-		*edits = grown;
+		e->list = grown;
 	if (!grown || !copy) {
 		free(copy);
 		return -ENOMEM;
 	}
-	grown[(*n)++] = (struct policy_edit){ op, copy };
+	grown[e->n++] = (struct policy_edit){ op, copy };
 	return 0;
 }
 
-static int add_rules(const cJSON *json, struct policy_edit **edits, size_t *n)
+static int add_rules(struct edits *e, const cJSON *json)
 {
-	static const struct {
-		const char *key;
-		enum policy_edit_op op;
-	} lists[] = {
-		{ "allow", POLICY_EDIT_ALLOW_HOST },
-		{ "deny", POLICY_EDIT_BLOCK_HOST },
-		{ "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
-		{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR },
-	};
 	const cJSON *rule;
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
 		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(json, lists[i].key)) {
-			if (add_edit(edits, n, lists[i].op, rule_text(rule)) < 0)
+			if (add_edit(e, lists[i].op, rule_text(rule)) < 0)
 				return -ENOMEM;
 		}
 	}
 	return 0;
 }
 
+static const char *default_of(const cJSON *json)
+{
+	const cJSON *word = cJSON_GetObjectItemCaseSensitive(json, "default");
+
+	return cJSON_IsString(word) ? word->valuestring : NULL;
+}
+
+static int add_json(struct edits *e, const cJSON *json)
+{
+	int rc = default_of(json) ? add_edit(e, POLICY_EDIT_DEFAULT, default_of(json)) : 0;
+
+	return rc < 0 ? rc : add_rules(e, json);
+}
+
+int client_edits_of_json(const cJSON *json, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
+{
+	_cleanup_(edits_done) struct edits e = { 0 };
+
+	return edits_take(&e, add_json(&e, json), ret, ret_n, err);
+}
+
+/* ---- a whole policy as edits ---- */
+
+static bool has_rule(const cJSON *list, const char *text)
+{
+	const cJSON *rule;
+
+	cJSON_ArrayForEach(rule, list) {
+		if (!strcmp(rule_text(rule) ? rule_text(rule) : "", text))
+			return true;
+	}
+	return false;
+}
+
+/* Rules of the mode's own file that JSON does not repeat go; those that both have are left as they are. */
+static int add_removals(struct edits *e, const cJSON *base, const cJSON *json)
+{
+	const cJSON *rule;
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(base, lists[i].key)) {
+			const char *text = rule_text(rule);
+
+			if (text && !has_rule(cJSON_GetObjectItemCaseSensitive(json, lists[i].key), text) &&
+				add_edit(e, POLICY_EDIT_REMOVE, text) < 0)
+				return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/* The policy of the sandbox's mode as JSON, without any change. */
+static int base_policy(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	int rc = client_load(paths, name, &s, err);
+
+	if (rc < 0)
+		return rc;
+	state_edits_clear(&s);
+	rc = state_policy(paths, &s, ak_wall_us(), &p, err);
+	if (rc < 0)
+		return rc;
+	policy_print(p, &text);
+	*ret = text.failed ? NULL : cJSON_Parse(text.data);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int client_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret, size_t *ret_n,
+	struct ak_err *err)
+{
+	_cleanup_json_ cJSON *base = NULL;
+	_cleanup_(edits_done) struct edits e = { 0 };
+	int rc = base_policy(paths, name, &base, err);
+
+	if (rc == 0 && !default_of(json))
+		rc = add_edit(&e, POLICY_EDIT_DEFAULT, "deny");
+	if (rc == 0)
+		rc = add_removals(&e, base, json);
+	if (rc == 0)
+		rc = add_json(&e, json);
+	return edits_take(&e, rc, ret, ret_n, err);
+}
+
+/* ---- a file's rules as edits ---- */
+
 /* The file itself says whether it has a word on the default; the compiled form always has one. */
-static int add_default(const char *file, struct policy_edit **edits, size_t *n, struct ak_err *err)
+static int add_default(struct edits *e, const char *file, struct ak_err *err)
 {
 	_cleanup_free_ char *text = NULL;
 	_cleanup_json_ cJSON *json = NULL;
@@ -183,7 +293,7 @@ static int add_default(const char *file, struct policy_edit **edits, size_t *n, 
 		rc = json_get_string(json, "default", &word, err);
 	if (rc < 0)
 		return ak_err_prefix(err, rc, "%s", file);
-	return word && add_edit(edits, n, POLICY_EDIT_DEFAULT, word) < 0 ? ak_fail(err, ENOMEM, "out of memory") : 0;
+	return word ? add_edit(e, POLICY_EDIT_DEFAULT, word) : 0;
 }
 
 int client_edits_of_file(
@@ -193,9 +303,8 @@ int client_edits_of_file(
 	_cleanup_strbuf_ struct strbuf text = { 0 };
 	_cleanup_json_ cJSON *json = NULL;
 	char storage[3][PATH_MAX], path[PATH_MAX];
-	struct policy_edit *edits = NULL;
+	_cleanup_(edits_done) struct edits e = { 0 };
 	struct policy_dirs dirs;
-	size_t n = 0;
 	int rc;
 
 	/* It is a file, even when it is called just "mine". */
@@ -207,14 +316,8 @@ int client_edits_of_file(
 		return rc;
 	policy_print(p, &text);
 	json = text.failed ? NULL : cJSON_Parse(text.data);
-	rc = add_default(path, &edits, &n, err);
-	if (rc == 0 && (!json || add_rules(json, &edits, &n) < 0))
-		rc = ak_fail(err, ENOMEM, "out of memory");
-	if (rc < 0) {
-		client_edits_free(edits, n);
-		return rc;
-	}
-	*ret = edits;
-	*ret_n = n;
-	return 0;
+	rc = add_default(&e, path, err);
+	if (rc == 0)
+		rc = json ? add_rules(&e, json) : -ENOMEM;
+	return edits_take(&e, rc, ret, ret_n, err);
 }
