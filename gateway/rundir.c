@@ -231,6 +231,16 @@ static void prune_one(int runs_fd, const char *name)
 	(void)ak_remove_tree(runs_fd, name);
 }
 
+/* When it was last written to; what is gone meanwhile counts as old, and removing it does nothing. */
+static uint64_t age_of(int runs, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(runs, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	return (uint64_t)st.st_mtim.tv_sec * 1000000 + (uint64_t)st.st_mtim.tv_nsec / 1000;
+}
+
 void rundir_prune(const struct ak_paths *paths)
 {
 	char runs[PATH_MAX];
@@ -241,8 +251,6 @@ void rundir_prune(const struct ak_paths *paths)
 	if (join(runs, paths->state, "runs") < 0 || !(dir = opendir(runs)))
 		return;
 	for (struct dirent *e; (e = readdir(dir));) {
-		struct stat st;
-
 		if (strncmp(e->d_name, "run-", 4) || strlen(e->d_name) >= sizeof(all->name))
 			continue;
 		if (n == cap) {
@@ -252,13 +260,12 @@ void rundir_prune(const struct ak_paths *paths)
 				break;
 			all = grown;
 		}
-		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		memcpy(all[n].name, e->d_name, strlen(e->d_name) + 1);
-		all[n++].when_us = (uint64_t)st.st_mtim.tv_sec * 1000000 + (uint64_t)st.st_mtim.tv_nsec / 1000;
+		memcpy(all[n++].name, e->d_name, strlen(e->d_name) + 1);
 	}
 	/* A little slack, so that not every run has to remove one. */
 	if (n > RUNDIR_KEEP + RUNDIR_KEEP / 10) {
+		for (size_t i = 0; i < n; i++) /* not before: every run comes by here */
+			all[i].when_us = age_of(dirfd(dir), all[i].name);
 		qsort(all, n, sizeof(*all), by_age);
 		for (size_t i = 0; i + RUNDIR_KEEP < n; i++)
 			prune_one(dirfd(dir), all[i].name);
