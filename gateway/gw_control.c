@@ -79,41 +79,55 @@ static void on_add(struct gw *gw, struct request *r)
 	answer(gw, r, rc, &err);
 }
 
-static void on_remove(struct gw *gw, struct request *r)
+/* What a sandbox has counted; zeros for one that is not here. LAST: it goes. */
+static void tell_counts(struct gw *gw, const struct request *r, bool last)
 {
 	struct gw_msg msg = { .type = GW_MSG_STATS, .id = r->msg.id };
 	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
 
-	if (sb)
+	if (sb && last)
 		gw_sandbox_finish(sb, &msg.stats);
+	else if (sb)
+		gw_sandbox_stats(sb, &msg.stats);
 	gw_send(gw, &msg);
-	if (sb)
+	if (sb && last)
 		gw_sandbox_drop(sb);
+}
+
+static void on_remove(struct gw *gw, struct request *r)
+{
+	tell_counts(gw, r, true);
+}
+
+static void on_counts(struct gw *gw, struct request *r)
+{
+	tell_counts(gw, r, false);
+}
+
+static int set_policy(struct gw_sandbox *sb, const struct request *r, struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	int rc = sb ? read_policy(r->fds[0], &p, err) : ak_fail(err, ENOENT, "sandbox %u is not here", r->msg.id);
+
+	return rc < 0 ? rc : gw_sandbox_set_policy(sb, p, r->msg.generation, err);
 }
 
 static void on_policy(struct gw *gw, struct request *r)
 {
-	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
 	struct ak_err err;
-	int rc = sb ? read_policy(r->fds[0], &p, &err) : ak_fail(&err, ENOENT, "sandbox %u is not here", r->msg.id);
+	int rc = set_policy(gw_sandbox_find(gw, r->msg.id), r, &err);
 
-	if (rc == 0)
-		rc = gw_sandbox_set_policy(sb, p, r->msg.generation, &err);
 	answer(gw, r, rc, &err);
 }
 
 /* A warm sandbox gets the name, log and policy of the job that it is used for. */
 static void on_assign(struct gw *gw, struct request *r)
 {
-	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
 	struct ak_err err;
-	int rc = sb ? read_policy(r->fds[0], &p, &err) : ak_fail(&err, ENOENT, "sandbox %u is not here", r->msg.id);
-
 	/* First the policy: the record of its change belongs to the waiting, not to the job. */
-	if (rc == 0)
-		rc = gw_sandbox_set_policy(sb, p, r->msg.generation, &err);
+	int rc = set_policy(sb, r, &err);
+
 	if (rc == 0) {
 		audit_writer_done(&sb->log);
 		audit_writer_init(&sb->log, TAKE_FD(r->fds[1]), 0, NULL, 0);
@@ -168,16 +182,6 @@ static void on_learned(struct gw *gw, struct request *r)
 	for (item = rc == 0 ? list->child : NULL; item && rc == 0; item = item->next)
 		rc = restore_one(sb, item, &err);
 	answer(gw, r, rc, &err);
-}
-
-static void on_counts(struct gw *gw, struct request *r)
-{
-	struct gw_msg msg = { .type = GW_MSG_STATS, .id = r->msg.id };
-	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
-
-	if (sb)
-		gw_sandbox_stats(sb, &msg.stats);
-	gw_send(gw, &msg);
 }
 
 static void on_log_fd(struct gw *gw, struct request *r)
