@@ -18,10 +18,10 @@ def test_records_join_name_address_flow_and_bytes(lab):
     log = lab.netlog()
     flow = allowed(log, event="flow", port=443)[0]
     assert flow["name"] == "ok.test" and flow["sni"] == "ok.test" and flow["dst"] in ("11.1.0.5", "2a00:1::5")
-    assert flow["bytes_in"] > 50000 and flow["bytes_out"] > 200 and flow["duration_ms"] >= 0 and flow["generation"] >= 1
+    assert flow["bytes_in"] > 50000 and flow["bytes_out"] > 200 and flow["duration_ms"] >= 0 and flow["latency_us"] > 0 and flow["generation"] >= 1
     assert "ok.test" in flow["rule"] and flow["dst"] in flow["answers"]
     dns = allowed(log, event="dns", name="ok.test")[0]
-    assert dns["answers"] and dns["ttl"] > 0 and dns["qtype"] in ("A", "AAAA")
+    assert dns["answers"] and dns["ttl"] > 0 and dns["latency_us"] > 0 and dns["qtype"] in ("A", "AAAA")
     assert denied(log, proto="dns", name="evil.test")[0]["rule"] == "default"
     assert "metadata" in denied(log, dst="169.254.169.254", port=80)[0]["rule"]
     assert "SNI" in denied(log, sni="two.test")[0]["reason"]
