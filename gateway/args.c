@@ -52,6 +52,16 @@ int ak_flush(struct ak_err *err)
 	return ak_fail_errno(err, code, "cannot write the output");
 }
 
+int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err)
+{
+	if (corrupt > 0)
+		ak_say("%llu damaged lines were left out; see 'agentkernel audit verify'", (unsigned long long)corrupt);
+	if (rc >= 0 || rc == -EPIPE)
+		return 0;
+	ak_say("%s", err->text);
+	return AK_EXIT_ERROR;
+}
+
 /* ---- options ---- */
 
 void cmd_args_init(struct cmd_args *a, const struct cmd *cmd, int argc, char **argv)

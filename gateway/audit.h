@@ -157,4 +157,11 @@ void audit_reader_done(struct audit_reader *r);
  */
 int audit_reader_next(struct audit_reader *r, bool at_end, char **ret_line, size_t *ret_len, bool *ret_whole);
 
+/*
+ * All lines that are there now, through FN until it returns a negative errno. A reader without a file (fd -1) opens PATH first; that it is not there
+ * yet is no failure.
+ */
+int audit_reader_drain(struct audit_reader *r, const char *path, bool at_end,
+	int (*fn)(void *ctx, const char *line, size_t len, bool whole), void *ctx, struct ak_err *err);
+
 #endif

@@ -316,6 +316,29 @@ int audit_reader_next(struct audit_reader *r, bool at_end, char **ret_line, size
 	}
 }
 
+int audit_reader_drain(struct audit_reader *r, const char *path, bool at_end,
+	int (*fn)(void *ctx, const char *line, size_t len, bool whole), void *ctx, struct ak_err *err)
+{
+	char *line;
+	bool whole;
+	size_t len;
+	int rc;
+
+	if (r->fd < 0) {
+		struct ak_err why;
+
+		rc = audit_reader_open(r, path, &why);
+		if (rc < 0)
+			return rc == -ENOENT ? 0 : ak_fail(err, -rc, "%s", why.text);
+	}
+	while ((rc = audit_reader_next(r, at_end, &line, &len, &whole)) > 0) {
+		rc = fn(ctx, line, len, whole);
+		if (rc < 0)
+			break;
+	}
+	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", r->name) : 0;
+}
+
 /* ---- verification ---- */
 
 struct verify {

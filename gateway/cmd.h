@@ -88,6 +88,9 @@ void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Flush stdout. A failure is told once: what could not be written is dropped. -EPIPE when the reader has left. */
 int ak_flush(struct ak_err *err);
 
+/* How the showing of a log ended, told and as an exit code: a reader who left is no failure. CORRUPT lines could not be read. */
+int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err);
+
 /* Sizes ("512M", "2G", "0"), durations ("30s", "10m", "1h30m", "500ms"; a bare number is seconds) and counts. */
 int ak_parse_size(const char *text, unsigned long long *ret_bytes, struct ak_err *err);
 int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_err *err);

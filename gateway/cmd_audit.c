@@ -108,14 +108,15 @@ static void print_event(const struct netlog_rec *rec)
 	printf("%-16s  %s\n", text.len ? text.data : "", detail.len ? detail.data : "");
 }
 
-static void take_event(struct events *e, const char *line, size_t len, bool whole)
+static int take_event(void *ctx, const char *line, size_t len, bool whole)
 {
+	struct events *e = ctx;
 	struct netlog_rec rec = { 0 };
 	const cJSON *sandbox;
 
 	if (!whole || netlog_rec_parse(line, len, &rec) < 0) {
 		e->corrupt++;
-		return;
+		return 0;
 	}
 	sandbox = cJSON_GetObjectItemCaseSensitive(rec.json, "sandbox");
 	if (rec.time_us < e->since_us || (e->sandbox && !(cJSON_IsString(sandbox) && !strcmp(sandbox->valuestring, e->sandbox))))
@@ -125,32 +126,17 @@ static void take_event(struct events *e, const char *line, size_t len, bool whol
 	else
 		print_event(&rec);
 	netlog_rec_done(&rec);
-}
-
-static int drain_events(struct events *e, struct ak_err *err)
-{
-	char path[PATH_MAX], *line;
-	bool whole;
-	size_t len;
-	int rc;
-
-	if (e->reader.fd < 0) {
-		if (ak_path_join(path, e->paths.state, "events.jsonl", NULL) < 0)
-			return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-		rc = audit_reader_open(&e->reader, path, err);
-		if (rc < 0)
-			return rc == -ENOENT ? 0 : rc;
-	}
-	while ((rc = audit_reader_next(&e->reader, !e->follow, &line, &len, &whole)) > 0)
-		take_event(e, line, len, whole);
-	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", e->reader.name) : 0;
+	return 0;
 }
 
 static int show_events(struct events *e, struct ak_err *err)
 {
 	struct ak_follow f = { -1 };
+	char path[PATH_MAX];
 	int rc = ak_paths_init(&e->paths, err);
 
+	if (rc == 0 && ak_path_join(path, e->paths.state, "events.jsonl", NULL) < 0)
+		rc = ak_fail(err, ENAMETOOLONG, "state folder: path too long");
 	if (rc < 0)
 		return rc;
 	if (e->follow)
@@ -158,7 +144,7 @@ static int show_events(struct events *e, struct ak_err *err)
 	if (!e->json)
 		printf("%-19s  %-16s  %-16s  %s\n", "TIME", "EVENT", "SANDBOX", "DETAIL");
 	for (;;) {
-		rc = drain_events(e, err);
+		rc = audit_reader_drain(&e->reader, path, !e->follow, take_event, e, err);
 		if (rc == 0)
 			rc = ak_flush(err);
 		if (rc < 0 || !e->follow)
@@ -184,11 +170,5 @@ int cmd_audit(int argc, char **argv)
 	}
 	rc = show_events(&e, &err);
 	audit_reader_done(&e.reader);
-	if (e.corrupt > 0)
-		ak_say("%llu damaged lines were left out; see 'agentkernel audit verify'", (unsigned long long)e.corrupt);
-	if (rc == -EPIPE)
-		return 0;
-	if (rc < 0)
-		ak_say("%s", err.text);
-	return rc < 0 ? AK_EXIT_ERROR : 0;
+	return ak_log_end(e.corrupt, rc, &err);
 }

@@ -140,8 +140,9 @@ static void flush_ring(struct view *v)
 	v->ring = NULL;
 }
 
-static int take_line(struct view *v, const char *line, size_t len, bool whole)
+static int take_line(void *ctx, const char *line, size_t len, bool whole)
 {
+	struct view *v = ctx;
 	struct netlog_rec rec = { 0 };
 	int rc = whole ? netlog_rec_parse(line, len, &rec) : -EBADMSG;
 
@@ -157,32 +158,6 @@ static int take_line(struct view *v, const char *line, size_t len, bool whole)
 	}
 	netlog_rec_done(&rec);
 	return rc;
-}
-
-/* All that is there now. */
-static int drain(struct view *v, bool at_end, struct ak_err *err)
-{
-	char path[PATH_MAX], *line;
-	struct ak_err ignored;
-	bool whole;
-	size_t len;
-	int rc;
-
-	if (v->reader.fd < 0) {
-		if (ak_path_join(path, v->dir, "network.jsonl", NULL) < 0)
-			return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-		rc = audit_reader_open(&v->reader, path, &ignored);
-		if (rc == -ENOENT)
-			return 0;
-		if (rc < 0)
-			return ak_fail(err, -rc, "%s", ignored.text);
-	}
-	while ((rc = audit_reader_next(&v->reader, at_end, &line, &len, &whole)) > 0) {
-		rc = take_line(v, line, len, whole);
-		if (rc < 0)
-			break;
-	}
-	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", v->reader.name) : 0;
 }
 
 /* ---- output ---- */
@@ -230,13 +205,16 @@ static int watch(struct view *v, struct ak_err *err)
 {
 	struct ak_follow f = { -1 };
 	bool ended = !v->follow, first = true;
+	char path[PATH_MAX];
 	int rc;
 
+	if (ak_path_join(path, v->dir, "network.jsonl", NULL) < 0)
+		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
 	if (v->follow)
 		ak_follow_init(&f, v->dir);
 	for (;; first = false) {
 		ended = ended || runs_ended(&v->paths, v->dir);
-		rc = drain(v, ended, err);
+		rc = audit_reader_drain(&v->reader, path, ended, take_line, v, err);
 		if (rc == 0)
 			rc = show(v, first, ended, err);
 		if (rc < 0 || ended)
@@ -283,11 +261,5 @@ int cmd_network_log(int argc, char **argv)
 	rc = view_open(&v, &err);
 	if (rc == 0)
 		rc = watch(&v, &err);
-	if (v.corrupt > 0)
-		ak_say("%llu damaged lines were left out; see 'agentkernel audit verify'", (unsigned long long)v.corrupt);
-	if (rc == -EPIPE)
-		return 0;
-	if (rc < 0)
-		ak_say("%s", err.text);
-	return rc < 0 ? AK_EXIT_ERROR : 0;
+	return ak_log_end(v.corrupt, rc, &err);
 }

@@ -78,31 +78,14 @@ static bool is_wanted(const struct view *v, const char *line, size_t len)
 	return wanted;
 }
 
-/* All that is there now, through FN. */
-static int drain(struct view *v, bool at_end, int (*fn)(struct view *v, const char *line, size_t len), struct ak_err *err)
+static int keep_line(void *ctx, const char *line, size_t len, bool whole)
 {
-	char *line;
-	size_t len;
-	bool whole;
-	int rc;
+	struct view *v = ctx;
+	char *copy;
 
-	if (v->reader.fd < 0) {
-		rc = audit_reader_open(&v->reader, v->path, err);
-		if (rc < 0)
-			return rc == -ENOENT ? 0 : rc;
-	}
-	while ((rc = audit_reader_next(&v->reader, at_end, &line, &len, &whole)) > 0) {
-		rc = whole && is_wanted(v, line, len) ? fn(v, line, len) : 0;
-		if (rc < 0)
-			break;
-	}
-	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", v->path) : 0;
-}
-
-static int keep_line(struct view *v, const char *line, size_t len)
-{
-	char *copy = strndup(line, len);
-
+	if (!whole || !is_wanted(v, line, len))
+		return 0;
+	copy = strndup(line, len);
 	if (!v->lines)
 		v->lines = calloc(v->limit, sizeof(*v->lines));
 	if (!copy || !v->lines) {
@@ -149,7 +132,7 @@ static int read_events(struct http_call *c, struct http_work *w, struct view *v,
 	if (rc == 0)
 		rc = ak_path_join(v->path, w->paths->state, "events.jsonl", NULL);
 	if (rc == 0)
-		rc = drain(v, true, keep_line, err);
+		rc = audit_reader_drain(&v->reader, v->path, true, keep_line, v, err);
 	if (rc == 0 && !v->n_lines) /* no word of it: is there one at all? */
 		rc = client_get(w->paths, v->sandbox, &info, err);
 	return rc;
@@ -188,7 +171,7 @@ static void network_work(void *ctx, struct http_work *w)
 	int rc = open_network(c, w, &v, &err);
 
 	if (rc == 0)
-		rc = drain(&v, true, keep_line, &err);
+		rc = audit_reader_drain(&v.reader, v.path, true, keep_line, &v, &err);
 	if (rc < 0)
 		http_work_fail(w, rc, &err);
 	else
@@ -204,11 +187,13 @@ struct follow {
 	bool begun;
 };
 
-static int print_line(struct view *v, const char *line, size_t len)
+static int print_line(void *ctx, const char *line, size_t len, bool whole)
 {
-	int rc = ak_write_all(STDOUT_FILENO, line, len);
+	int rc;
 
-	(void)v;
+	if (!whole || !is_wanted(ctx, line, len))
+		return 0;
+	rc = ak_write_all(STDOUT_FILENO, line, len);
 	return rc < 0 ? rc : ak_write_all(STDOUT_FILENO, "\n", 1);
 }
 
@@ -222,7 +207,7 @@ static int watch(struct view *v, const struct ak_paths *ends, struct ak_err *err
 	ak_follow_init(&f, v->dir);
 	while (rc == 0 && !ended) {
 		ended = ends && runs_ended(ends, v->dir);
-		rc = drain(v, ended, print_line, err);
+		rc = audit_reader_drain(&v->reader, v->path, ended, print_line, v, err);
 		if (rc == 0 && !ended)
 			ak_follow_wait(&f, TICK_MS);
 	}
