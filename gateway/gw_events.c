@@ -238,6 +238,10 @@ static void explain_denial(struct gw_sandbox *sb, const struct fw_denial *d, str
 		rec->rule = "builtin: protocol";
 		rec->reason = "only TCP and UDP may pass";
 		return;
+	case FW_REASON_RATE:
+		rec->rule = "builtin: dns_qps";
+		rec->reason = "far more questions than the policy allows";
+		return;
 	case FW_REASON_DEFAULT:
 	case FW_REASON_BLOCKED:
 	case FW_REASON_NUM:

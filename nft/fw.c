@@ -30,6 +30,7 @@ static const char *const reason_names[] = {
 	[FW_REASON_SPOOF] = "spoof",
 	[FW_REASON_DOT] = "dot",
 	[FW_REASON_PROTO] = "proto",
+	[FW_REASON_RATE] = "rate",
 };
 static_assert(ARRAY_SIZE(reason_names) == FW_REASON_NUM, "every reason has a name");
 

@@ -43,6 +43,7 @@ enum fw_reason {
 	FW_REASON_SPOOF,
 	FW_REASON_DOT, /* port 853 */
 	FW_REASON_PROTO, /* neither TCP nor UDP */
+	FW_REASON_RATE, /* far more questions than the policy's dns_qps */
 	FW_REASON_NUM
 };
 const char *fw_reason_name(enum fw_reason reason);

@@ -434,18 +434,31 @@ void fw_rule_counter(struct fw_rule *r, const char *name)
 	fw_batch_text(r->batch, " counter name \"%s\"", name);
 }
 
-/* limit rate 100/second burst 200 packets */
-void fw_rule_limit(struct fw_rule *r)
+static void rule_limit(struct fw_rule *r, uint32_t rate, uint32_t burst, bool over)
 {
 	struct nftnl_expr *e = add(r, "limit");
 
 	if (!e)
 		return;
-	nftnl_expr_set_u64(e, NFTNL_EXPR_LIMIT_RATE, LOG_RATE);
+	nftnl_expr_set_u64(e, NFTNL_EXPR_LIMIT_RATE, rate);
 	nftnl_expr_set_u64(e, NFTNL_EXPR_LIMIT_UNIT, 1);
-	nftnl_expr_set_u32(e, NFTNL_EXPR_LIMIT_BURST, LOG_BURST);
+	nftnl_expr_set_u32(e, NFTNL_EXPR_LIMIT_BURST, burst);
 	nftnl_expr_set_u32(e, NFTNL_EXPR_LIMIT_TYPE, NFT_LIMIT_PKTS);
-	fw_batch_text(r->batch, " limit rate %u/second burst %u packets", LOG_RATE, LOG_BURST);
+	if (over)
+		nftnl_expr_set_u32(e, NFTNL_EXPR_LIMIT_FLAGS, NFT_LIMIT_F_INV);
+	fw_batch_text(r->batch, " limit rate %s%u/second burst %u packets", over ? "over " : "", rate, burst);
+}
+
+/* limit rate 100/second burst 200 packets */
+void fw_rule_limit(struct fw_rule *r)
+{
+	rule_limit(r, LOG_RATE, LOG_BURST, false);
+}
+
+/* limit rate over 800/second burst 800 packets */
+void fw_rule_limit_over(struct fw_rule *r, uint32_t rate, uint32_t burst)
+{
+	rule_limit(r, rate, burst, true);
 }
 
 /* log prefix "ak:7:default" group 7 snaplen 96 queue-threshold 1 */

@@ -61,6 +61,7 @@ void fw_rule_prefix6(struct fw_rule *r, enum fw_side side, const struct ak_addr 
 /* ---- statements ---- */
 void fw_rule_counter(struct fw_rule *r, const char *name);
 void fw_rule_limit(struct fw_rule *r);
+void fw_rule_limit_over(struct fw_rule *r, uint32_t rate, uint32_t burst); /* matches what is past it */
 void fw_rule_log(struct fw_rule *r, const char *prefix);
 void fw_rule_tproxy(struct fw_rule *r, uint16_t port);
 void fw_rule_set_mark(struct fw_rule *r);

@@ -28,6 +28,7 @@
 #include <stdio.h>
 
 #define DOT_PORT 853
+#define DNS_RATE_FACTOR 4 /* times dns_qps: the proxy's own limit is what a program meets first */
 #define REFUSE "refuse"
 #define JUDGED "judged"
 #define PRIORITY_MANGLE (-150)
@@ -377,12 +378,12 @@ static void build_record(struct fw_chain *c, uint32_t id, enum fw_reason reason)
 	fw_rule_end(&r);
 }
 
-/* The last rule of a refusal: goto refuse; a forged sender gets no answer. */
+/* The last rule of a refusal: goto refuse; a forged sender gets no answer, and a flood costs none. */
 static void build_refusal(struct fw_chain *c, enum fw_reason reason)
 {
 	struct fw_rule r = fw_rule_begin(c);
 
-	if (reason == FW_REASON_SPOOF)
+	if (reason == FW_REASON_SPOOF || reason == FW_REASON_RATE)
 		fw_rule_drop(&r);
 	else
 		fw_rule_goto(&r, REFUSE);
@@ -459,6 +460,29 @@ static void build_relay(struct fw_batch *b, uint32_t id)
 	}
 	r = fw_rule_begin(&c);
 	end_with_goto(&r, REFUSE);
+}
+
+/*
+ * chain sb7_dns {
+ *   1 meta l4proto udp limit rate over 800/second burst 800 packets goto sb7_rate
+ *   2 goto judged                                   the proxy's sockets are bound to it
+ * }
+ * All sandboxes' questions wait in one socket's queue: who asks far more than the policy's dns_qps, past which the proxy refuses anyhow,
+ * must not fill it for the others.
+ */
+static void build_dns(struct fw_chain *c, uint32_t id, const struct policy *p)
+{
+	uint64_t rate = (uint64_t)policy_limits(p)->dns_qps * DNS_RATE_FACTOR;
+	struct fw_rule r = fw_rule_begin(c);
+
+	if (rate > UINT32_MAX)
+		rate = UINT32_MAX;
+	fw_rule_l4proto(&r, FW_EQ, IPPROTO_UDP);
+	fw_rule_limit_over(&r, (uint32_t)rate, (uint32_t)rate);
+	end_with_reason(&r, id, FW_REASON_RATE);
+
+	r = fw_rule_begin(c);
+	end_with_goto(&r, JUDGED);
 }
 
 /*
@@ -585,7 +609,7 @@ static void build_by_family(struct fw_chain *c, const struct fw_link *link)
  * chain sb7 {
  *   1–2 source address
  *   3 meta l4proto != tcp meta l4proto != udp goto sb7_proto
- *   4 th dport 53 goto judged                       the proxy's sockets are bound to it
+ *   4 th dport 53 goto sb7_dns
  *   5 th dport 853 goto sb7_dot
  *   6 tcp flags & (fin | syn | rst | ack) != syn goto sb7_flow
  *   7–8 the family's chain
@@ -593,7 +617,7 @@ static void build_by_family(struct fw_chain *c, const struct fw_link *link)
  */
 static void build_main(struct fw_batch *b, const struct fw_link *link)
 {
-	struct fw_name name = fw_name(link->id, ""), flow = fw_name(link->id, "_flow");
+	struct fw_name name = fw_name(link->id, ""), flow = fw_name(link->id, "_flow"), dns = fw_name(link->id, "_dns");
 	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
 	struct fw_rule r;
 
@@ -606,7 +630,7 @@ static void build_main(struct fw_batch *b, const struct fw_link *link)
 
 	r = fw_rule_begin(&c);
 	fw_rule_dport(&r, FW_DNS_PORT);
-	end_with_goto(&r, JUDGED);
+	end_with_goto(&r, dns.text);
 
 #ifndef AK_SABOTAGE_NODOT
 	r = fw_rule_begin(&c);
@@ -674,7 +698,8 @@ static void build_ranges(struct fw_batch *b, uint32_t id, const struct policy *p
 
 void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
 {
-	struct fw_name name = fw_name(link->id, "");
+	struct fw_name name = fw_name(link->id, ""), dns_name = fw_name(link->id, "_dns");
+	struct fw_chain dns;
 
 	b->table = fw_shard_table(fw_shard(link->id));
 	build_link(b, link);
@@ -684,6 +709,8 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 	build_reason_chains(b, link->id);
 	build_relay(b, link->id);
 	build_flow(b, link->id);
+	dns = fw_chain_add(b, NFPROTO_INET, b->table, dns_name.text);
+	build_dns(&dns, link->id, p);
 	for (EACH(family, families)) {
 		struct fw_name chain = name_policy(link->id, *family);
 		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, chain.text);
@@ -698,8 +725,13 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 
 void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
 {
-	b->table = fw_shard_table(fw_shard(link->id));
+	struct fw_name dns_name = fw_name(link->id, "_dns");
+	struct fw_chain dns = { .batch = b, .family = NFPROTO_INET, .name = dns_name.text };
+
+	b->table = dns.table = fw_shard_table(fw_shard(link->id));
 	build_ranges(b, link->id, p, true);
+	fw_chain_flush(b, dns_name.text);
+	build_dns(&dns, link->id, p);
 	for (EACH(family, families)) {
 		struct fw_name chain = name_policy(link->id, *family);
 		struct fw_chain c = { .batch = b, .family = NFPROTO_INET, .table = b->table, .name = chain.text };
@@ -712,7 +744,7 @@ void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struc
 /* Those that point before those that are pointed at. */
 static void remove_chains(struct fw_batch *b, uint32_t id)
 {
-	static const char *const suffixes[] = { "", "_v4", "_v6", "_flow", "_relay" };
+	static const char *const suffixes[] = { "", "_v4", "_v6", "_dns", "_flow", "_relay" };
 	struct fw_name name;
 
 	for (EACH(suffix, suffixes)) {

@@ -43,7 +43,7 @@ def test_questions_over_the_rate_are_counted_too(lab):
     r = lab.run([*CODEX, PYTHON, "-c", code.replace("settimeout(2)", "settimeout(0.05)")])
     assert r.code == 0, r
     log = lab.netlog()
-    total = sum(row.get("count", 1) + row.get("suppressed", 0) for row in log if row["event"] in ("dns", "loss") and row["verdict"] != "allow")
+    total = sum(row.get("count", 1) + row.get("suppressed", 0) for row in log if row["event"] in ("dns", "packet", "loss") and row["verdict"] != "allow")
     assert total >= 1900, (total, log[-3:])
     assert lab.dns.log() == []
 
