@@ -63,7 +63,8 @@ int resolv_parse(const char *text, char *ret_csv, size_t size)
 
 		if (nameserver_of(line, line_len, server, sizeof(server)) && server_ok(server)) {
 			bool v6 = strchr(server, ':') != NULL;
-			int w = snprintf(ret_csv + len, size - len, "%s%s%s%s:53", n ? "," : "", v6 ? "[" : "", server, v6 ? "]" : "");
+			int w = snprintf(
+				ret_csv + len, size - len, "%s%s%s%s:53", n ? "," : "", v6 ? "[" : "", server, v6 ? "]" : "");
 
 			if (w < 0 || (size_t)w >= size - len)
 				break;
@@ -85,11 +86,13 @@ int resolv_servers(char *ret_csv, size_t size, struct ak_err *err)
 	int rc = ak_read_file(AT_FDCWD, RESOLV_PATH, FILE_MAX, &text, NULL);
 
 	if (rc < 0)
-		return ak_fail(err, -rc, "%s: %s: the gateway needs a resolver; add a line 'nameserver ADDRESS', or use --no-network",
-			RESOLV_PATH, strerror(-rc));
+		return ak_fail(err, -rc,
+			"%s: %s: the gateway needs a resolver; add a line 'nameserver ADDRESS', or use --no-network", RESOLV_PATH,
+			strerror(-rc));
 	rc = resolv_parse(text, ret_csv, size);
 	if (rc < 0)
-		return ak_fail(err, ENOENT, "%s names no resolver; add a line 'nameserver ADDRESS', or use --no-network", RESOLV_PATH);
+		return ak_fail(
+			err, ENOENT, "%s names no resolver; add a line 'nameserver ADDRESS', or use --no-network", RESOLV_PATH);
 	return 0;
 }
 
@@ -112,7 +115,9 @@ bool resolv_same(const struct resolv_stamp *a, const struct resolv_stamp *b)
 
 bool resolv_host_has_ipv6(void)
 {
-	struct sockaddr_in6 somewhere = { .sin6_family = AF_INET6, .sin6_port = 53, .sin6_addr.s6_addr = { 0x2a, 0x00, [15] = 1 } };
+	struct sockaddr_in6 somewhere = {
+		.sin6_family = AF_INET6, .sin6_port = 53, .sin6_addr.s6_addr = { 0x2a, 0x00, [15] = 1 }
+	};
 	_cleanup_close_ int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	/* Connecting a datagram socket only looks up a route. */

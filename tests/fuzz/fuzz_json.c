@@ -61,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (cJSON_IsObject(json))
 		check_getters(json);
 	text = cJSON_PrintUnformatted(json);
-	if (text && strlen(text) < 4096 && json_parse(text, strlen(text), &again, &err) < 0 && json_scan(copy, size, &bounds, &nul, &err) == 0 && !nul)
+	if (text && strlen(text) < 4096 && json_parse(text, strlen(text), &again, &err) < 0 &&
+		json_scan(copy, size, &bounds, &nul, &err) == 0 && !nul)
 		abort();
 	return 0;
 }

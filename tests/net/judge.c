@@ -26,7 +26,8 @@ static void judge(const struct policy *p, const char *line)
 	} else {
 		d = policy_judge_name(p, t.host, t.proto, t.port);
 	}
-	printf("%s\t%s\t%s\n", d.allow ? "allow" : "deny", policy_rule_label(&d, rule, sizeof(rule)), policy_reason_text(d.reason, d.allow));
+	printf("%s\t%s\t%s\n", d.allow ? "allow" : "deny", policy_rule_label(&d, rule, sizeof(rule)),
+		policy_reason_text(d.reason, d.allow));
 }
 
 int main(int argc, char **argv)

@@ -22,7 +22,12 @@
 #define MAX 512
 #define OPTIONS (PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE)
 
-static struct proc { pid_t pid; char comm[32]; long calls; int inside, gone; } procs[MAX];
+static struct proc {
+	pid_t pid;
+	char comm[32];
+	long calls;
+	int inside, gone;
+} procs[MAX];
 static int n_procs, done, root_status = -1;
 static long want_index, want_call;
 
@@ -163,8 +168,9 @@ int main(int argc, char **argv)
 		kill(pid, SIGKILL);
 	for (double end = now() + 5; now() < end && reap(WNOHANG) >= 0;)
 		;
-	printf("{\"killed\":%s,\"said\":%d,\"stuck\":%d,\"code\":%d,\"victim\":\"%s\",\"procs\":[", done == 1 ? "true" : "false", said, stuck,
-		WIFEXITED(root_status) ? WEXITSTATUS(root_status) : -WTERMSIG(root_status), want_index < n_procs ? procs[want_index].comm : "");
+	printf("{\"killed\":%s,\"said\":%d,\"stuck\":%d,\"code\":%d,\"victim\":\"%s\",\"procs\":[", done == 1 ? "true" : "false",
+		said, stuck, WIFEXITED(root_status) ? WEXITSTATUS(root_status) : -WTERMSIG(root_status),
+		want_index < n_procs ? procs[want_index].comm : "");
 	for (int i = 0; i < n_procs; i++)
 		printf("%s[\"%s\",%ld]", i ? "," : "", procs[i].comm, procs[i].calls);
 	printf("]}\n");
