@@ -250,15 +250,10 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 static int take_signals(struct http_server *s, struct ak_err *err)
 {
 	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGCHLD };
-	sigset_t set;
 
-	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-		sigaddset(&set, wanted[i]);
-	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return s->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+	s->signal_fd = ak_signal_fd(wanted, ARRAY_SIZE(wanted));
+	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
 }
 
 static void raise_limit(struct http_server *s)

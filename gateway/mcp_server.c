@@ -340,17 +340,11 @@ static int loop(struct server *s, struct ak_err *err)
 
 static int take_signals(struct server *s, struct ak_err *err)
 {
-	sigset_t set;
+	static const int wanted[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
 
 	signal(SIGPIPE, SIG_IGN);
-	sigemptyset(&set);
-	sigaddset(&set, SIGCHLD);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return s->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+	s->signal_fd = ak_signal_fd(wanted, ARRAY_SIZE(wanted));
+	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
 }
 
 int mcp_serve(const struct mcp_ceiling *ceiling, const struct ak_paths *paths, int in, int out, struct ak_err *err)

@@ -34,14 +34,9 @@ void run_io_done(struct run_io *io)
 int run_io_signals(struct run_io *io, struct ak_err *err)
 {
 	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2, SIGCHLD };
-	sigset_t set;
 
-	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-		sigaddset(&set, wanted[i]);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	io->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return io->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+	io->signal_fd = ak_signal_fd(wanted, ARRAY_SIZE(wanted));
+	return io->signal_fd < 0 ? ak_fail_errno(err, -io->signal_fd, "signalfd") : 0;
 }
 
 int run_io_next_signal(struct run_io *io)

@@ -160,16 +160,11 @@ int session_take(struct session *s, struct ak_err *err)
 int session_init(struct session *s, const struct ak_paths *paths, const char *name, bool tty, struct ak_err *err)
 {
 	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2 };
-	sigset_t set;
 
 	*s = (struct session){ .paths = paths, .name = name, .tty = tty, .exec = { -1, -1, 0 } };
-	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-		sigaddset(&set, wanted[i]);
-	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return s->signal_fd < 0 ? ak_fail_errno(err, errno, "signalfd") : 0;
+	s->signal_fd = ak_signal_fd(wanted, ARRAY_SIZE(wanted));
+	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
 }
 
 void session_done(struct session *s)

@@ -46,6 +46,9 @@ int ak_memory_file(const char *name, const void *data, size_t len);
 /* All of a memory file that ak_memory_file made, NUL-terminated; -EFBIG past MAX, -EBADMSG when it could still change. */
 int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len);
 
+/* The N signals at SIGS come by a descriptor from now on, instead of interrupting; -errno. Children inherit the mask. */
+int ak_signal_fd(const int *sigs, size_t n);
+
 /* Milliseconds and microseconds of CLOCK_MONOTONIC, and wall-clock microseconds since 1970. */
 uint64_t ak_now_ms(void);
 uint64_t ak_now_us(void);
