@@ -46,8 +46,7 @@ static void count(struct dns_stats *s, const struct dns_verdict *v)
 	s->cached += v->cached;
 }
 
-static void tell(
-	struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v)
+static void tell(struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v)
 {
 	struct chain_text chain;
 	struct dns_event event = {

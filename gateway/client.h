@@ -80,8 +80,8 @@ void client_edits_free(struct policy_edit *edits, size_t n);
  * the sandbox NAME, whatever its mode says: what the mode has and it has not is removed, and without a default it denies.
  */
 int client_edits_of_json(const cJSON *json, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
-int client_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret, size_t *ret_n,
-	struct ak_err *err);
+int client_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret,
+	size_t *ret_n, struct ak_err *err);
 
 /* ---- policies, and what they say (client_check.c) ---- */
 

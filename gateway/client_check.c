@@ -156,12 +156,14 @@ void client_check(const struct policy *p, const struct policy_target *t, struct 
 	bool by_name = !t->addr.family, v6 = t->addr.family == AF_INET6;
 	char addr[AK_ADDR_TEXT];
 
-	ret->decision = by_name ? policy_judge_name(p, t->host, t->proto, t->port) : policy_judge_addr(p, &t->addr, t->proto, t->port);
+	ret->decision =
+		by_name ? policy_judge_name(p, t->host, t->proto, t->port) : policy_judge_addr(p, &t->addr, t->proto, t->port);
 	ret->verdict = ret->decision.allow ? "allow" : "deny";
 	ret->policy = policy_name(p);
 	ret->reason = reason_of(&ret->decision, by_name);
-	snprintf(ret->target, sizeof(ret->target), "%s%s%s:%u/%s", v6 ? "[" : "", by_name ? t->host : ak_addr_print(&t->addr, addr),
-		v6 ? "]" : "", t->port, t->proto == POLICY_UDP ? "udp" : "tcp");
+	snprintf(ret->target, sizeof(ret->target), "%s%s%s:%u/%s", v6 ? "[" : "",
+		by_name ? t->host : ak_addr_print(&t->addr, addr), v6 ? "]" : "", t->port,
+		t->proto == POLICY_UDP ? "udp" : "tcp");
 	policy_rule_label(&ret->decision, ret->rule, sizeof(ret->rule));
 }
 

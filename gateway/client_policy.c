@@ -124,11 +124,8 @@ static const struct {
 	const char *key;
 	enum policy_edit_op op;
 } lists[] = {
-	{ "allow", POLICY_EDIT_ALLOW_HOST },
-	{ "deny", POLICY_EDIT_BLOCK_HOST },
-	{ "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
-	{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR },
-	{ "remove", POLICY_EDIT_REMOVE }, /* only in a request */
+	{ "allow", POLICY_EDIT_ALLOW_HOST }, { "deny", POLICY_EDIT_BLOCK_HOST }, { "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
+	{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR }, { "remove", POLICY_EDIT_REMOVE }, /* only in a request */
 };
 
 void client_edits_free(struct policy_edit *edits, size_t n)
@@ -259,8 +256,8 @@ static int base_policy(const struct ak_paths *paths, const char *name, cJSON **r
 	return *ret ? 0 : -ENOMEM;
 }
 
-int client_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret, size_t *ret_n,
-	struct ak_err *err)
+int client_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret,
+	size_t *ret_n, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *base = NULL;
 	_cleanup_(edits_done) struct edits e = { 0 };

@@ -154,7 +154,8 @@ static int restore_one(struct gw_sandbox *sb, const cJSON *item, struct ak_err *
 	if (rc <= 0)
 		return rc < 0 ? rc : ak_fail(err, EINVAL, "incomplete");
 	cJSON_ArrayForEach(a, list) {
-		if (cJSON_IsString(a) && dns.n_addrs < DNS_ANSWER_MAX && ak_addr_parse(a->valuestring, &addrs[dns.n_addrs]) == 0 &&
+		if (cJSON_IsString(a) && dns.n_addrs < DNS_ANSWER_MAX &&
+			ak_addr_parse(a->valuestring, &addrs[dns.n_addrs]) == 0 &&
 			policy_addr_class(sb->policy, &addrs[dns.n_addrs], NULL) != POLICY_ADDR_BLOCKED)
 			dns.n_addrs++;
 	}

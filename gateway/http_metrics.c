@@ -227,8 +227,10 @@ static void put_timings(struct strbuf *out, const struct http_stats *st)
 	static const struct {
 		const char *name, *help;
 	} rows[HTTP_TIMING_NUM] = {
-		[HTTP_TIMING_FLOWS] = { "network_flow_seconds", "How long flows through the relay lasted, once they have ended." },
-		[HTTP_TIMING_DNS] = { "network_dns_seconds", "Time from a name's question to its answer, those from the cache left out." },
+		[HTTP_TIMING_FLOWS] = { "network_flow_seconds",
+			"How long flows through the relay lasted, once they have ended." },
+		[HTTP_TIMING_DNS] = { "network_dns_seconds",
+			"Time from a name's question to its answer, those from the cache left out." },
 		[HTTP_TIMING_DIAL] = { "network_dial_seconds",
 			"Time from a connection's beginning until its far side was connected, told once it has ended." },
 	};

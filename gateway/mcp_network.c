@@ -321,8 +321,7 @@ static int load_any(const struct mcp_request *r, const char *name, struct policy
 	return rc == -ENOENT ? ak_fail(err, ENOENT, "there is no mode, policy, sandbox or run named '%s'", name) : rc;
 }
 
-static void put_check(
-	struct mcp_result *ret, const struct client_verdict *v, const struct policy_target *t, const char *sandbox)
+static void put_check(struct mcp_result *ret, const struct client_verdict *v, const struct policy_target *t, const char *sandbox)
 {
 	enum policy_reason why = v->decision.reason;
 

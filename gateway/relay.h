@@ -63,7 +63,8 @@ struct relay_event {
 	const char *detail; /* "SNI not allowed here", "no SNI", "peek timed out" …, or NULL */
 	uint64_t bytes_out, bytes_in; /* out: sandbox to far side */
 	uint64_t duration_ms;
-	uint32_t dial_us; /* from its acceptance until the far side was connected, the peek included; 0 when it never was, and for UDP */
+	uint32_t
+		dial_us; /* from its acceptance until the far side was connected, the peek included; 0 when it never was, and for UDP */
 	uint64_t generation;
 };
 

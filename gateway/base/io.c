@@ -208,7 +208,9 @@ ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds)
 		char buf[CMSG_SPACE(sizeof(int) * AK_FDS_MAX)];
 	} control;
 	struct iovec iov = { data, len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof(control.buf) };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof(control.buf)
+	};
 	size_t room = n_fds ? *n_fds : 0, got = 0;
 	ssize_t n;
 

@@ -45,7 +45,8 @@ static void each_time_is_in_its_own_histogram(void **state)
 
 	tally(&t, LINE("\"event\":\"dns\",\"verdict\":\"allow\",\"latency_us\":700"));
 	tally(&t, LINE("\"event\":\"dns\",\"verdict\":\"deny\",\"reason\":\"no\",\"latency_us\":40"));
-	tally(&t, LINE("\"event\":\"flow\",\"verdict\":\"allow\",\"bytes_out\":1,\"bytes_in\":2,\"duration_ms\":90,\"latency_us\":3000"));
+	tally(&t,
+		LINE("\"event\":\"flow\",\"verdict\":\"allow\",\"bytes_out\":1,\"bytes_in\":2,\"duration_ms\":90,\"latency_us\":3000"));
 	hand_over(&t, &st);
 	hand_over(&t, &st);
 	assert_int_equal(total(&st.timings[HTTP_TIMING_DNS]), 4);
