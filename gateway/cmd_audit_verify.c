@@ -184,7 +184,8 @@ static int check_persistent(struct check *c, struct ak_err *err)
 		struct audit_chain chain;
 		bool there;
 
-		if (ak_path_join(dir, c->paths.state, "sandboxes", entries[i].name) < 0 || ak_path_join(path, dir, "network.jsonl", NULL) < 0)
+		if (ak_path_join(dir, c->paths.state, "sandboxes", entries[i].name) < 0 ||
+			ak_path_join(path, dir, "network.jsonl", NULL) < 0)
 			return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
 		check_file(c, path, &there, &chain);
 	}

@@ -52,8 +52,8 @@ static bool closed_operands(const struct cmd *c)
 /* "NAME", "NAME…", "NAME|--last", "NAME CMD …": the name of a sandbox comes first. */
 static bool takes_name(const struct cmd *c)
 {
-	return !strncmp(c->args, "NAME", 4) && cmd_row("list") && strcmp(c->name, "create") != 0 && strcmp(c->name, "sandbox create") != 0 &&
-		strncmp(c->name, "policy ", 7) != 0;
+	return !strncmp(c->args, "NAME", 4) && cmd_row("list") && strcmp(c->name, "create") != 0 &&
+		strcmp(c->name, "sandbox create") != 0 && strncmp(c->name, "policy ", 7) != 0;
 }
 
 static void print_words(const char *choice)
@@ -300,9 +300,9 @@ static void print_fish_opts(const struct cmd *c)
 			print_choice(o);
 			putchar('\'');
 		} else if (o->arg) {
-			printf(strstr(o->arg, "DIR") || strstr(o->arg, "FILE") ? " -r -F" :
-				!strcmp(o->arg, "NAME")			 ? " -x -a '(agentkernel list -q 2>/dev/null)'" :
-										     " -x");
+			printf(strstr(o->arg, "DIR") || strstr(o->arg, "FILE") ? " -r -F"
+					: !strcmp(o->arg, "NAME")	       ? " -x -a '(agentkernel list -q 2>/dev/null)'"
+									       : " -x");
 		}
 		printf(" -d \"%s\"\n", o->help);
 	}
@@ -323,7 +323,8 @@ static void print_fish_words(const struct cmd *c)
 		print_words(c->args);
 		printf("'\n");
 	} else if (takes_name(c)) {
-		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -f -a '(agentkernel list -q 2>/dev/null)' -d sandbox\n", c->name);
+		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -f -a '(agentkernel list -q 2>/dev/null)' -d sandbox\n",
+			c->name);
 	} else if (!c->args[0]) {
 		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -f\n", c->name);
 	}

@@ -76,7 +76,8 @@ void cmd_print_overview(const char *group, FILE *out)
 	fprintf(out, "Commands:\n");
 	for (const struct cmd *c = cmd_table; c->name; c++) {
 		/* A group of second spellings shows them; the overview shows each command once. */
-		if ((!c->alias_of || group) && (!group || (!strncmp(c->name, group, len) && (c->name[len] == ' ' || !c->name[len]))))
+		if ((!c->alias_of || group) &&
+			(!group || (!strncmp(c->name, group, len) && (c->name[len] == ' ' || !c->name[len]))))
 			fprintf(out, "  %-16s  %s\n", c->name, c->help);
 	}
 	fprintf(out, "\n'agentkernel COMMAND --help' describes a command.\n");
@@ -133,7 +134,8 @@ int cmd_version(int argc, char **argv)
 		json = true;
 	}
 	if (sabotage_switches())
-		printf(json ? "{\"version\":\"%s\",\"sabotaged\":\"%s\"}\n" : "agentkernel %s SABOTAGED (%s)\n", AK_VERSION, sabotage_switches());
+		printf(json ? "{\"version\":\"%s\",\"sabotaged\":\"%s\"}\n" : "agentkernel %s SABOTAGED (%s)\n", AK_VERSION,
+			sabotage_switches());
 	else
 		printf(json ? "{\"version\":\"%s\"}\n" : "agentkernel %s\n", AK_VERSION);
 	return 0;

@@ -61,9 +61,10 @@ static void print_json(const struct run_result *r)
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	const struct run_outcome *o = &r->outcome;
 
-	strbuf_printf(&out, "{\"sandbox\":\"%s\",\"exit_code\":%d,\"timed_out\":%s,\"out_of_memory\":%s,\"start_us\":%llu,\"duration_ms\":%llu",
-		r->name, o->exit_code, o->timed_out ? "true" : "false", o->out_of_memory ? "true" : "false", (unsigned long long)o->start_us,
-		(unsigned long long)o->duration_ms);
+	strbuf_printf(&out,
+		"{\"sandbox\":\"%s\",\"exit_code\":%d,\"timed_out\":%s,\"out_of_memory\":%s,\"start_us\":%llu,\"duration_ms\":%llu",
+		r->name, o->exit_code, o->timed_out ? "true" : "false", o->out_of_memory ? "true" : "false",
+		(unsigned long long)o->start_us, (unsigned long long)o->duration_ms);
 	strbuf_puts(&out, ",\"stdout\":");
 	strbuf_json_utf8(&out, r->out ? r->out : "", r->out ? r->out_len : 0);
 	strbuf_puts(&out, ",\"stderr\":");
@@ -85,7 +86,8 @@ static void print_closing_lines(const struct run_opts *o, const struct run_resul
 	if (r->outcome.net.lost > 0)
 		ak_say("%llu network records were lost: the log could not be written", (unsigned long long)r->outcome.net.lost);
 	if (denied > 0 && !o->quiet)
-		ak_say("%llu network request%s denied; see: agentkernel network log %s", denied, denied == 1 ? " was" : "s were", r->name);
+		ak_say("%llu network request%s denied; see: agentkernel network log %s", denied, denied == 1 ? " was" : "s were",
+			r->name);
 }
 
 int cmd_run(int argc, char **argv)

@@ -59,7 +59,11 @@ static const struct cmd_opt create_opts[] = {
 	{ .name = "vcpus", .arg = "N", .help = "processor limit" },
 	{ .name = "memory", .arg = "SIZE", .help = "memory limit (512M, 2G)" },
 	{ .name = "pids", .arg = "N", .help = "process limit" },
-	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or keep the value K has now", .repeat = true },
+	{ .name = "env",
+		.letter = 'e',
+		.arg = "K=V",
+		.help = "set a variable inside, or keep the value K has now",
+		.repeat = true },
 	OPT_RULES,
 	{ .name = "json", .help = "print what was created as one JSON object" },
 	{ 0 },
@@ -86,14 +90,17 @@ static const struct cmd_opt attach_opts[] = {
 	{ 0 },
 };
 
-static const struct cmd_opt cp_opts[] = { { .name = "recursive", .letter = 'r', .help = "folders with all in them (the default)" }, { 0 } };
+static const struct cmd_opt cp_opts[] = {
+	{ .name = "recursive", .letter = 'r', .help = "folders with all in them (the default)" }, { 0 }
+};
 
-#define OPT_LIVE                                                                                                                       \
-	{ .name = "remove", .arg = "RULE", .help = "take a rule back", .repeat = true },                                               \
-		{ .name = "reset", .help = "take all changes back: the policy of the mode" },                                          \
-		{ .name = "for", .arg = "DURATION", .help = "the new rules end by themselves after this long" },                       \
-	{                                                                                                                              \
-		.name = "watch", .arg = "FILE", .help = "keep the rules of a policy file in force as it changes, until interrupted"    \
+#define OPT_LIVE                                                                                                                 \
+	{ .name = "remove", .arg = "RULE", .help = "take a rule back", .repeat = true },                                         \
+		{ .name = "reset", .help = "take all changes back: the policy of the mode" },                                    \
+		{ .name = "for", .arg = "DURATION", .help = "the new rules end by themselves after this long" },                 \
+	{                                                                                                                        \
+		.name = "watch", .arg = "FILE",                                                                                  \
+		.help = "keep the rules of a policy file in force as it changes, until interrupted"                              \
 	}
 
 static const struct cmd_opt network_policy_opts[] = {
@@ -112,7 +119,9 @@ static const struct cmd_opt network_proxy_opts[] = {
 	{ 0 },
 };
 
-static const struct cmd_opt daemon_start_opts[] = { { .name = "foreground", .help = "stay in the foreground, for a service manager" }, { 0 } };
+static const struct cmd_opt daemon_start_opts[] = {
+	{ .name = "foreground", .help = "stay in the foreground, for a service manager" }, { 0 }
+};
 
 static const struct cmd_opt daemon_prewarm_opts[] = {
 	{ .name = "mode", .arg = MODES, .help = "the mode to prepare sandboxes for" },
@@ -143,16 +152,25 @@ static const struct cmd_opt audit_opts[] = {
 };
 
 static const struct cmd_opt mcp_server_opts[] = {
-	{ .name = "compatibility-mode", .arg = MODES, .help = "a mode that calls may choose; the first is their default (claude)", .repeat = true },
-	{ .name = "profile", .arg = "permissive|moderate|restrictive", .help = "the widest profile that calls may choose (moderate)" },
+	{ .name = "compatibility-mode",
+		.arg = MODES,
+		.help = "a mode that calls may choose; the first is their default (claude)",
+		.repeat = true },
+	{ .name = "profile",
+		.arg = "permissive|moderate|restrictive",
+		.help = "the widest profile that calls may choose (moderate)" },
 	{ .name = "no-network", .help = "no network in any call" },
-	{ .name = "dir", .arg = "DIR", .help = "the project, mounted in every sandbox (the current folder, where the mode mounts it)" },
+	{ .name = "dir",
+		.arg = "DIR",
+		.help = "the project, mounted in every sandbox (the current folder, where the mode mounts it)" },
 	OPT_RULES,
 	{ 0 },
 };
 
 static const struct cmd_opt init_opts[] = {
-	{ .name = "plugin", .arg = "claude|codex|gemini|opencode|mcp", .help = "also the files by which this client finds our MCP server" },
+	{ .name = "plugin",
+		.arg = "claude|codex|gemini|opencode|mcp",
+		.help = "also the files by which this client finds our MCP server" },
 	{ .name = "dry-run", .help = "print what would be written, and write nothing" },
 	{ .name = "force", .help = "replace files that are there already" },
 	{ 0 },
@@ -162,9 +180,15 @@ static const struct cmd_opt json_opts[] = { OPT_JSON, { 0 } };
 static const struct cmd_opt no_opts[] = { { 0 } };
 
 static const struct cmd_opt serve_opts[] = {
-	{ .name = "host", .arg = "ADDRESS", .help = "listen here (127.0.0.1 and ::1); others than loopback need a key", .repeat = true },
+	{ .name = "host",
+		.arg = "ADDRESS",
+		.help = "listen here (127.0.0.1 and ::1); others than loopback need a key",
+		.repeat = true },
 	{ .name = "port", .arg = "PORT", .help = "listen on this port (18888); 0 is any that is free" },
-	{ .name = "api-key-file", .arg = "FILE", .help = "keys that clients must know, one a line, besides AGENTKERNEL_API_KEY", .repeat = true },
+	{ .name = "api-key-file",
+		.arg = "FILE",
+		.help = "keys that clients must know, one a line, besides AGENTKERNEL_API_KEY",
+		.repeat = true },
 	{ .name = "server-name", .arg = "NAME", .help = "a further name that clients may reach it by", .repeat = true },
 	{ 0 },
 };
@@ -177,7 +201,8 @@ const struct cmd cmd_table[] = {
 	{ "remove", "NAME…", "remove one with all its files", remove_opts, cmd_remove, false, NULL },
 	{ "list", "", "the persistent sandboxes", list_opts, cmd_list, false, NULL },
 	{ "exec", "NAME CMD [ARGS…]", "run a command in a running sandbox", exec_opts, cmd_exec, true, NULL },
-	{ "attach", "NAME", "a shell in a running sandbox, or the command that was left there", attach_opts, cmd_attach, false, NULL },
+	{ "attach", "NAME", "a shell in a running sandbox, or the command that was left there", attach_opts, cmd_attach, false,
+		NULL },
 	{ "cp", "SRC DST", "copy files and folders; one side is NAME:/path", cp_opts, cmd_cp, false, NULL },
 	{ "sandbox create", "NAME", "define a persistent sandbox", create_opts, cmd_create, false, "create" },
 	{ "sandbox start", "NAME…", "start a persistent sandbox", no_opts, cmd_start, false, "start" },
@@ -188,23 +213,25 @@ const struct cmd cmd_table[] = {
 		cmd_network_log, false, NULL },
 	{ "network check", "MODE|NAME|FILE HOST[:PORT][/PROTO]", "the verdict for a destination, and the rule that gives it",
 		network_check_opts, cmd_network_check, false, NULL },
-	{ "network policy", "NAME", "show or change the policy of a sandbox while it runs", network_policy_opts, cmd_network_policy, false,
+	{ "network policy", "NAME", "show or change the policy of a sandbox while it runs", network_policy_opts,
+		cmd_network_policy, false, NULL },
+	{ "network proxy", "NAME", "the same, in the words of Docker's sandboxes", network_proxy_opts, cmd_network_proxy, false,
 		NULL },
-	{ "network proxy", "NAME", "the same, in the words of Docker's sandboxes", network_proxy_opts, cmd_network_proxy, false, NULL },
-	{ "network selftest", "", "try the attack catalogue on this machine, in a private Internet", json_opts, cmd_network_selftest, false,
-		NULL },
+	{ "network selftest", "", "try the attack catalogue on this machine, in a private Internet", json_opts,
+		cmd_network_selftest, false, NULL },
 	{ "policy list", "", "the policies that exist", json_opts, cmd_policy_list, false, NULL },
 	{ "policy show", "NAME", "a policy as it is enforced", json_opts, cmd_policy_show, false, NULL },
 	{ "policy validate", "FILE", "check a policy file and name what is wrong", json_opts, cmd_policy_validate, false, NULL },
 	{ "audit", "", "life cycle, exec, file and policy events", audit_opts, cmd_audit, false, NULL },
 	{ "audit verify", "", "check the hash chains of all audit files", json_opts, cmd_audit_verify, false, NULL },
-	{ "daemon start", "", "start the daemon: gateway of persistent sandboxes, and warm ones for run", daemon_start_opts, cmd_daemon_start, false,
-		NULL },
+	{ "daemon start", "", "start the daemon: gateway of persistent sandboxes, and warm ones for run", daemon_start_opts,
+		cmd_daemon_start, false, NULL },
 	{ "daemon stop", "", "end it; running sandboxes go on without a network", no_opts, cmd_daemon_stop, false, NULL },
 	{ "daemon status", "", "pool, hits and misses, and the gateway's health", json_opts, cmd_daemon_status, false, NULL },
 	{ "daemon prewarm", "", "prepare sandboxes of a mode now", daemon_prewarm_opts, cmd_daemon_prewarm, false, NULL },
 	{ "serve", "", "serve the HTTP API", serve_opts, cmd_serve, false, NULL },
-	{ "mcp server", "", "serve the Model Context Protocol on stdin and stdout", mcp_server_opts, cmd_mcp_server, false, NULL },
+	{ "mcp server", "", "serve the Model Context Protocol on stdin and stdout", mcp_server_opts, cmd_mcp_server, false,
+		NULL },
 	{ "mcp-server", "", "", mcp_server_opts, cmd_mcp_server, false, "mcp server" },
 	{ "agents", "", "the agents that are installed, and whether their API key is set", json_opts, cmd_agents, false, NULL },
 	{ "init", "", "write a commented agentkernel.toml, and the files of a client", init_opts, cmd_init, false, NULL },

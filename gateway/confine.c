@@ -23,21 +23,76 @@ struct confine {
 
 /* What the loop, the DNS proxy, the relay and malloc need; most used first. */
 static const int allowed_calls[] = {
-	SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait), SCMP_SYS(epoll_ctl), SCMP_SYS(splice), SCMP_SYS(recvmsg), SCMP_SYS(sendmsg),
-	SCMP_SYS(recvmmsg), SCMP_SYS(sendmmsg), SCMP_SYS(recvfrom), SCMP_SYS(sendto), SCMP_SYS(read), SCMP_SYS(write),
-	SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(accept4), SCMP_SYS(connect), SCMP_SYS(getsockname), SCMP_SYS(getpeername),
-	SCMP_SYS(getsockopt), SCMP_SYS(setsockopt), SCMP_SYS(bind), SCMP_SYS(shutdown), SCMP_SYS(close), SCMP_SYS(pipe2), SCMP_SYS(fcntl),
-	SCMP_SYS(poll), SCMP_SYS(ppoll), SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday), SCMP_SYS(getrandom), SCMP_SYS(futex),
-	SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(fstat), SCMP_SYS(lseek),
-	SCMP_SYS(ftruncate), SCMP_SYS(fsync), SCMP_SYS(fdatasync), SCMP_SYS(rt_sigreturn), SCMP_SYS(rt_sigprocmask),
-	SCMP_SYS(rt_sigaction), SCMP_SYS(restart_syscall), SCMP_SYS(getpid), SCMP_SYS(gettid), SCMP_SYS(getuid), SCMP_SYS(geteuid),
-	SCMP_SYS(clock_nanosleep), SCMP_SYS(exit), SCMP_SYS(exit_group), SCMP_SYS(rseq), SCMP_SYS(sched_yield), SCMP_SYS(uname),
+	SCMP_SYS(epoll_wait),
+	SCMP_SYS(epoll_pwait),
+	SCMP_SYS(epoll_ctl),
+	SCMP_SYS(splice),
+	SCMP_SYS(recvmsg),
+	SCMP_SYS(sendmsg),
+	SCMP_SYS(recvmmsg),
+	SCMP_SYS(sendmmsg),
+	SCMP_SYS(recvfrom),
+	SCMP_SYS(sendto),
+	SCMP_SYS(read),
+	SCMP_SYS(write),
+	SCMP_SYS(readv),
+	SCMP_SYS(writev),
+	SCMP_SYS(accept4),
+	SCMP_SYS(connect),
+	SCMP_SYS(getsockname),
+	SCMP_SYS(getpeername),
+	SCMP_SYS(getsockopt),
+	SCMP_SYS(setsockopt),
+	SCMP_SYS(bind),
+	SCMP_SYS(shutdown),
+	SCMP_SYS(close),
+	SCMP_SYS(pipe2),
+	SCMP_SYS(fcntl),
+	SCMP_SYS(poll),
+	SCMP_SYS(ppoll),
+	SCMP_SYS(clock_gettime),
+	SCMP_SYS(gettimeofday),
+	SCMP_SYS(getrandom),
+	SCMP_SYS(futex),
+	SCMP_SYS(brk),
+	SCMP_SYS(munmap),
+	SCMP_SYS(mremap),
+	SCMP_SYS(madvise),
+	SCMP_SYS(fstat),
+	SCMP_SYS(lseek),
+	SCMP_SYS(ftruncate),
+	SCMP_SYS(fsync),
+	SCMP_SYS(fdatasync),
+	SCMP_SYS(rt_sigreturn),
+	SCMP_SYS(rt_sigprocmask),
+	SCMP_SYS(rt_sigaction),
+	SCMP_SYS(restart_syscall),
+	SCMP_SYS(getpid),
+	SCMP_SYS(gettid),
+	SCMP_SYS(getuid),
+	SCMP_SYS(geteuid),
+	SCMP_SYS(clock_nanosleep),
+	SCMP_SYS(exit),
+	SCMP_SYS(exit_group),
+	SCMP_SYS(rseq),
+	SCMP_SYS(sched_yield),
+	SCMP_SYS(uname),
 };
 
 /* Never, not even as an error: whoever tries has taken the process over, and a dead gateway is a closed network. */
 static const int deadly_calls[] = {
-	SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(fork),
-	SCMP_SYS(vfork), SCMP_SYS(setns), SCMP_SYS(unshare), SCMP_SYS(mount), SCMP_SYS(init_module), SCMP_SYS(bpf),
+	SCMP_SYS(execve),
+	SCMP_SYS(execveat),
+	SCMP_SYS(ptrace),
+	SCMP_SYS(process_vm_readv),
+	SCMP_SYS(process_vm_writev),
+	SCMP_SYS(fork),
+	SCMP_SYS(vfork),
+	SCMP_SYS(setns),
+	SCMP_SYS(unshare),
+	SCMP_SYS(mount),
+	SCMP_SYS(init_module),
+	SCMP_SYS(bpf),
 };
 
 static int add_calls(scmp_filter_ctx f, uint32_t action, const int *calls, size_t n)
@@ -70,7 +125,8 @@ static int add_memory_rules(scmp_filter_ctx f)
 {
 	int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 
-	return rc < 0 ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	return rc < 0 ? rc
+		      : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 }
 
 static int build_filter(scmp_filter_ctx f)

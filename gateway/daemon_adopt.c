@@ -221,9 +221,9 @@ static uint64_t seconds_left(const cJSON *rec, uint64_t now_us)
 	if (json_get_string(rec, "event", &event, &err) <= 0 || strcmp(event, "dns") != 0 ||
 		json_get_string(rec, "verdict", &verdict, &err) <= 0 || strcmp(verdict, "allow") != 0)
 		return 0;
-	if (json_get_string(rec, "name", &name, &err) <= 0 || json_get_array(rec, "answers", &answers, &err) <= 0 || !answers->child ||
-		json_get_uint(rec, "ttl", DNS_TTL_MAX_S, &ttl, &err) < 0 || json_get_string(rec, "time", &time, &err) <= 0 ||
-		audit_time_parse(time, &when_us) < 0)
+	if (json_get_string(rec, "name", &name, &err) <= 0 || json_get_array(rec, "answers", &answers, &err) <= 0 ||
+		!answers->child || json_get_uint(rec, "ttl", DNS_TTL_MAX_S, &ttl, &err) < 0 ||
+		json_get_string(rec, "time", &time, &err) <= 0 || audit_time_parse(time, &when_us) < 0)
 		return 0;
 	end_us = when_us + (ttl + GRACE_S) * 1000000;
 	return when_us <= now_us && end_us > now_us ? (end_us - now_us) / 1000000 : 0;

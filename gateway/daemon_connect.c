@@ -137,7 +137,8 @@ static bool put_mounts(cJSON *obj, const struct run_plan *plan)
 		cJSON *m = cJSON_CreateObject();
 
 		ok = m && cJSON_AddItemToArray(array, m) && cJSON_AddStringToObject(m, "source", plan->mounts[i].source) &&
-			cJSON_AddStringToObject(m, "target", plan->mounts[i].target) && cJSON_AddBoolToObject(m, "readonly", plan->mounts[i].readonly);
+			cJSON_AddStringToObject(m, "target", plan->mounts[i].target) &&
+			cJSON_AddBoolToObject(m, "readonly", plan->mounts[i].readonly);
 	}
 	return ok;
 }
@@ -150,7 +151,8 @@ static bool put_edits(cJSON *obj, const struct run_opts *opts)
 	for (size_t i = 0; ok && i < opts->n_edits; i++) {
 		cJSON *e = cJSON_CreateObject();
 
-		ok = e && cJSON_AddItemToArray(array, e) && cJSON_AddStringToObject(e, "op", state_edit_name(opts->edits[i].op)) &&
+		ok = e && cJSON_AddItemToArray(array, e) &&
+			cJSON_AddStringToObject(e, "op", state_edit_name(opts->edits[i].op)) &&
 			cJSON_AddStringToObject(e, "text", opts->edits[i].text);
 	}
 	return ok;
@@ -162,7 +164,8 @@ static cJSON *run_message(const struct run_opts *opts, const struct run_plan *pl
 	bool ok = obj && cJSON_AddStringToObject(obj, "op", "run") && cJSON_AddStringToObject(obj, "name", plan->name) &&
 		cJSON_AddStringToObject(obj, "mode", ak_mode_name(opts->mode)) &&
 		cJSON_AddStringToObject(obj, "profile", ak_profile_name(opts->profile)) &&
-		cJSON_AddNumberToObject(obj, "isolation", plan->isolation) && cJSON_AddBoolToObject(obj, "readonly_root", plan->readonly_root) &&
+		cJSON_AddNumberToObject(obj, "isolation", plan->isolation) &&
+		cJSON_AddBoolToObject(obj, "readonly_root", plan->readonly_root) &&
 		cJSON_AddStringToObject(obj, "home", plan->home) && cJSON_AddStringToObject(obj, "project", plan->project) &&
 		cJSON_AddStringToObject(obj, "workdir", plan->workdir) && cJSON_AddBoolToObject(obj, "tty", opts->tty) &&
 		cJSON_AddNumberToObject(obj, "timeout_ms", (double)opts->timeout_ms);

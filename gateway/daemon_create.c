@@ -12,7 +12,8 @@
 /* The request is the state's own form, but for the edits, which come as they do later. */
 static int read_request(struct request *r, struct state_sandbox *ret, struct ak_err *err)
 {
-	static const char *const known[] = { "op", "name", "mode", "profile", "dir", "no_network", "limits", "env", "edits", NULL };
+	static const char *const known[] = { "op", "name", "mode", "profile", "dir", "no_network", "limits", "env", "edits",
+		NULL };
 	_cleanup_json_ cJSON *edits = NULL;
 	int rc = json_check_keys(r->obj, known, err);
 

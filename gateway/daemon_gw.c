@@ -234,7 +234,9 @@ static void on_control(evutil_socket_t fd, short what, void *ctx)
 		if (n == -EAGAIN)
 			return;
 		if (n != sizeof(msg)) {
-			lost(d, d->gw.state == DGW_STARTING ? "the gateway process ended before it was ready" : "the gateway process ended");
+			lost(d,
+				d->gw.state == DGW_STARTING ? "the gateway process ended before it was ready"
+							    : "the gateway process ended");
 			return;
 		}
 		on_message(d, &msg);
@@ -394,7 +396,8 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	(void)what;
 	if (g->state == DGW_UP)
 		follow_resolvers(d);
-	if ((g->state == DGW_UP && oldest && now - oldest->sent_ms > ANSWER_MS) || (g->state == DGW_STARTING && now - g->since_ms > ANSWER_MS))
+	if ((g->state == DGW_UP && oldest && now - oldest->sent_ms > ANSWER_MS) ||
+		(g->state == DGW_STARTING && now - g->since_ms > ANSWER_MS))
 		lost(d, "the gateway process does not answer");
 }
 

@@ -83,7 +83,8 @@ struct dgw {
 };
 
 int dgw_init(struct daemon *d, struct ak_err *err);
-void dgw_start(struct daemon *d); /* the namespaces are made, or joined when they are known; failure is kept in reason and tried again */
+void dgw_start(
+	struct daemon *d); /* the namespaces are made, or joined when they are known; failure is kept in reason and tried again */
 void dgw_stop(struct daemon *d); /* orderly; the loop breaks when it is gone */
 void dgw_done(struct daemon *d);
 
@@ -230,7 +231,8 @@ struct shared_policy {
 	struct strbuf text; /* owned: how it prints */
 };
 
-struct policy *policy_share(struct daemon *d, struct policy *p); /* P, taken over, or an equal one; either a reference for the caller */
+struct policy *policy_share(
+	struct daemon *d, struct policy *p); /* P, taken over, or an equal one; either a reference for the caller */
 void policy_share_done(struct daemon *d);
 
 struct daemon {

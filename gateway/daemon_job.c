@@ -163,7 +163,9 @@ static int get_mounts(struct job *j, struct ak_err *err)
 		out->readonly = readonly != 0;
 		j->plan.n_mounts++;
 	}
-	return j->n_fds == 3 + j->plan.n_mounts ? 0 : ak_fail(err, EINVAL, "run wants its three streams and a descriptor for each mount");
+	return j->n_fds == 3 + j->plan.n_mounts
+		? 0
+		: ak_fail(err, EINVAL, "run wants its three streams and a descriptor for each mount");
 }
 
 static int get_edits(struct job *j, struct ak_err *err)
@@ -251,11 +253,14 @@ static void tell_exit(struct job *j)
 	struct ipc_peer *peer = client_of(j);
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	bool ok = obj && cJSON_AddStringToObject(obj, "event", "exit") && cJSON_AddStringToObject(obj, "name", j->plan.name) &&
-		cJSON_AddNumberToObject(obj, "exit_code", o->exit_code) && cJSON_AddBoolToObject(obj, "timed_out", o->timed_out) &&
-		cJSON_AddBoolToObject(obj, "out_of_memory", o->out_of_memory) && cJSON_AddBoolToObject(obj, "pids_hit", j->pids_hit) &&
+		cJSON_AddNumberToObject(obj, "exit_code", o->exit_code) &&
+		cJSON_AddBoolToObject(obj, "timed_out", o->timed_out) &&
+		cJSON_AddBoolToObject(obj, "out_of_memory", o->out_of_memory) &&
+		cJSON_AddBoolToObject(obj, "pids_hit", j->pids_hit) &&
 		cJSON_AddNumberToObject(obj, "start_us", (double)o->start_us) &&
 		cJSON_AddNumberToObject(obj, "duration_ms", (double)o->duration_ms) &&
-		cJSON_AddNumberToObject(obj, "allowed", (double)o->net.allowed) && cJSON_AddNumberToObject(obj, "denied", (double)o->net.denied) &&
+		cJSON_AddNumberToObject(obj, "allowed", (double)o->net.allowed) &&
+		cJSON_AddNumberToObject(obj, "denied", (double)o->net.denied) &&
 		cJSON_AddStringToObject(obj, "notes", sandbox_notes(j->w->sandbox));
 
 	if (ok && j->error.text[0])
@@ -508,8 +513,8 @@ void job_peer_message(struct daemon *d, struct ipc_peer *peer, const cJSON *obj)
 	struct ak_err err;
 
 	(void)d;
-	if (json_get_string(obj, "op", &op, &err) > 0 && !strcmp(op, "signal") && json_get_uint(obj, "sig", SIGRTMAX, &sig, &err) > 0 && sig > 0 &&
-		(j->running || sig == SIGKILL))
+	if (json_get_string(obj, "op", &op, &err) > 0 && !strcmp(op, "signal") &&
+		json_get_uint(obj, "sig", SIGRTMAX, &sig, &err) > 0 && sig > 0 && (j->running || sig == SIGKILL))
 		(void)sandbox_signal(j->w->sandbox, (int)sig);
 }
 

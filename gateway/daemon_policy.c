@@ -140,7 +140,8 @@ static void settle(struct request *r)
 	answer(r, r->policy);
 }
 
-static int send_policy(struct dsb *sb, const struct policy *p, uint64_t generation, dgw_done_fn done, void *ctx, struct ak_err *err)
+static int send_policy(
+	struct dsb *sb, const struct policy *p, uint64_t generation, dgw_done_fn done, void *ctx, struct ak_err *err)
 {
 	struct gw_msg msg = { .type = GW_MSG_POLICY, .id = sb->state.link_id, .generation = generation };
 	int fd = dgw_policy_file(p);
@@ -241,7 +242,8 @@ void op_expire_run(struct request *r)
 {
 	struct dsb *sb = r->sb;
 
-	if (sb->status != DSB_RUNNING || state_edits_copy(&sb->state, &r->change) < 0 || !state_edits_expire(&r->change, ak_wall_us())) {
+	if (sb->status != DSB_RUNNING || state_edits_copy(&sb->state, &r->change) < 0 ||
+		!state_edits_expire(&r->change, ak_wall_us())) {
 		dsb_arm_expiry(sb);
 		request_answer(r, NULL);
 		return;

@@ -313,7 +313,8 @@ void pool_refill(struct daemon *d)
 		struct pool_mode *m = &d->pool.modes[i];
 		enum ak_mode mode = (enum ak_mode)i;
 
-		while (pool_count(d, mode, WARM_BUILDING, WARM_READY) < m->min && now >= m->retry_at_ms && building(d) < BUILD_AT_ONCE)
+		while (pool_count(d, mode, WARM_BUILDING, WARM_READY) < m->min && now >= m->retry_at_ms &&
+			building(d) < BUILD_AT_ONCE)
 			build(d, mode);
 	}
 }
@@ -358,7 +359,8 @@ struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_pla
 
 static void look_at(struct warm *w, uint64_t now)
 {
-	if (w->status == WARM_READY && (now - w->born_ms > AGE_MAX_MS || sandbox_poll(w->sandbox) != SANDBOX_READY || sandbox_stale(w->sandbox)))
+	if (w->status == WARM_READY &&
+		(now - w->born_ms > AGE_MAX_MS || sandbox_poll(w->sandbox) != SANDBOX_READY || sandbox_stale(w->sandbox)))
 		warm_destroy(w);
 	else if (w->status == WARM_BUILDING && now - w->born_ms > BUILD_MAX_MS)
 		failed(w, "it was not ready in time");
@@ -401,7 +403,8 @@ static void answer_mode(struct request *r, enum ak_mode mode)
 {
 	const struct pool_mode *m = &r->d->pool.modes[mode];
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddStringToObject(obj, "mode", ak_mode_name(mode)) && cJSON_AddNumberToObject(obj, "min", (double)m->min) &&
+	bool ok = obj && cJSON_AddStringToObject(obj, "mode", ak_mode_name(mode)) &&
+		cJSON_AddNumberToObject(obj, "min", (double)m->min) &&
 		cJSON_AddNumberToObject(obj, "warm", (double)pool_count(r->d, mode, WARM_READY, WARM_READY));
 
 	if (ok)

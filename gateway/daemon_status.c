@@ -31,11 +31,13 @@ static bool put_network(cJSON *obj, const struct dsb *sb)
 		ak_addr_print(&link.addr4, text);
 	}
 	return cJSON_AddBoolToObject(obj, "network", network) && cJSON_AddStringToObject(obj, "address", text) &&
-		cJSON_AddNumberToObject(obj, "link_id", sb->state.link_id) && cJSON_AddBoolToObject(obj, "connected", sb->hosted) &&
+		cJSON_AddNumberToObject(obj, "link_id", sb->state.link_id) &&
+		cJSON_AddBoolToObject(obj, "connected", sb->hosted) &&
 		cJSON_AddNumberToObject(obj, "generation", (double)sb->state.generation) &&
 		cJSON_AddNumberToObject(obj, "allowed", (double)(sb->state.allowed + sb->stats.allowed)) &&
 		cJSON_AddNumberToObject(obj, "denied", (double)(sb->state.denied + sb->stats.denied)) &&
-		cJSON_AddNumberToObject(obj, "flows", (double)sb->stats.flows) && cJSON_AddNumberToObject(obj, "learned", (double)sb->stats.learned);
+		cJSON_AddNumberToObject(obj, "flows", (double)sb->stats.flows) &&
+		cJSON_AddNumberToObject(obj, "learned", (double)sb->stats.learned);
 }
 
 static bool put_life(cJSON *obj, const struct dsb *sb)
@@ -44,8 +46,8 @@ static bool put_life(cJSON *obj, const struct dsb *sb)
 
 	return cJSON_AddNumberToObject(obj, "created_us", (double)sb->state.created_us) &&
 		cJSON_AddStringToObject(obj, "created_at", audit_time_print(sb->state.created_us, text)) &&
-		cJSON_AddNumberToObject(obj, "started_us", (double)sb->started_us) && cJSON_AddNumberToObject(obj, "pid", sb->super_pid) &&
-		cJSON_AddStringToObject(obj, "notes", sb->notes);
+		cJSON_AddNumberToObject(obj, "started_us", (double)sb->started_us) &&
+		cJSON_AddNumberToObject(obj, "pid", sb->super_pid) && cJSON_AddStringToObject(obj, "notes", sb->notes);
 }
 
 cJSON *dsb_info(const struct dsb *sb)
@@ -53,9 +55,10 @@ cJSON *dsb_info(const struct dsb *sb)
 	const struct state_sandbox *s = &sb->state;
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	bool ok = obj && cJSON_AddStringToObject(obj, "name", s->name) && cJSON_AddStringToObject(obj, "uuid", s->uuid) &&
-		cJSON_AddStringToObject(obj, "status", status_names[sb->status]) && cJSON_AddStringToObject(obj, "backend", "ns") &&
-		cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
-		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) && cJSON_AddStringToObject(obj, "dir", s->dir) &&
+		cJSON_AddStringToObject(obj, "status", status_names[sb->status]) &&
+		cJSON_AddStringToObject(obj, "backend", "ns") && cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
+		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) &&
+		cJSON_AddStringToObject(obj, "dir", s->dir) &&
 		cJSON_AddNumberToObject(obj, "vcpus", s->limits.cpus_milli / 1000.0) &&
 		cJSON_AddNumberToObject(obj, "memory_mb", (double)(s->limits.memory_bytes >> 20));
 
@@ -175,7 +178,9 @@ void op_ping(struct request *r)
 
 static bool put_gateway(cJSON *obj, const struct dgw *g)
 {
-	static const char *const names[] = { [DGW_DOWN] = "down", [DGW_STARTING] = "starting", [DGW_UP] = "up", [DGW_STOPPING] = "stopping" };
+	static const char *const names[] = {
+		[DGW_DOWN] = "down", [DGW_STARTING] = "starting", [DGW_UP] = "up", [DGW_STOPPING] = "stopping"
+	};
 	cJSON *out = cJSON_AddObjectToObject(obj, "gateway");
 
 	return out && cJSON_AddStringToObject(out, "state", names[g->state]) && cJSON_AddNumberToObject(out, "pid", g->pid) &&
@@ -206,7 +211,8 @@ static bool put_mode(cJSON *array, const struct daemon *d, enum ak_mode mode)
 		cJSON_AddNumberToObject(out, "warm", (double)pool_count(d, mode, WARM_READY, WARM_READY)) &&
 		cJSON_AddNumberToObject(out, "building", (double)pool_count(d, mode, WARM_BUILDING, WARM_ADDING)) &&
 		cJSON_AddNumberToObject(out, "in_use", (double)pool_count(d, mode, WARM_JOB, WARM_JOB)) &&
-		cJSON_AddNumberToObject(out, "hits", (double)m->hits) && cJSON_AddNumberToObject(out, "misses", (double)m->misses) &&
+		cJSON_AddNumberToObject(out, "hits", (double)m->hits) &&
+		cJSON_AddNumberToObject(out, "misses", (double)m->misses) &&
 		cJSON_AddNumberToObject(out, "failed", (double)m->failed) &&
 		(!m->failure.text[0] || cJSON_AddStringToObject(out, "reason", m->failure.text));
 }

@@ -245,7 +245,8 @@ static int start_events(struct gw *gw, struct ak_err *err)
 	gw->on_control = event_new(gw->base, gw->control, EV_READ | EV_PERSIST, on_control, gw);
 	gw->on_log = event_new(gw->base, fw_log_fd(gw->fw_log), EV_READ | EV_PERSIST, on_log_readable, gw);
 	gw->on_tick = evtimer_new(gw->base, on_tick, gw);
-	if (!gw->on_control || !gw->on_log || !gw->on_tick || event_add(gw->on_control, NULL) < 0 || event_add(gw->on_log, NULL) < 0)
+	if (!gw->on_control || !gw->on_log || !gw->on_tick || event_add(gw->on_control, NULL) < 0 ||
+		event_add(gw->on_log, NULL) < 0)
 		return ak_fail(err, ENOMEM, "event loop: out of memory");
 	return 0;
 }

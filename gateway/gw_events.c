@@ -17,9 +17,26 @@ const char *gw_qtype_text(uint16_t qtype, char *buf, size_t size)
 		uint16_t type;
 		const char *text;
 	} known[] = {
-		{ 1, "A" }, { 2, "NS" }, { 5, "CNAME" }, { 6, "SOA" }, { 10, "NULL" }, { 12, "PTR" }, { 13, "HINFO" }, { 15, "MX" },
-		{ 16, "TXT" }, { 28, "AAAA" }, { 33, "SRV" }, { 35, "NAPTR" }, { 43, "DS" }, { 46, "RRSIG" }, { 48, "DNSKEY" },
-		{ 64, "SVCB" }, { 65, "HTTPS" }, { 252, "AXFR" }, { 255, "ANY" }, { 257, "CAA" },
+		{ 1, "A" },
+		{ 2, "NS" },
+		{ 5, "CNAME" },
+		{ 6, "SOA" },
+		{ 10, "NULL" },
+		{ 12, "PTR" },
+		{ 13, "HINFO" },
+		{ 15, "MX" },
+		{ 16, "TXT" },
+		{ 28, "AAAA" },
+		{ 33, "SRV" },
+		{ 35, "NAPTR" },
+		{ 43, "DS" },
+		{ 46, "RRSIG" },
+		{ 48, "DNSKEY" },
+		{ 64, "SVCB" },
+		{ 65, "HTTPS" },
+		{ 252, "AXFR" },
+		{ 255, "ANY" },
+		{ 257, "CAA" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
@@ -202,18 +219,30 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 static const char *l4_text(uint8_t l4proto, char *buf, size_t size)
 {
 	switch (l4proto) {
-	case IPPROTO_TCP: return "tcp";
-	case IPPROTO_UDP: return "udp";
-	case IPPROTO_ICMP: return "icmp";
-	case IPPROTO_ICMPV6: return "icmp6";
-	case IPPROTO_SCTP: return "sctp";
-	case IPPROTO_GRE: return "gre";
-	case IPPROTO_IPIP: return "ipip";
-	case IPPROTO_IPV6: return "6in4";
-	case IPPROTO_ESP: return "esp";
-	case IPPROTO_UDPLITE: return "udplite";
-	case IPPROTO_IGMP: return "igmp";
-	default: break;
+	case IPPROTO_TCP:
+		return "tcp";
+	case IPPROTO_UDP:
+		return "udp";
+	case IPPROTO_ICMP:
+		return "icmp";
+	case IPPROTO_ICMPV6:
+		return "icmp6";
+	case IPPROTO_SCTP:
+		return "sctp";
+	case IPPROTO_GRE:
+		return "gre";
+	case IPPROTO_IPIP:
+		return "ipip";
+	case IPPROTO_IPV6:
+		return "6in4";
+	case IPPROTO_ESP:
+		return "esp";
+	case IPPROTO_UDPLITE:
+		return "udplite";
+	case IPPROTO_IGMP:
+		return "igmp";
+	default:
+		break;
 	}
 	snprintf(buf, size, "proto%u", l4proto);
 	return buf;
@@ -264,8 +293,8 @@ void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
 	explain_denial(sb, d, &rec, rule, sizeof(rule));
 	/* An address learned for a name but not for this port: say the name, it is what the user knows. */
 	if (learned_names(sb->learned, &d->dst, ak_now_ms(), names, 1) == 1) {
-		struct policy_decision by_name =
-			policy_judge_name(sb->policy, names[0]->name, d->l4proto == IPPROTO_UDP ? POLICY_UDP : POLICY_TCP, d->dport);
+		struct policy_decision by_name = policy_judge_name(
+			sb->policy, names[0]->name, d->l4proto == IPPROTO_UDP ? POLICY_UDP : POLICY_TCP, d->dport);
 
 		rec.name = names[0]->name;
 		if (!by_name.allow && d->reason == FW_REASON_DEFAULT) {
@@ -309,7 +338,10 @@ void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
 
 void gw_record_evicted(struct gw_sandbox *sb)
 {
-	struct audit_net rec = { .event = "evict", .verdict = "error", .reason = "too many learned addresses: the oldest went", .count = sb->evicted };
+	struct audit_net rec = { .event = "evict",
+		.verdict = "error",
+		.reason = "too many learned addresses: the oldest went",
+		.count = sb->evicted };
 
 	sb->evicted = 0;
 	if (rec.count)

@@ -62,8 +62,8 @@ struct gw_sandbox *gw_sandbox_find(const struct gw *gw, uint32_t id);
 struct gw_sandbox *gw_sandbox_by_addr(const struct gw *gw, const struct ak_addr *src);
 
 /* Make the object and its place in the table; takes LOG_FD over. No rule, no client, no link yet. */
-int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link, struct policy *p, uint64_t generation, int log_fd,
-	const struct gw_log_state *log, struct gw_sandbox **ret, struct ak_err *err);
+int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link, struct policy *p, uint64_t generation,
+	int log_fd, const struct gw_log_state *log, struct gw_sandbox **ret, struct ak_err *err);
 
 /* Serve it: DNS client and relay. Its rules are in the kernel already, its link is still down. */
 int gw_sandbox_serve(struct gw_sandbox *sb, struct ak_err *err);

@@ -53,7 +53,8 @@ static int reserve_id(struct gw *gw, uint32_t id)
 
 /* ---- what was learned and had to go ---- */
 
-static size_t elems_of(const struct policy *p, const char *name, const struct ak_addr *addr, uint32_t timeout_s, struct fw_elem *ret);
+static size_t elems_of(
+	const struct policy *p, const char *name, const struct ak_addr *addr, uint32_t timeout_s, struct fw_elem *ret);
 
 /*
  * The table is full: what it forgets, the kernel must forget too, or it would hold addresses that no one answers for. Cached DNS answers may
@@ -94,8 +95,8 @@ static void sandbox_free(struct gw_sandbox *sb)
 	free(sb);
 }
 
-int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link, struct policy *p, uint64_t generation, int log_fd,
-	const struct gw_log_state *log, struct gw_sandbox **ret, struct ak_err *err)
+int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link, struct policy *p, uint64_t generation,
+	int log_fd, const struct gw_log_state *log, struct gw_sandbox **ret, struct ak_err *err)
 {
 	struct gw_sandbox *sb = calloc(1, sizeof(*sb));
 	int rc = sb ? reserve_id(gw, link->id) : -ENOMEM;
@@ -236,13 +237,15 @@ void gw_sandbox_drop(struct gw_sandbox *sb)
 /* ---- learning ---- */
 
 /* Elements that NAME's address needs under P; the count. */
-static size_t elems_of(const struct policy *p, const char *name, const struct ak_addr *addr, uint32_t timeout_s, struct fw_elem *ret)
+static size_t elems_of(
+	const struct policy *p, const char *name, const struct ak_addr *addr, uint32_t timeout_s, struct fw_elem *ret)
 {
 	struct policy_port ports[LEARN_PORTS_MAX];
 	size_t n = policy_name_ports(p, name, ports, LEARN_PORTS_MAX);
 
 	for (size_t i = 0; i < n; i++)
-		ret[i] = (struct fw_elem){ .addr = *addr, .proto = ports[i].proto, .port = ports[i].port, .timeout_s = timeout_s };
+		ret[i] =
+			(struct fw_elem){ .addr = *addr, .proto = ports[i].proto, .port = ports[i].port, .timeout_s = timeout_s };
 	return n;
 }
 

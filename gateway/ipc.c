@@ -313,8 +313,8 @@ static int wait_readable(int sock, int timeout_ms)
 	return n < 0 ? -errno : n == 0 ? -ETIMEDOUT : 0;
 }
 
-int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int timeout_ms, cJSON **ret, int *ret_fds, size_t *n_ret_fds,
-	struct ak_err *err)
+int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int timeout_ms, cJSON **ret, int *ret_fds,
+	size_t *n_ret_fds, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *answer = NULL;
 	size_t none = 0;

@@ -35,8 +35,8 @@ int ipc_send(int sock, const cJSON *obj, const int *fds, size_t n_fds);
 int ipc_recv(int sock, cJSON **ret, int *fds, size_t *n_fds);
 
 /* Send REQUEST and wait for one answer of at most TIMEOUT_MS (0: no limit): an answer {"error":…,"code":N} becomes ERR and -N. */
-int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int timeout_ms, cJSON **ret, int *ret_fds, size_t *n_ret_fds,
-	struct ak_err *err);
+int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int timeout_ms, cJSON **ret, int *ret_fds,
+	size_t *n_ret_fds, struct ak_err *err);
 
 /* The answer that ipc_call turns back into an error. */
 int ipc_send_error(int sock, int code, const char *text);

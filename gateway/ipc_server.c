@@ -210,7 +210,8 @@ static void on_accept(evutil_socket_t listener, short what, void *ctx)
 	}
 }
 
-int ipc_server_new(struct event_base *base, int listener, size_t max_peers, const struct ipc_hooks *hooks, struct ipc_server **ret)
+int ipc_server_new(
+	struct event_base *base, int listener, size_t max_peers, const struct ipc_hooks *hooks, struct ipc_server **ret)
 {
 	struct ipc_server *s = calloc(1, sizeof(*s));
 

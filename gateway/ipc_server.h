@@ -34,7 +34,8 @@ struct ipc_hooks {
 };
 
 /* LISTENER is taken over; -1 serves only peers that ipc_server_adopt brings. */
-int ipc_server_new(struct event_base *base, int listener, size_t max_peers, const struct ipc_hooks *hooks, struct ipc_server **ret);
+int ipc_server_new(
+	struct event_base *base, int listener, size_t max_peers, const struct ipc_hooks *hooks, struct ipc_server **ret);
 void ipc_server_free(struct ipc_server *s); /* closes all peers without on_gone */
 
 /* Serve a connection that was made elsewhere; takes FD over, also on failure. */

@@ -27,8 +27,8 @@ struct learned_name {
 	size_t n_addrs;
 	uint32_t ttl_s;
 };
-struct learned_name *learned_name_new(const char *name, const char *const *cname, size_t n_cname, const struct ak_addr *addrs,
-	size_t n_addrs, uint32_t ttl_s);
+struct learned_name *learned_name_new(
+	const char *name, const char *const *cname, size_t n_cname, const struct ak_addr *addrs, size_t n_addrs, uint32_t ttl_s);
 struct learned_name *learned_name_ref(struct learned_name *n);
 void learned_name_unref(struct learned_name *n);
 
@@ -51,6 +51,7 @@ size_t learned_names(struct learned *l, const struct ak_addr *addr, uint64_t now
 size_t learned_count(const struct learned *l);
 
 /* Call FN for each live (name, address); removal of the entry when FN returns true. */
-void learned_sweep(struct learned *l, uint64_t now_ms, bool (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx);
+void learned_sweep(struct learned *l, uint64_t now_ms,
+	bool (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx);
 
 #endif

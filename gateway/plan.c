@@ -313,21 +313,26 @@ static void add_mount(struct run_plan *plan, const char *source, const char *tar
 /* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
 static int check_project(const char *project, bool asked, const struct ak_paths *paths, struct ak_err *err)
 {
-	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/run" };
+	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",
+		"/boot", "/run" };
 	const char *home = getenv("HOME");
 	char real_home[PATH_MAX];
 
 	if (!strcmp(project, "/"))
-		return ak_fail(err, EINVAL, "the project folder is '/': that would expose the whole system; go into a project, or name one with --dir");
+		return ak_fail(err, EINVAL,
+			"the project folder is '/': that would expose the whole system; go into a project, or name one with --dir");
 	for (size_t i = 0; i < ARRAY_SIZE(system_dirs); i++) {
 		if (inside(project, system_dirs[i]))
-			return ak_fail(err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
+			return ak_fail(
+				err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
 	}
 	if (inside(paths->state, project) || inside(paths->config, project))
-		return ak_fail(err, EINVAL, "the project folder '%s' holds agentkernel's own files (%s); name a project below it with --dir",
-			project, inside(paths->state, project) ? paths->state : paths->config);
+		return ak_fail(err, EINVAL,
+			"the project folder '%s' holds agentkernel's own files (%s); name a project below it with --dir", project,
+			inside(paths->state, project) ? paths->state : paths->config);
 	if (!asked && home && realpath(home, real_home) && !strcmp(project, real_home))
-		return ak_fail(err, EINVAL, "the current folder is your home: an agent would see all of it; go into a project, or name one with --dir");
+		return ak_fail(err, EINVAL,
+			"the current folder is your home: an agent would see all of it; go into a project, or name one with --dir");
 	return 0;
 }
 
@@ -398,7 +403,9 @@ static int plan_workdir(struct run_plan *plan, const struct run_opts *opts, stru
 	if (opts->workdir && opts->workdir[0] != '/')
 		return ak_fail(err, EINVAL, "--workdir '%s': must be an absolute path inside the sandbox", opts->workdir);
 	snprintf(plan->workdir, sizeof(plan->workdir), "%s",
-		opts->workdir ? opts->workdir : plan->project[0] ? plan->project : plan->home);
+		opts->workdir		   ? opts->workdir
+			: plan->project[0] ? plan->project
+					   : plan->home);
 	return 0;
 }
 
@@ -436,7 +443,8 @@ void run_plan_done(struct run_plan *plan)
 	plan->n_env = 0;
 }
 
-void run_plan_spec(const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret)
+void run_plan_spec(
+	const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret)
 {
 	char gw[AK_ADDR_TEXT];
 

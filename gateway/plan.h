@@ -36,7 +36,8 @@ struct run_opts {
 	const char *workdir;
 	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */
 	size_t n_env;
-	char *const *fixed_env; /* not NULL: what run_plan_capture took when the sandbox was created; the caller's own environment and
+	char *const
+		*fixed_env; /* not NULL: what run_plan_capture took when the sandbox was created; the caller's own environment and
 				   folder then mean nothing, and dir NULL is no project */
 	struct policy_edit edits[PLAN_LIST_MAX];
 	size_t n_edits;
@@ -72,7 +73,8 @@ void run_plan_done(struct run_plan *plan);
 /* The part of a sandbox's spec that the plan decides; the rest is zero. LINK is NULL without a network. RESOLV holds the text that
  * the spec borrows. */
 #define PLAN_RESOLV_MAX 128
-void run_plan_spec(const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret);
+void run_plan_spec(
+	const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret);
 
 /* What `create` fixes for the sandbox's life, with the meaning that `run` gives it: the project folder ("" when none is mounted), and the
  * variables (-e, the mode's key, the profile's) as a NULL-terminated list that the caller frees with run_env_free. */

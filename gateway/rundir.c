@@ -26,7 +26,8 @@ static int join(char ret[PATH_MAX], const char *a, const char *b)
 
 static int fail_state(struct ak_err *err, int code, const char *path)
 {
-	return ak_fail(err, code, "%s: %s: agentkernel keeps its records there; make it writable or set XDG_STATE_HOME", path, strerror(code));
+	return ak_fail(err, code, "%s: %s: agentkernel keeps its records there; make it writable or set XDG_STATE_HOME", path,
+		strerror(code));
 }
 
 int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err *err)
@@ -105,13 +106,14 @@ static void put_run(struct strbuf *out, const struct run_plan *plan, const struc
 
 static void put_outcome(struct strbuf *out, const struct run_outcome *o)
 {
-	strbuf_printf(out, ",\"exit_code\":%d,\"start_us\":%llu,\"duration_ms\":%llu", o->exit_code, (unsigned long long)o->start_us,
-		(unsigned long long)o->duration_ms);
+	strbuf_printf(out, ",\"exit_code\":%d,\"start_us\":%llu,\"duration_ms\":%llu", o->exit_code,
+		(unsigned long long)o->start_us, (unsigned long long)o->duration_ms);
 	if (o->timed_out)
 		strbuf_puts(out, ",\"timed_out\":true");
 	if (o->out_of_memory)
 		strbuf_puts(out, ",\"out_of_memory\":true");
-	strbuf_printf(out, ",\"allowed\":%llu,\"denied\":%llu", (unsigned long long)o->net.allowed, (unsigned long long)o->net.denied);
+	strbuf_printf(
+		out, ",\"allowed\":%llu,\"denied\":%llu", (unsigned long long)o->net.allowed, (unsigned long long)o->net.denied);
 }
 
 /*
@@ -129,7 +131,8 @@ static int append(int dir_fd, const char *name, const struct strbuf *text)
 }
 
 /* One line at the start and one at the end; the last one counts. */
-static int write_run_json(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome)
+static int write_run_json(
+	struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
@@ -179,8 +182,8 @@ void rundir_point_last(const struct ak_paths *paths, const char *name)
 		(void)!pwrite(fd, line, (size_t)n, 0);
 }
 
-int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome,
-	struct ak_err *err)
+int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts,
+	const struct run_outcome *outcome, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	int rc = write_run_json(d, plan, opts, outcome), rc2;

@@ -49,8 +49,8 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 void rundir_point_last(const struct ak_paths *paths, const char *name);
 
 /* The second line of run.jsonl and the end event. */
-int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome,
-	struct ak_err *err);
+int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts,
+	const struct run_outcome *outcome, struct ak_err *err);
 
 /* Forget a run that never ran: remove its folder. */
 void rundir_discard(struct rundir *d);

@@ -161,8 +161,8 @@ static void make_uuid(char ret[static 37])
 		memcpy(b, &(uint64_t){ ak_wall_us() }, 8);
 	b[6] = (b[6] & 0x0f) | 0x40; /* RFC 9562, version 4 */
 	b[8] = (b[8] & 0x3f) | 0x80;
-	snprintf(ret, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
-		b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+	snprintf(ret, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3], b[4],
+		b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
 struct links {
@@ -210,7 +210,8 @@ static int next_link(const struct ak_paths *paths, int all, uint32_t *ret, struc
 				;
 		}
 		if (id > STATE_LINK_MAX)
-			return ak_fail(err, ENOSPC, "there are %d sandboxes, which is the most that one gateway holds; remove some", STATE_LINK_MAX);
+			return ak_fail(err, ENOSPC,
+				"there are %d sandboxes, which is the most that one gateway holds; remove some", STATE_LINK_MAX);
 	}
 	rc = ak_replace_file(all, LINKS_NAME, text, (size_t)snprintf(text, sizeof(text), "%u\n", id), false);
 	if (rc < 0)
@@ -246,7 +247,8 @@ int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct a
 	int rc;
 
 	if (!ak_sandbox_name_ok(s->name))
-		return ak_fail(err, EINVAL, "name '%.63s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
+		return ak_fail(err, EINVAL,
+			"name '%.63s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
 	all = open_all(paths, err);
 	if (all < 0)
 		return all;
@@ -266,7 +268,8 @@ int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct a
 	rc = build_folder(all, tmp, s);
 	if (rc < 0) {
 		(void)ak_remove_tree(all, tmp);
-		return rc == -EEXIST ? ak_fail(err, EEXIST, "there is a sandbox named '%s' already", s->name) : fail_disk(err, -rc, s->name);
+		return rc == -EEXIST ? ak_fail(err, EEXIST, "there is a sandbox named '%s' already", s->name)
+				     : fail_disk(err, -rc, s->name);
 	}
 	(void)fsync(all);
 	return 0;
@@ -337,8 +340,8 @@ static int each_one(const struct ak_paths *paths, const char *name, int (*fn)(vo
 	return 0;
 }
 
-int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s), void (*err_fn)(void *ctx, const char *name, const char *reason),
-	void *ctx, struct ak_err *err)
+int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s),
+	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx, struct ak_err *err)
 {
 	struct dirent **names = NULL;
 	char path[PATH_MAX];

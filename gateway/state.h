@@ -50,7 +50,8 @@ struct state_sandbox {
 
 /* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name. Fills uuid, created_us, link_id and generation. */
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err);
-int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err); /* -ENOENT: "no sandbox named 'x'" */
+int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret,
+	struct ak_err *err); /* -ENOENT: "no sandbox named 'x'" */
 int state_save(const struct ak_paths *paths, const struct state_sandbox *s, struct ak_err *err);
 
 /* NAME is free when it returns; its files are in *RET_GONE (a path) for the caller to remove, at leisure. */
@@ -58,8 +59,8 @@ int state_remove(const struct ak_paths *paths, const char *name, char ret_gone[s
 void state_done(struct state_sandbox *s);
 
 /* Call FN for each that can be read, in order of name; unreadable ones are told through err_fn (may be NULL) and skipped. */
-int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s), void (*err_fn)(void *ctx, const char *name, const char *reason),
-	void *ctx, struct ak_err *err);
+int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s),
+	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx, struct ak_err *err);
 
 /* Remove what a crash left behind of creating or removing. Only for one who knows that nobody else is at it: the daemon, at its start. */
 void state_sweep(const struct ak_paths *paths);
@@ -75,19 +76,22 @@ int state_path(const struct ak_paths *paths, const char *name, const char *file,
 bool state_network(const struct state_sandbox *s);
 
 /* The effective policy: the mode's file plus the edits that have not run out at NOW_US. */
-int state_policy(const struct ak_paths *paths, const struct state_sandbox *s, uint64_t now_us, struct policy **ret, struct ak_err *err);
+int state_policy(
+	const struct ak_paths *paths, const struct state_sandbox *s, uint64_t now_us, struct policy **ret, struct ak_err *err);
 
 /* policy.json, for readers that do not ask the daemon. */
 int state_write_policy(const struct ak_paths *paths, const char *name, const struct policy *p, struct ak_err *err);
 
 /* How it runs, as `run` would plan it with the same mode, profile and flags. EMPTY_DIR as in run_plan_init. */
-int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret, struct ak_err *err);
+int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret,
+	struct ak_err *err);
 
 /*
  * Edits. One that is already there only gets its new end. REMOVE takes back every edit that made the rule and, where the policy file
  * has the rule too, is kept as an edit. -ENOENT when there is no such rule.
  */
-int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum policy_edit_op op, const char *text, uint64_t until_us, struct ak_err *err);
+int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum policy_edit_op op, const char *text,
+	uint64_t until_us, struct ak_err *err);
 void state_edits_clear(struct state_sandbox *s);
 size_t state_edits_expire(struct state_sandbox *s, uint64_t now_us); /* how many went */
 uint64_t state_edits_next(const struct state_sandbox *s); /* the earliest end; 0 when none ends */

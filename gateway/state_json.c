@@ -79,19 +79,23 @@ bool state_limits_put(cJSON *obj, const struct sandbox_limits *l)
 
 	return out && cJSON_AddNumberToObject(out, "memory_bytes", (double)l->memory_bytes) &&
 		cJSON_AddNumberToObject(out, "cpus_milli", l->cpus_milli) && cJSON_AddNumberToObject(out, "pids", l->pids) &&
-		cJSON_AddNumberToObject(out, "nofile", l->nofile) && cJSON_AddNumberToObject(out, "tmp_bytes", (double)l->tmp_bytes);
+		cJSON_AddNumberToObject(out, "nofile", l->nofile) &&
+		cJSON_AddNumberToObject(out, "tmp_bytes", (double)l->tmp_bytes);
 }
 
 cJSON *state_to_json(const struct state_sandbox *s)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddNumberToObject(obj, "version", STATE_VERSION) && cJSON_AddStringToObject(obj, "name", s->name) &&
-		cJSON_AddStringToObject(obj, "uuid", s->uuid) && cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
-		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) && cJSON_AddStringToObject(obj, "dir", s->dir) &&
-		cJSON_AddBoolToObject(obj, "no_network", s->no_network) &&
-		cJSON_AddNumberToObject(obj, "created_us", (double)s->created_us) && cJSON_AddNumberToObject(obj, "link_id", s->link_id) &&
-		cJSON_AddBoolToObject(obj, "running", s->running) && cJSON_AddNumberToObject(obj, "generation", (double)s->generation) &&
-		cJSON_AddNumberToObject(obj, "allowed", (double)s->allowed) && cJSON_AddNumberToObject(obj, "denied", (double)s->denied);
+	bool ok = obj && cJSON_AddNumberToObject(obj, "version", STATE_VERSION) &&
+		cJSON_AddStringToObject(obj, "name", s->name) && cJSON_AddStringToObject(obj, "uuid", s->uuid) &&
+		cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
+		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) &&
+		cJSON_AddStringToObject(obj, "dir", s->dir) && cJSON_AddBoolToObject(obj, "no_network", s->no_network) &&
+		cJSON_AddNumberToObject(obj, "created_us", (double)s->created_us) &&
+		cJSON_AddNumberToObject(obj, "link_id", s->link_id) && cJSON_AddBoolToObject(obj, "running", s->running) &&
+		cJSON_AddNumberToObject(obj, "generation", (double)s->generation) &&
+		cJSON_AddNumberToObject(obj, "allowed", (double)s->allowed) &&
+		cJSON_AddNumberToObject(obj, "denied", (double)s->denied);
 
 	if (!ok || !state_limits_put(obj, &s->limits) || !put_lists(obj, s))
 		return NULL;
@@ -131,7 +135,8 @@ static int get_words(const cJSON *obj, struct state_sandbox *s, struct ak_err *e
 	if (rc >= 0)
 		rc = get_text(obj, "dir", s->dir, sizeof(s->dir), err);
 	if (rc >= 0 && !ak_sandbox_name_ok(s->name))
-		return ak_fail(err, EINVAL, "name '%s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
+		return ak_fail(err, EINVAL,
+			"name '%s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
 	if (rc >= 0 && s->dir[0] && s->dir[0] != '/')
 		return ak_fail(err, EINVAL, "dir '%s': must be an absolute path", s->dir);
 	return rc < 0 ? rc : 0;
@@ -264,16 +269,18 @@ static int check_version(const cJSON *obj, struct ak_err *err)
 	if (rc == 0)
 		return ak_fail(err, EINVAL, "version: missing");
 	if (version > STATE_VERSION)
-		return ak_fail(err, EPROTONOSUPPORT, "written by a newer agentkernel (format %llu, this one knows %d): update agentkernel; nothing was changed",
+		return ak_fail(err, EPROTONOSUPPORT,
+			"written by a newer agentkernel (format %llu, this one knows %d): update agentkernel; nothing was changed",
 			(unsigned long long)version, STATE_VERSION);
 	return 0;
 }
 
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
 {
-	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "no_network", "limits", "env", "created_us",
-		"link_id", "running", "generation", "allowed", "denied", "edits", NULL };
-	_cleanup_(state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
+	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "no_network", "limits", "env",
+		"created_us", "link_id", "running", "generation", "allowed", "denied", "edits", NULL };
+	_cleanup_(
+		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");
 
 	if (rc == 0)

@@ -83,7 +83,8 @@ static int append_edit(struct state_sandbox *s, enum policy_edit_op op, const ch
 	char *copy;
 
 	if (s->n_edits >= STATE_EDITS_MAX)
-		return ak_fail(err, E2BIG, "more than %d changes on top of the policy; put them in a policy file", STATE_EDITS_MAX);
+		return ak_fail(
+			err, E2BIG, "more than %d changes on top of the policy; put them in a policy file", STATE_EDITS_MAX);
 	copy = strdup(text);
 	grown = copy ? realloc(s->edits, (s->n_edits + 1) * sizeof(*grown)) : NULL;
 	if (!grown) {
@@ -112,7 +113,8 @@ static bool edit_makes(const struct state_edit *e, const char *text)
 	return true;
 }
 
-static int load_mode(const struct ak_paths *paths, enum ak_mode mode, const struct policy_edit *edits, size_t n, struct policy **ret, struct ak_err *err)
+static int load_mode(const struct ak_paths *paths, enum ak_mode mode, const struct policy_edit *edits, size_t n,
+	struct policy **ret, struct ak_err *err)
 {
 	char storage[3][PATH_MAX];
 	struct policy_dirs dirs;
@@ -121,7 +123,8 @@ static int load_mode(const struct ak_paths *paths, enum ak_mode mode, const stru
 	return policy_load(ak_mode_name(mode), &dirs, edits, n, ret, err);
 }
 
-static int add_removal(const struct ak_paths *paths, struct state_sandbox *s, const char *text, uint64_t until_us, struct ak_err *err)
+static int add_removal(
+	const struct ak_paths *paths, struct state_sandbox *s, const char *text, uint64_t until_us, struct ak_err *err)
 {
 	const struct policy_edit removal = { POLICY_EDIT_REMOVE, text };
 	struct policy *p = NULL;
@@ -141,8 +144,8 @@ static int add_removal(const struct ak_paths *paths, struct state_sandbox *s, co
 	return append_edit(s, POLICY_EDIT_REMOVE, text, until_us, err);
 }
 
-int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum policy_edit_op op, const char *text, uint64_t until_us,
-	struct ak_err *err)
+int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum policy_edit_op op, const char *text,
+	uint64_t until_us, struct ak_err *err)
 {
 	for (size_t i = 0; i < s->n_edits; i++) {
 		if (s->edits[i].op == op && !strcmp(s->edits[i].text, text)) {
@@ -174,7 +177,8 @@ static size_t keep_possible(const struct ak_paths *paths, enum ak_mode mode, str
 	return kept;
 }
 
-int state_policy(const struct ak_paths *paths, const struct state_sandbox *s, uint64_t now_us, struct policy **ret, struct ak_err *err)
+int state_policy(
+	const struct ak_paths *paths, const struct state_sandbox *s, uint64_t now_us, struct policy **ret, struct ak_err *err)
 {
 	_cleanup_free_ struct policy_edit *edits = calloc(s->n_edits + 1, sizeof(*edits));
 	size_t n = 0, kept;
@@ -208,7 +212,8 @@ int state_write_policy(const struct ak_paths *paths, const char *name, const str
 
 /* ---- plan ---- */
 
-int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret, struct ak_err *err)
+int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret,
+	struct ak_err *err)
 {
 	_cleanup_free_ struct run_opts *opts = calloc(1, sizeof(*opts));
 

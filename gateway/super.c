@@ -88,7 +88,8 @@ static int wait_ready(struct super *v, struct ak_err *err)
 	enum sandbox_state state;
 
 	while ((state = sandbox_poll(v->sandbox)) == SANDBOX_STARTING) {
-		struct pollfd p[] = { { .fd = sandbox_fd(v->sandbox), .events = POLLIN }, { .fd = v->control, .events = POLLRDHUP } };
+		struct pollfd p[] = { { .fd = sandbox_fd(v->sandbox), .events = POLLIN },
+			{ .fd = v->control, .events = POLLRDHUP } };
 
 		now = ak_now_ms();
 		if (now >= until)
@@ -147,7 +148,8 @@ static int report_ready(struct super *v, struct ak_err *err)
 static int wait_go(struct super *v, struct ak_err *err)
 {
 	for (;;) {
-		struct pollfd p[] = { { .fd = v->control, .events = POLLIN }, { .fd = sandbox_fd(v->sandbox), .events = POLLIN } };
+		struct pollfd p[] = { { .fd = v->control, .events = POLLIN },
+			{ .fd = sandbox_fd(v->sandbox), .events = POLLIN } };
 		_cleanup_json_ cJSON *obj = NULL;
 		int rc;
 
@@ -234,7 +236,8 @@ int super_detach(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, st
 	return status == 0 ? 0 : ak_fail(err, EAGAIN, "fork: no more processes");
 }
 
-int super_spawn(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err)
+int super_spawn(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control,
+	struct ak_err *err)
 {
 	static struct super v; /* the child's copy; too large for a stack, and here it is only passed on */
 	int pair[2], rc;

@@ -37,7 +37,8 @@
  *
  * Whoever closes *RET_CONTROL before "go" ends it.
  */
-int super_spawn(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err);
+int super_spawn(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control,
+	struct ak_err *err);
 
 /* The supervisor's socket of NAME; -ENOENT/-ECONNREFUSED when it does not run. */
 int super_connect(const struct ak_paths *paths, const char *name);

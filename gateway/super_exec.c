@@ -227,7 +227,8 @@ static void tell_exit(struct ipc_peer *peer, const struct super_exec *e, const s
 		cJSON_AddNumberToObject(obj, "exit_code", code) && cJSON_AddBoolToObject(obj, "timed_out", e->timed_out);
 
 	if (ok && !e->timed_out && ev->err.text[0])
-		ok = cJSON_AddStringToObject(obj, "error", ev->err.text) && cJSON_AddNumberToObject(obj, "code", reason_code(code));
+		ok = cJSON_AddStringToObject(obj, "error", ev->err.text) &&
+			cJSON_AddNumberToObject(obj, "code", reason_code(code));
 	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
 }
 

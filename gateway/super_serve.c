@@ -39,10 +39,12 @@ static void on_root(struct super *v, struct ipc_peer *peer, struct ipc_message *
 static void on_namespaces(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddStringToObject(obj, "name", v->state->name) && cJSON_AddStringToObject(obj, "uuid", v->state->uuid) &&
+	bool ok = obj && cJSON_AddStringToObject(obj, "name", v->state->name) &&
+		cJSON_AddStringToObject(obj, "uuid", v->state->uuid) &&
 		cJSON_AddNumberToObject(obj, "link_id", v->state->link_id) && cJSON_AddNumberToObject(obj, "pid", getpid()) &&
 		cJSON_AddNumberToObject(obj, "init_pid", sandbox_init_pid(v->sandbox)) &&
-		cJSON_AddBoolToObject(obj, "network", v->peer_rtnl >= 0) && cJSON_AddNumberToObject(obj, "started_us", (double)v->started_us);
+		cJSON_AddBoolToObject(obj, "network", v->peer_rtnl >= 0) &&
+		cJSON_AddNumberToObject(obj, "started_us", (double)v->started_us);
 	const int fds[] = { v->user_ns, v->net_ns, v->peer_rtnl };
 
 	(void)msg;
@@ -125,8 +127,12 @@ static const struct {
 	const char *op;
 	void (*run)(struct super *v, struct ipc_peer *peer, struct ipc_message *msg);
 } ops[] = {
-	{ "exec", super_exec_request }, { "signal", on_signal_op }, { "root", on_root }, { "namespaces", on_namespaces },
-	{ "status", on_status }, { "stop", on_stop },
+	{ "exec", super_exec_request },
+	{ "signal", on_signal_op },
+	{ "root", on_root },
+	{ "namespaces", on_namespaces },
+	{ "status", on_status },
+	{ "stop", on_stop },
 };
 
 static void on_message(void *ctx, struct ipc_peer *peer, struct ipc_message *msg)

@@ -161,7 +161,8 @@ static int block_cidr(struct policy *p, const char *text, struct ak_err *err)
 	for (size_t i = 0; i < p->n_cidrs; i++) {
 		const struct cidr_rule *r = &p->cidrs[i];
 
-		if (!r->allow || !strcmp(r->from, "flags") || r->len < block.len || !ak_addr_in_prefix(&r->net, &block.net, block.len))
+		if (!r->allow || !strcmp(r->from, "flags") || r->len < block.len ||
+			!ak_addr_in_prefix(&r->net, &block.net, block.len))
 			p->cidrs[n++] = *r;
 	}
 	p->n_cidrs = n;

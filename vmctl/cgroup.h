@@ -20,9 +20,11 @@ struct sandbox_limits;
 enum cgroup_kind { CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU, CGROUP_KIND_NUM };
 
 struct cgroup {
-	char *dirs[CGROUP_KIND_NUM]; /* owned; the group's folder by controller, NULL where there is none; equal text in version 2 */
+	char *dirs
+		[CGROUP_KIND_NUM]; /* owned; the group's folder by controller, NULL where there is none; equal text in version 2 */
 	int join_fds[CGROUP_KIND_NUM]; /* version 1: cgroup.procs, open for writing; -1 where there is none */
-	int events_fds[CGROUP_KIND_NUM]; /* the controller's event counts, open because they are read when paths are out of reach; -1 */
+	int events_fds
+		[CGROUP_KIND_NUM]; /* the controller's event counts, open because they are read when paths are out of reach; -1 */
 	int v2_fd; /* version 2: the folder, for clone3; -1 */
 	int janitor_fd; /* closing it lets the janitor go to work; -1 */
 	pid_t janitor; /* 0 when there is none */

@@ -89,7 +89,8 @@ int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
 	}
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	for (unsigned i = 0; i < 2; i++)
-		data[i] = (struct __user_cap_data_struct){ .effective = (uint32_t)(keep >> (32 * i)), .permitted = (uint32_t)(keep >> (32 * i)) };
+		data[i] = (struct __user_cap_data_struct){ .effective = (uint32_t)(keep >> (32 * i)),
+			.permitted = (uint32_t)(keep >> (32 * i)) };
 	if (syscall(SYS_capset, &head, data) < 0)
 		return ak_fail_errno(err, errno, "dropping capabilities");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

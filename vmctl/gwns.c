@@ -275,8 +275,11 @@ static void add_neighbour(struct rtnl_batch *b, const char *what, uint32_t index
 
 static void add_default_route(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *via)
 {
-	struct rtmsg m = { .rtm_family = via->family, .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC,
-		.rtm_scope = RT_SCOPE_UNIVERSE, .rtm_type = RTN_UNICAST };
+	struct rtmsg m = { .rtm_family = via->family,
+		.rtm_table = RT_TABLE_MAIN,
+		.rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_UNIVERSE,
+		.rtm_type = RTN_UNICAST };
 
 	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
 	rtnl_attr_addr(b, RTA_GATEWAY, via);
@@ -286,8 +289,11 @@ static void add_default_route(struct rtnl_batch *b, const char *what, uint32_t i
 /* ip route add local default dev lo: whatever the destination, it is ours to receive. */
 static void add_local_default(struct rtnl_batch *b, const char *what, int family)
 {
-	struct rtmsg m = { .rtm_family = (uint8_t)family, .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC,
-		.rtm_scope = RT_SCOPE_HOST, .rtm_type = RTN_LOCAL };
+	struct rtmsg m = { .rtm_family = (uint8_t)family,
+		.rtm_table = RT_TABLE_MAIN,
+		.rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_HOST,
+		.rtm_type = RTN_LOCAL };
 
 	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m));
 	rtnl_attr_u32(b, RTA_OIF, LO_INDEX);

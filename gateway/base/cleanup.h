@@ -13,19 +13,19 @@
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 
 /* Hand over the pointer P: the local becomes NULL, so that its cleanup does nothing. */
-#define TAKE(p)                             \
-	__extension__({                     \
-		__typeof__(p) taken_ = (p); \
-		(p) = NULL;                 \
-		taken_;                     \
+#define TAKE(p)                                                                                                                  \
+	__extension__({                                                                                                          \
+		__typeof__(p) taken_ = (p);                                                                                      \
+		(p) = NULL;                                                                                                      \
+		taken_;                                                                                                          \
 	})
 
 /* The same for a file descriptor, which becomes -1. */
-#define TAKE_FD(fd)              \
-	__extension__({          \
-		int taken_ = (fd); \
-		(fd) = -1;       \
-		taken_;          \
+#define TAKE_FD(fd)                                                                                                              \
+	__extension__({                                                                                                          \
+		int taken_ = (fd);                                                                                               \
+		(fd) = -1;                                                                                                       \
+		taken_;                                                                                                          \
 	})
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))

@@ -124,7 +124,8 @@ size_t ak_utf8_length(const unsigned char *p, size_t len)
 		if ((p[i] & 0xc0) != 0x80)
 			return 0;
 	}
-	if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
+	if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
+		(*p == 0xf4 && p[1] > 0x8f))
 		return 0; /* overlong, surrogate, past U+10FFFF */
 	return n;
 }

@@ -31,7 +31,8 @@ static void context_is_prepended_to_a_reason(void **state)
 
 static void addresses_parse_strictly(void **state)
 {
-	static const char *const bad[] = { "", "1", "1.2.3", "01.2.3.4", "0x7f.0.0.1", "1.2.3.4 ", "256.1.1.1", "::g", "fe80::1%eth0" };
+	static const char *const bad[] = { "", "1", "1.2.3", "01.2.3.4", "0x7f.0.0.1", "1.2.3.4 ", "256.1.1.1", "::g",
+		"fe80::1%eth0" };
 	struct ak_addr a;
 	char buf[AK_ADDR_TEXT];
 
@@ -59,7 +60,8 @@ static void prefixes_compare_bit_by_bit(void **state)
 
 static void hidden_ipv4_addresses_are_found(void **state)
 {
-	static const char *const forms[] = { "::ffff:10.0.0.1", "::10.0.0.1", "64:ff9b::10.0.0.1", "2002:a00:1::", "2001:0:1:2:3:4:f5ff:fffe" };
+	static const char *const forms[] = { "::ffff:10.0.0.1", "::10.0.0.1", "64:ff9b::10.0.0.1",
+		"2002:a00:1::", "2001:0:1:2:3:4:f5ff:fffe" };
 	struct ak_addr a, v4;
 	char buf[AK_ADDR_TEXT];
 
@@ -190,7 +192,9 @@ static void resolvers_are_read_from_resolv_conf(void **state)
 	char csv[256];
 
 	(void)state;
-	assert_int_equal(resolv_parse("# x\nsearch a\nnameserver 127.0.0.53\nnameserver\t2a00::1 # c\nnameserver nonsense\n", csv, sizeof(csv)), 0);
+	assert_int_equal(resolv_parse("# x\nsearch a\nnameserver 127.0.0.53\nnameserver\t2a00::1 # c\nnameserver nonsense\n", csv,
+				 sizeof(csv)),
+		0);
 	assert_string_equal(csv, "127.0.0.53:53,[2a00::1]:53");
 	assert_int_equal(resolv_parse("search a\n#nameserver 1.1.1.1\nnameserverx 1.1.1.1\n", csv, sizeof(csv)), -ENOENT);
 	assert_int_equal(resolv_parse("nameserver 11.0.0.1", csv, sizeof(csv)), 0);

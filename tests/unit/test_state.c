@@ -273,9 +273,16 @@ static int ignore(void *ctx, struct state_sandbox *s)
 static void bad_files_are_named_and_the_others_still_listed(void **state)
 {
 	static const char *const bad[] = {
-		"{", "[]", "{\"version\":1}", "{\"version\":1,\"name\":\"b\",\"mode\":\"x\"}", "{\"version\":1,\"name\":\"b\",\"link_id\":-1}",
-		"{\"version\":1,\"name\":\"b\",\"edits\":[{\"op\":\"allow-host\"}]}", "{\"version\":1,\"name\":\"b\",\"env\":[\"=x\"]}",
-		"{\"version\":1,\"name\":\"b\",\"extra\":1}", "{\"version\":1,\"name\":\"a\"}", "",
+		"{",
+		"[]",
+		"{\"version\":1}",
+		"{\"version\":1,\"name\":\"b\",\"mode\":\"x\"}",
+		"{\"version\":1,\"name\":\"b\",\"link_id\":-1}",
+		"{\"version\":1,\"name\":\"b\",\"edits\":[{\"op\":\"allow-host\"}]}",
+		"{\"version\":1,\"name\":\"b\",\"env\":[\"=x\"]}",
+		"{\"version\":1,\"name\":\"b\",\"extra\":1}",
+		"{\"version\":1,\"name\":\"a\"}",
+		"",
 	};
 	struct world *w = *state;
 	struct state_sandbox s;
@@ -474,11 +481,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_newer_format_is_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(bad_files_are_named_and_the_others_still_listed, setup, teardown),
 		cmocka_unit_test_setup_teardown(removal_frees_the_name_at_once, setup, teardown),
-		cmocka_unit_test_setup_teardown(link_ids_are_given_out_in_order_and_found_again_when_the_note_is_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			link_ids_are_given_out_in_order_and_found_again_when_the_note_is_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_full_disk_loses_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_edit_ends_with_its_time, setup, teardown),
 		cmocka_unit_test_setup_teardown(removing_takes_back_an_edit_however_it_is_spelled, setup, teardown),
-		cmocka_unit_test_setup_teardown(removing_a_rule_of_the_file_is_kept_and_survives_the_files_change, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			removing_a_rule_of_the_file_is_kept_and_survives_the_files_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_bad_edit_is_refused_with_the_parsers_reason, setup, teardown),
 	};
 

@@ -109,7 +109,13 @@ static const struct deny denied[] = {
 
 /* CLONE_NEW…: mount, cgroup, uts, ipc, user, pid, net. (The time namespace's bit is part of clone's exit signal.) */
 static const uint64_t namespace_flags[] = {
-	0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
+	0x00020000,
+	0x02000000,
+	0x04000000,
+	0x08000000,
+	0x10000000,
+	0x20000000,
+	0x40000000,
 };
 
 #define LOW32 UINT64_C(0xffffffff)
