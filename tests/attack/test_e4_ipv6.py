@@ -106,7 +106,7 @@ def test_e4_d_destinations_over_ipv6(only6):
     for i, addr in enumerate(blocked):
         lab.dns.set("d%d.wild.test" % i, AAAA=addr)
     for args in (allow("*.wild.test"), NATIVE):
-        got = lab.probe(args, [ask6("d%d.wild.test" % i) for i in range(len(blocked) - 2)] + [["tcp", a, p] for a in blocked for p in (443, 8000)] + [["udp", a, 5000, "x", 1.0] for a in blocked[:4]] + [
+        got = lab.probe(args, [ask6("d%d.wild.test" % i) for i in range(len(blocked) - 2)] + [["tcp", a, p, b"x".hex()] for a in blocked for p in (443, 8000)] + [["udp", a, 5000, "x", 1.0] for a in blocked[:4]] + [
             ["tcp", "2a00:66::1", 443] if args != NATIVE else ["tcp", "fd12::1", 443]])
         for i in range(len(blocked) - 2):
             assert not addresses(reply(got[i])), (blocked[i], reply(got[i]))
