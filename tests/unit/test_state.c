@@ -341,6 +341,24 @@ static void link_ids_are_given_out_in_order_and_found_again_when_the_note_is_los
 	assert_int_equal(s.link_id, 4);
 }
 
+/* A mount namespace where we may mount: for an ordinary user inside a user namespace in which the user is the same. */
+static int own_mounts(void)
+{
+	char map[64];
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+
+	if (uid == 0)
+		return unshare(CLONE_NEWNS);
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 || ak_write_file("/proc/self/setgroups", "deny") < 0)
+		return -1;
+	snprintf(map, sizeof(map), "%u %u 1", uid, uid);
+	if (ak_write_file("/proc/self/uid_map", map) < 0)
+		return -1;
+	snprintf(map, sizeof(map), "%u %u 1", gid, gid);
+	return ak_write_file("/proc/self/gid_map", map);
+}
+
 /* A full disk, in a user namespace of our own; skipped where there are none. */
 static void a_full_disk_loses_nothing(void **state)
 {
@@ -356,8 +374,7 @@ static void a_full_disk_loses_nothing(void **state)
 		char filler[PATH_MAX];
 		int fd, rc;
 
-		if ((geteuid() ? unshare(CLONE_NEWUSER | CLONE_NEWNS) : unshare(CLONE_NEWNS)) < 0 ||
-			mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		if (own_mounts() < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 			mount("tmpfs", w->paths.state, "tmpfs", 0, "size=64k") < 0)
 			_exit(77);
 		if (state_create(&w->paths, &s, &err) < 0)
