@@ -235,8 +235,8 @@ static int conclude(struct warm_run *w, struct ak_err *err)
 	if (o->exit_code == AK_EXIT_FAILED && text_of(w->end, "error")[0])
 		return ak_fail(err, EIO, "%s", text_of(w->end, "error"));
 	run_say_ended(o, w->opts->timeout_ms, truth_of(w->end, "pids_hit"), text_of(w->end, "error"));
-	if (!w->opts->quiet && text_of(w->end, "notes")[0])
-		ak_say("%s", text_of(w->end, "notes"));
+	if (!w->opts->quiet)
+		run_say_notes(text_of(w->end, "notes"));
 	return 0;
 }
 

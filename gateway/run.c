@@ -500,8 +500,8 @@ int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struc
 		rc = execute(&r, err);
 	if (r.gw_pid > 0 && !r.outcome.has_net) /* a failed start */
 		kill(r.gw_pid, SIGKILL);
-	if (r.sandbox && sandbox_notes(r.sandbox)[0] && !opts->quiet)
-		ak_say("%s", sandbox_notes(r.sandbox));
+	if (r.sandbox && !opts->quiet)
+		run_say_notes(sandbox_notes(r.sandbox));
 	/* The last records are written while the others go. */
 	if (r.dir.dir_fd >= 0)
 		finish(&r, rc);

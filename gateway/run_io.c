@@ -146,3 +146,14 @@ void run_say_ended(const struct run_outcome *o, uint64_t timeout_ms, bool pids_h
 	if (pids_hit)
 		ak_say("the sandbox reached its process limit");
 }
+
+void run_say_notes(const char *notes)
+{
+	while (*notes) {
+		size_t n = strcspn(notes, "\n");
+
+		if (n)
+			ak_say("%.*s", (int)n, notes);
+		notes += n + (notes[n] == '\n');
+	}
+}

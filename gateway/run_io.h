@@ -53,4 +53,7 @@ void run_io_take(struct run_io *io, struct run_result *ret);
 /* Tell the user what the exit code alone does not. REASON: why the command could not be run, or "". */
 void run_say_ended(const struct run_outcome *o, uint64_t timeout_ms, bool pids_hit, const char *reason);
 
+/* Limits that could not be set on this host, a line each. */
+void run_say_notes(const char *notes);
+
 #endif

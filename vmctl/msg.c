@@ -44,9 +44,9 @@ int sb_recv(int ctl, struct sb_msg *ret, int fds[static SB_FDS_MAX], size_t *n_f
 		*n_fds = 0;
 		return -EBADMSG;
 	}
-	if ((size_t)n == offsetof(struct sb_msg, text))
-		ret->text[0] = '\0';
-	ret->text[sizeof(ret->text) - 1] = '\0';
+	/* The text ends where the message does, or at the buffer's end. */
+	n -= (ssize_t)offsetof(struct sb_msg, text);
+	ret->text[(size_t)n < sizeof(ret->text) ? (size_t)n : sizeof(ret->text) - 1] = '\0';
 	return 1;
 }
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 int sb_root_failed(struct ak_err *err, int rc, const char *what)
@@ -96,15 +97,24 @@ static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 
 /* ---- the store and the root on it ---- */
 
-/* For a root that may be written, half of the memory at most; the kernel's own default for a tmpfs. */
+/* For a root that may be written and no memory limit: half of the memory, 4 GiB at most, so that one sandbox cannot take it all. */
+static uint64_t default_store_bytes(void)
+{
+	const uint64_t most = UINT64_C(4) << 30;
+	struct sysinfo info;
+	uint64_t half = sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit / 2 : most;
+
+	return half < most ? half : most;
+}
+
 static int open_tmpfs(uint64_t bytes)
 {
 	char size[32];
 	const char *const opts[][2] = { { "size", size }, { "mode", "0755" }, { NULL, NULL } };
 
-	snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
 	if (!bytes)
-		memcpy(size, "50%", 4);
+		bytes = default_store_bytes();
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
 	return mnt_new("tmpfs", opts, MNT_SAFE);
 }
 
