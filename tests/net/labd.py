@@ -66,6 +66,25 @@ def map_self(inner_uid, inner_gid):
     write("/proc/self/gid_map", "%d %d 1" % (inner_gid, gid))
 
 
+def user_namespace(uid, gid):
+    """A user namespace in which we are UID, as a descriptor: one for all of a user's processes, as on any host."""
+    r, w = os.pipe()
+    done_r, done_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        map_self(uid, gid)
+        os.write(w, b"1")
+        os.close(done_w)
+        os.read(done_r, 1)
+        os._exit(0)
+    os.read(r, 1)
+    fd = os.open("/proc/%d/ns/user" % pid, os.O_RDONLY)
+    for end in (r, w, done_r, done_w):
+        os.close(end)
+    os.waitpid(pid, 0)
+    return fd
+
+
 def ip_batch(lines, netns_pid=None):
     cmd = ["ip", "-batch", "-"]
     if netns_pid:
@@ -80,6 +99,7 @@ class Lab:
         self.folder = folder
         self.user = user  # (uid, gid) that "as user" means
         self.mapped = None  # the outside ids when we live in our own user namespace
+        self.user_ns = -1  # then the one below it, in which the user is nobody special
         self.children = {}
 
     # ---- set-up ----
@@ -173,7 +193,7 @@ class Lab:
             os.dup2(fd, 50 + i)
             keep.add(50 + i)
         for fd in [int(x) for x in os.listdir("/proc/self/fd")]:
-            if fd > 2 and fd not in keep:
+            if fd > 2 and fd not in keep and fd != self.user_ns:
                 try:
                     os.close(fd)
                 except OSError:
@@ -194,7 +214,8 @@ class Lab:
     def drop(self):
         uid, gid = self.user
         if self.mapped:
-            map_self(uid, gid)
+            check(libc.setns(self.user_ns, CLONE_NEWUSER), "setns")  # exec then takes the capabilities away
+            os.close(self.user_ns)
         else:
             os.setgroups([])
             os.setresgid(gid, gid, gid)
@@ -316,6 +337,8 @@ def main():
     os.close(w)
     libc.sethostname(b"lab", 3)
     lab.mounts()
+    if lab.mapped:
+        lab.user_ns = user_namespace(uid, gid)
     lab.network()
     lab.loop()
 
