@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from lab import ROOT
 
-pytestmark = pytest.mark.xdist_group("sabotage")
+pytestmark = pytest.mark.xdist_group("selftest")  # which counts processes of other self-tests as its own
 
 # switch → the rows that fail, these and no others
 SWITCHES = {

@@ -23,6 +23,11 @@ LOOK = """
 import json, os
 kinds = ('mnt', 'net', 'pid', 'user', 'ipc', 'uts', 'cgroup')
 seen, procs = {k: set() for k in kinds}, {}
+def descriptors(pid):
+    try:
+        return len(os.listdir('/proc/%s/fd' % pid))
+    except OSError:  # the gateway lets no one look but the host's own root
+        return -1
 for pid in filter(str.isdigit, os.listdir('/proc')):
     try:
         st = dict(l.rstrip().split(':', 1) for l in open('/proc/%s/status' % pid))
@@ -33,7 +38,7 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
         continue
     if exe.startswith('agentkernel'):
         procs[pid] = {'parent': st['PPid'].strip(), 'name': st['Name'].strip(), 'inner': [int(x) for x in st['NSpid'].split()],
-                      'anon': int(st.get('RssAnon', '0').split()[0]), 'fds': len(os.listdir('/proc/%s/fd' % pid))}
+                      'anon': int(st.get('RssAnon', '0').split()[0]), 'fds': descriptors(pid)}
 groups = sum(1 for _, dirs, _ in os.walk('/sys/fs/cgroup') for d in dirs if 'MARK' in d)
 print(json.dumps({'procs': procs, 'namespaces': {k: len(v) for k, v in seen.items()}, 'groups': groups,
                   'mounts': sum(1 for _ in open('/proc/self/mountinfo'))}))
