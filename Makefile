@@ -33,7 +33,7 @@ asan: deps
 	@ninja -C build-asan -j $(JOBS) --quiet parsers
 	@cd build-asan && ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 ctest -L parser --output-on-failure -j $(JOBS)
 
-PYTEST = $(PYTHON) -m pytest -q -p cacheprovider -o cache_dir=$(CURDIR)/$(BUILD)/pytest
+PYTEST = $(PYTHON) -m pytest -q -o cache_dir=$(CURDIR)/$(BUILD)/pytest
 net: all
 	@$(PYTEST) -n $(JOBS) --dist loadgroup tests || { [ -n "$(AK_RETRY)" ] && \
 		sed -i 's/@[a-z0-9_]*":/":/' $(BUILD)/pytest/v/cache/lastfailed && \
