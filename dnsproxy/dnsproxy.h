@@ -96,7 +96,7 @@ struct dns_upstream_conf {
 	const char *servers_csv; /* "1.2.3.4:53,[2001:db8::1]:53", as c-ares takes it; borrowed during the call */
 	bool ipv6; /* the host can reach IPv6: resolve AAAA in allowlist modes */
 	unsigned
-		timeout_ms; /* of the first try, doubled for the next; 0 is 1500: with two tries a client hears of a dead resolver before it gives up itself */
+		timeout_ms; /* of the first try, doubled for the next; 0 is 1000: with two tries a client hears of a dead resolver before it gives up itself */
 	unsigned tries; /* 0 is 2 */
 };
 

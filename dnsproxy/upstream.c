@@ -146,7 +146,7 @@ static int channel_make(struct channel *ch, const struct dns_upstream_conf *conf
 	char lookups[] = "b", no_file[] = "/dev/null";
 	struct ares_options o = {
 		.flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES | ARES_FLAG_EDNS,
-		.timeout = (int)(conf->timeout_ms ? conf->timeout_ms : 1500),
+		.timeout = (int)(conf->timeout_ms ? conf->timeout_ms : 1000),
 		.tries = (int)(conf->tries ? conf->tries : 2),
 		.ndots = 1,
 		.ednspsz = DNS_WIRE_UDP_MAX,
