@@ -23,7 +23,7 @@ demo: all
 
 test: all unit asan net
 
-# With AK_RETRY set, what failed beside the others is run once more alone: a busy machine is no fault of the program.
+# With AK_RETRY set, what failed beside the others is run again alone: a busy machine is no fault of the program.
 unit: all
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) $(if $(AK_RETRY),--repeat until-pass:2)
 
@@ -34,10 +34,10 @@ asan: deps
 	@cd build-asan && ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 ctest -L parser --output-on-failure -j $(JOBS)
 
 PYTEST = $(PYTHON) -m pytest -q -o cache_dir=$(CURDIR)/$(BUILD)/pytest
+AGAIN = $(PYTEST) --last-failed --last-failed-no-failures none tests
 net: all
 	@$(PYTEST) -n $(JOBS) --dist loadgroup tests || { [ -n "$(AK_RETRY)" ] && \
-		sed -i 's/@[a-z0-9_]*":/":/' $(BUILD)/pytest/v/cache/lastfailed && \
-		$(PYTEST) --last-failed --last-failed-no-failures none tests; }
+		sed -i 's/@[a-z0-9_]*":/":/' $(BUILD)/pytest/v/cache/lastfailed && { $(AGAIN) || $(AGAIN); }; }
 
 # Thousands of starts and stops while parts are killed at random; the suite itself runs a short one.
 soak: all
