@@ -18,6 +18,7 @@ struct sandbox {
 	struct cgroup cgroup;
 	struct strbuf notes;
 	pid_t setup_pid, init_pid; /* 0 when there is none, or it was reaped */
+	pid_t *init_slot; /* owned mapping, until init is known or can no longer come */
 	int setup_pidfd, init_pidfd; /* owned, like all below */
 	int ctl;
 	int epoll; /* what sandbox_fd gives out */

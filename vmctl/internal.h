@@ -15,7 +15,6 @@
 
 /* One message on the control socket (SEQPACKET), either way. */
 enum sb_msg_type {
-	SB_MSG_INIT_PID, /* setup → caller: init's pid in VALUE */
 	SB_MSG_NETWORK, /* setup → caller: the sandbox's network namespace is complete */
 	SB_MSG_NOTE, /* → caller: something could not be done, in TEXT */
 	SB_MSG_FAILED, /* → caller: reason in TEXT, exit code in VALUE */
@@ -62,6 +61,7 @@ struct sb_ctx {
 	int ctl; /* the child's end */
 	int net_sock; /* borrowed */
 	pid_t caller;
+	pid_t *init_slot; /* borrowed: shared with the caller; the kernel writes init's pid there before init first runs */
 	struct cgroup cgroup;
 	bool kernel_pid_max; /* pid_max belongs to the pid namespace (Linux 6.14) */
 };

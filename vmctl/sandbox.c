@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,7 +21,6 @@
 #include <unistd.h>
 
 /* How long sandbox_free waits for a process that was told to end. */
-#define SETUP_PATIENCE_MS 2000
 #define KILL_PATIENCE_MS 10000
 
 /* ---- start ---- */
@@ -95,6 +95,20 @@ static int open_pidfd(pid_t pid)
 	return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+static pid_t *open_slot(void)
+{
+	void *p = mmap(NULL, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void close_slot(struct sandbox *sb)
+{
+	if (sb->init_slot)
+		munmap(sb->init_slot, sizeof(pid_t));
+	sb->init_slot = NULL;
+}
+
 /* The fork. The child never returns from here. */
 static int start_setup(struct sandbox *sb, struct sb_ctx *ctx, struct ak_err *err)
 {
@@ -121,6 +135,8 @@ static int start_setup(struct sandbox *sb, struct sb_ctx *ctx, struct ak_err *er
 		return rc;
 	sb->setup_pid = pid;
 	sb->setup_pidfd = open_pidfd(pid);
+	if (sb->setup_pidfd < 0 || (rc = watch(sb->epoll, sb->setup_pidfd)) < 0)
+		return ak_fail_errno(err, rc < 0 ? -rc : errno, "watching the setup process");
 	return 0;
 }
 
@@ -166,6 +182,9 @@ int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox 
 	sb->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (sb->epoll < 0)
 		return ak_fail_errno(err, errno, "epoll");
+	ctx.init_slot = sb->init_slot = open_slot();
+	if (!sb->init_slot)
+		return ak_fail_errno(err, errno, "shared memory");
 	rc = start_setup(sb, &ctx, err);
 	if (rc < 0)
 		return rc;
@@ -209,9 +228,17 @@ static void on_ready(struct sandbox *sb, int *fds)
 	sb->tty = TAKE_FD(fds[1]);
 }
 
-/* Descriptors that are not taken stay in FDS. */
+/* By descriptor where there is one, so that a recycled pid is never hit. */
+static void kill_process(pid_t pid, int pidfd)
+{
+	if (pidfd >= 0)
+		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+	else if (pid > 0)
+		kill(pid, SIGKILL);
+}
+
 /* Wait until the process is gone; false when it is still there after TIMEOUT_MS. */
-static bool reap(pid_t *pid, int *pidfd, int timeout_ms)
+static bool reap(const struct sandbox *sb, pid_t *pid, int *pidfd, int timeout_ms)
 {
 	struct pollfd p = { .fd = *pidfd, .events = POLLIN };
 	pid_t rc;
@@ -228,17 +255,28 @@ static bool reap(pid_t *pid, int *pidfd, int timeout_ms)
 	if (rc == 0)
 		return false;
 	*pid = 0;
+	/* By hand: a process forked since then may hold a copy, which would keep it watched. */
+	epoll_ctl(sb->epoll, EPOLL_CTL_DEL, *pidfd, NULL);
 	*pidfd = ak_close(*pidfd);
 	return true;
 }
 
+/* Init is a child of ours, so that its pid stands for it until we reap it. */
+static void learn_init(struct sandbox *sb)
+{
+	pid_t pid = sb->init_slot ? __atomic_load_n(sb->init_slot, __ATOMIC_ACQUIRE) : 0;
+
+	if (pid <= 0)
+		return;
+	sb->init_pid = pid;
+	sb->init_pidfd = open_pidfd(pid);
+	close_slot(sb);
+}
+
+/* Descriptors that are not taken stay in FDS. */
 static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 {
 	switch (msg->type) {
-	case SB_MSG_INIT_PID:
-		sb->init_pid = msg->value;
-		sb->init_pidfd = open_pidfd(sb->init_pid);
-		break;
 	case SB_MSG_NETWORK:
 		sb->network_done = true;
 		break;
@@ -247,8 +285,6 @@ static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 		break;
 	case SB_MSG_READY:
 		on_ready(sb, fds);
-		/* The setup process has nothing more to do: do not keep what is left of it for the sandbox's whole life. */
-		(void)reap(&sb->setup_pid, &sb->setup_pidfd, 0);
 		break;
 	case SB_MSG_FAILED:
 	case SB_MSG_EXITED:
@@ -288,10 +324,31 @@ static bool take_message(struct sandbox *sb)
 	return false;
 }
 
-enum sandbox_state sandbox_poll(struct sandbox *sb)
+static void take_messages(struct sandbox *sb)
 {
 	while (sb->ctl >= 0 && take_message(sb))
 		;
+}
+
+/* The setup process may be killed like any other, and what it left undone nobody else will do. */
+static void check_setup(struct sandbox *sb)
+{
+	if (sb->setup_pid <= 0 || !reap(sb, &sb->setup_pid, &sb->setup_pidfd, 0))
+		return;
+	learn_init(sb);
+	close_slot(sb);
+	take_messages(sb); /* its last words */
+	if (sb->state != SANDBOX_STARTING || sb->network_done)
+		return;
+	kill_process(sb->init_pid, sb->init_pidfd);
+	on_silence(sb);
+}
+
+enum sandbox_state sandbox_poll(struct sandbox *sb)
+{
+	learn_init(sb);
+	take_messages(sb);
+	check_setup(sb);
 	return sb->state;
 }
 
@@ -308,13 +365,12 @@ int sandbox_go(struct sandbox *sb, struct ak_err *err)
 	return 0;
 }
 
-/* By descriptor where there is one, so that a recycled pid is never hit. */
-static void kill_process(pid_t pid, int pidfd)
+/* No setup process after this, and init, should it have come so far, is known. */
+static void end_setup(struct sandbox *sb)
 {
-	if (pidfd >= 0)
-		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-	else if (pid > 0)
-		kill(pid, SIGKILL);
+	kill_process(sb->setup_pid, sb->setup_pidfd);
+	reap(sb, &sb->setup_pid, &sb->setup_pidfd, KILL_PATIENCE_MS);
+	learn_init(sb);
 }
 
 int sandbox_signal(struct sandbox *sb, int sig)
@@ -325,7 +381,7 @@ int sandbox_signal(struct sandbox *sb, int sig)
 	if (sig != SIGKILL)
 		return sb_send(sb->ctl, SB_MSG_SIGNAL, sig, NULL, -1);
 	sb->killed = true;
-	kill_process(sb->setup_pid, sb->setup_pidfd);
+	end_setup(sb);
 	kill_process(sb->init_pid, sb->init_pidfd);
 	return 0;
 }
@@ -359,20 +415,12 @@ const char *sandbox_notes(const struct sandbox *sb)
 
 /* ---- end ---- */
 
-/*
- * The setup process is left to finish: it is about to tell us init's pid, and killed in between it would
- * leave us a child that we do not know of.
- */
 static void end_processes(struct sandbox *sb)
 {
-	if (!reap(&sb->setup_pid, &sb->setup_pidfd, SETUP_PATIENCE_MS)) {
-		kill_process(sb->setup_pid, sb->setup_pidfd);
-		reap(&sb->setup_pid, &sb->setup_pidfd, KILL_PATIENCE_MS);
-	}
-	sandbox_poll(sb);
+	end_setup(sb);
 	kill_process(sb->init_pid, sb->init_pidfd);
 	sb->ctl = ak_close(sb->ctl);
-	reap(&sb->init_pid, &sb->init_pidfd, KILL_PATIENCE_MS);
+	reap(sb, &sb->init_pid, &sb->init_pidfd, KILL_PATIENCE_MS);
 }
 
 void sandbox_free(struct sandbox *sb)
@@ -380,6 +428,7 @@ void sandbox_free(struct sandbox *sb)
 	if (!sb)
 		return;
 	end_processes(sb);
+	close_slot(sb);
 	ak_close(sb->setup_pidfd);
 	ak_close(sb->init_pidfd);
 	ak_close(sb->epoll);

@@ -96,12 +96,16 @@ static int build_network(const struct sb_ctx *ctx, struct ak_err *err)
 	return rc;
 }
 
-/* clone3 by hand: the C library has none, and fork can neither take namespaces nor a cgroup. */
+/*
+ * clone3 by hand: the C library has none, and fork can neither take namespaces nor a cgroup. The kernel itself tells the caller init's pid, through
+ * memory that both share: however this process ends, there is never an init that the caller does not know of.
+ */
 static pid_t clone_init(const struct sb_ctx *ctx)
 {
 	struct clone_args args = {
 		.flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
-			CLONE_NEWCGROUP | CLONE_NEWTIME,
+			CLONE_NEWCGROUP | CLONE_NEWTIME | CLONE_PARENT_SETTID,
+		.parent_tid = (uintptr_t)ctx->init_slot,
 	};
 	long pid;
 
@@ -134,9 +138,6 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 		rc = ak_fail_errno(err, -pid, "cannot make the sandbox's namespaces");
 		return sb_explain_userns(err, rc);
 	}
-	rc = sb_send(ctx->ctl, SB_MSG_INIT_PID, pid, NULL, -1);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "control socket");
 	if (!ctx->ids.n_sub)
 		return 0;
 	rc = sb_map_inner(&ctx->ids, pid, err);

@@ -51,8 +51,6 @@ def test_faults_killed_at_every_step(any_user, victim):
     killed = 0
     for call in range(offset, calls, max(1, calls // KILLS)):
         out, err = step(lab, index, call)
-        if out["stuck"]:  # a tracer on a busy machine may itself miss a turn; what hangs, hangs twice
-            out, err = step(lab, index, call)
         killed += out["killed"]
         where = "AK_SEED=%d: %s killed at call %d of %d: %r %s" % (seed, victim, call, calls, out, err)
         assert not out["stuck"], "it hangs: " + where
@@ -60,7 +58,7 @@ def test_faults_killed_at_every_step(any_user, victim):
         left = lab.leaks(timeout=5)
         assert left == "", where + "\n" + left
     # A run makes more calls the longer the machine lets it wait, so that the last steps may lie past its end.
-    assert killed >= KILLS // 3, (seed, killed, calls)
+    assert killed >= KILLS * 2 // 3, (seed, killed, calls)
     assert lab.arrived("11.66.0.1") == 0 and lab.strangers("11.1.0.5") == [], lab.strangers()
     worked(lab.probe(CODEX + ["--allow-host", "ok.test"], [["tls", "ok.test", 443, "ok.test"]])[0])
     r = lab.ak(["audit", "verify"])

@@ -90,6 +90,31 @@ static void on_stop(struct proc *p, int st)
 	ptrace(done ? PTRACE_CONT : PTRACE_SYSCALL, p->pid, 0, pass);
 }
 
+/* What each process that is left waits for, on stderr, so that a hang can be explained from the test's report alone. */
+static void tell_why_stuck(void)
+{
+	static const char *const files[] = { "comm", "stat", "wchan", "syscall" };
+
+	for (int i = 0; i < n_procs; i++) {
+		if (procs[i].gone)
+			continue;
+		fprintf(stderr, "stuck: process %d, pid %d, %ld calls, inside %d:", i, (int)procs[i].pid, procs[i].calls,
+			procs[i].inside);
+		for (size_t f = 0; f < sizeof(files) / sizeof(*files); f++) {
+			char path[64], text[128];
+			snprintf(path, sizeof(path), "/proc/%d/%s", (int)procs[i].pid, files[f]);
+			int fd = open(path, O_RDONLY | O_CLOEXEC);
+			ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+			text[n > 0 ? n : 0] = 0;
+			text[strcspn(text, "\n")] = 0;
+			fprintf(stderr, " %s=%s;", files[f], text);
+			if (fd >= 0)
+				close(fd);
+		}
+		fprintf(stderr, "\n");
+	}
+}
+
 static int reap(int flags)
 {
 	int st;
@@ -160,6 +185,7 @@ int main(int argc, char **argv)
 		}
 		if (termed && t - termed > 8) {
 			stuck = 1;
+			tell_why_stuck();
 			break;
 		}
 		poll(&(struct pollfd){ out[0], 0, 0 }, 1, 0);

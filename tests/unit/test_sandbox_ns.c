@@ -137,6 +137,21 @@ static void freeing_at_any_moment_leaves_no_process(void **state)
 	}
 }
 
+static void a_kill_at_any_moment_of_the_start_ends_it(void **state)
+{
+	for (int i = 0; i < 60; i++) {
+		struct timespec delay = { .tv_nsec = i * 40000L };
+		_cleanup_trial_ struct trial t;
+
+		trial_init(&t, SANDBOX_STRICT);
+		trial_start(&t, (const char *const[]){ "sleep", "1000", NULL });
+		nanosleep(&delay, NULL);
+		assert_int_equal(sandbox_signal(t.sb, SIGKILL), 0);
+		assert_int_equal(trial_finish(&t), 137);
+		wait_for_no_children();
+	}
+}
+
 static void killing_init_is_noticed(void **state)
 {
 	_cleanup_trial_ struct trial t;
@@ -225,6 +240,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_kept_root_with_planted_links_reaches_nothing_outside),
 		cmocka_unit_test(killing_the_caller_at_any_moment_leaves_nothing),
 		cmocka_unit_test(freeing_at_any_moment_leaves_no_process),
+		cmocka_unit_test(a_kill_at_any_moment_of_the_start_ends_it),
 		cmocka_unit_test(killing_init_is_noticed),
 		cmocka_unit_test(a_bad_spec_is_refused),
 		cmocka_unit_test(without_user_namespaces_the_setting_is_named),
