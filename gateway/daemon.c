@@ -7,6 +7,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
+#include "gateway/spawn.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -219,6 +220,7 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 	int rc;
 
 	umask(077);
+	spawn_prepare();
 	raise_descriptor_limit();
 	if (own) {
 		listener = open_socket(paths, err);

@@ -614,7 +614,7 @@ static int launch(struct dsb *sb, struct ak_err *err)
 	if (rc == 0 && network)
 		rc = dgw_usable(d, err);
 	if (rc == 0)
-		rc = super_spawn(d->paths, &sb->state, network ? d->gw.user_ns : -1, network ? d->gw.net_ns : -1, &control, err);
+		rc = super_spawn(&sb->state, network ? d->gw.user_ns : -1, network ? d->gw.net_ns : -1, &control, err);
 	if (rc == 0 && ipc_server_adopt(d->supers, control, sb, &sb->super) < 0)
 		rc = ak_fail(err, ENOMEM, "out of memory");
 	if (rc < 0)

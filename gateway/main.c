@@ -1,6 +1,7 @@
 /* agentkernel: find the command's row, run it, turn what it returns into an exit code. */
 #include "gateway/cmd.h"
 #include "gateway/selftest.h"
+#include "gateway/super.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,6 +76,8 @@ static int dispatch(int argc, char **argv)
 		argv[0] = version;
 	if (!strcmp(argv[0], SELFTEST_PROBE))
 		return selftest_probe(argc, argv);
+	if (!strcmp(argv[0], SUPER_WORD))
+		return super_main();
 	cmd = cmd_match(argc, argv, &words);
 	if (cmd) {
 		/* What runs a command leaves the disposition it was started with to that command. */

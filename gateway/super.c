@@ -1,13 +1,15 @@
 /*
- * A supervisor's birth: see super.h. Forked from the daemon, twice, so that it is nobody's child; it plans, starts the sandbox,
- * reports READY and waits for the word. Until then it simply waits: it has nothing else to do.
+ * A supervisor's birth: see super.h. It is this program once more; it learns its task from the daemon, plans, starts the sandbox, reports READY
+ * and waits for the word. Until then it simply waits: it has nothing else to do.
  */
 #include "gateway/super_internal.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/cmd.h"
 #include "gateway/gw.h"
 #include "gateway/rundir.h"
+#include "gateway/spawn.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -181,14 +183,11 @@ static int birth(struct super *v, struct ak_err *err)
 	return rc;
 }
 
-static void super_main(void *ctx)
+static void live(struct super *v)
 {
-	struct super *v = ctx;
 	struct ak_err err = { .text = "" };
-	int rc;
+	int rc = birth(v, &err);
 
-	prctl(PR_SET_NAME, "ak-super");
-	rc = birth(v, &err);
 	if (rc == 0)
 		rc = super_serve(v, &err);
 	if (rc < 0)
@@ -199,7 +198,87 @@ static void super_main(void *ctx)
 	sandbox_free(v->sandbox);
 }
 
-/* ---- the fork ---- */
+/* ---- from the daemon to here ---- */
+
+/* What the daemon sends first: the state, and with a network the gateway's namespaces. */
+static int receive_task(struct super *v, struct state_sandbox *state, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+	int fds[2] = { -1, -1 }, rc;
+	size_t n = ARRAY_SIZE(fds);
+
+	rc = ipc_recv(v->control, &obj, fds, &n);
+	if (rc <= 0)
+		return ak_fail(err, EPIPE, "the daemon ended");
+	v->user_ns = fds[0];
+	v->net_ns = fds[1];
+	return state_from_json(obj, state, err);
+}
+
+static bool started_by_daemon(void)
+{
+	int type = 0;
+	socklen_t len = sizeof(type);
+
+	return getsockopt(SPAWN_FD, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_SEQPACKET;
+}
+
+int super_main(void)
+{
+	static struct super v = { .user_ns = -1, .net_ns = -1, .peer_rtnl = -1, .control = SPAWN_FD, .listener = -1 };
+	static struct ak_paths paths;
+	static struct state_sandbox state; /* all three too large for a stack */
+	struct ak_err err;
+	int rc;
+
+	if (!started_by_daemon()) {
+		ak_say("%s is a part of the daemon and works only for it", SUPER_WORD);
+		return AK_EXIT_USAGE;
+	}
+	spawn_settle();
+	prctl(PR_SET_NAME, "ak-super");
+	v.paths = &paths;
+	v.state = &state;
+	rc = receive_task(&v, &state, &err);
+	if (rc == 0)
+		rc = ak_paths_init(&paths, &err);
+	if (rc < 0)
+		(void)ipc_send_error(v.control, -rc, err.text);
+	else
+		live(&v);
+	return 0;
+}
+
+static int send_task(int control, const struct state_sandbox *s, int user_ns, int net_ns)
+{
+	_cleanup_json_ cJSON *obj = state_to_json(s);
+
+	return obj ? ipc_send(control, obj, (const int[]){ user_ns, net_ns }, user_ns >= 0 ? 2 : 0) : -ENOMEM;
+}
+
+int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err)
+{
+	static char name[] = "agentkernel", word[] = SUPER_WORD;
+	char sandbox[AK_NAME_MAX], *const argv[] = { name, word, sandbox, NULL };
+	_cleanup_close_ int ours = -1, theirs = -1;
+	int pair[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return ak_fail_errno(err, errno, "socketpair");
+	ours = pair[0];
+	theirs = pair[1];
+	snprintf(sandbox, sizeof(sandbox), "%s", s->name); /* for those who look at the process list */
+	rc = spawn_detached(argv, theirs, err);
+	if (rc < 0)
+		return rc;
+	rc = send_task(ours, s, user_ns, net_ns);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "supervisor");
+	*ret_control = TAKE_FD(ours);
+	return 0;
+}
+
+/* ---- other processes of their own ---- */
 
 static void become_stranger(const int *keep, size_t n)
 {
@@ -234,31 +313,4 @@ int super_detach(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, st
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return status == 0 ? 0 : ak_fail(err, EAGAIN, "fork: no more processes");
-}
-
-int super_spawn(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control,
-	struct ak_err *err)
-{
-	static struct super v; /* the child's copy; too large for a stack, and here it is only passed on */
-	int pair[2], rc;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return ak_fail_errno(err, errno, "socketpair");
-	v = (struct super){
-		.paths = paths,
-		.state = s,
-		.user_ns = user_ns,
-		.net_ns = net_ns,
-		.peer_rtnl = -1,
-		.control = pair[1],
-		.listener = -1,
-	};
-	rc = super_detach(super_main, &v, (const int[]){ pair[1], user_ns, net_ns }, 3, err);
-	ak_close(pair[1]);
-	if (rc < 0) {
-		ak_close(pair[0]);
-		return rc;
-	}
-	*ret_control = pair[0];
-	return 0;
 }

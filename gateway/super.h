@@ -27,7 +27,7 @@
 #define SUPER_GRACE_MS 5000 /* from SIGTERM to SIGKILL, unless told otherwise */
 
 /*
- * Fork a supervisor, detached from the caller (own session, reparented, survives it), for S inside the gateway's namespaces USER_NS and NET_NS
+ * Start a supervisor, detached from the caller (own session, reparented, survives it), for S inside the gateway's namespaces USER_NS and NET_NS
  * (-1, -1 when it has no network). Returns at once; the rest is said on *RET_CONTROL (ipc.h):
  *
  *   ← {"event":"ready","pid":N,"init_pid":N,"notes":…} [+ the sandbox's rtnetlink]: init waits, nothing runs yet, the gateway may install
@@ -37,8 +37,10 @@
  *
  * Whoever closes *RET_CONTROL before "go" ends it.
  */
-int super_spawn(const struct ak_paths *paths, const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control,
-	struct ak_err *err);
+int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err);
+
+#define SUPER_WORD "supervise" /* hidden command: the supervisor itself */
+int super_main(void);
 
 /* The supervisor's socket of NAME; -ENOENT/-ECONNREFUSED when it does not run. */
 int super_connect(const struct ak_paths *paths, const char *name);

@@ -23,7 +23,7 @@ struct super_exec {
 };
 
 struct super {
-	const struct ak_paths *paths; /* borrowed, like the state: a copy that came with the fork */
+	const struct ak_paths *paths; /* borrowed, like the state: they live as long as the process */
 	const struct state_sandbox *state;
 	int user_ns, net_ns, peer_rtnl; /* owned; -1 without network */
 	int control; /* owned until the server has it */
