@@ -47,7 +47,7 @@ static void ask(struct count_request *q, uint16_t family, const char *table, con
 
 static void build_request(struct count_request *q, uint32_t id, struct fw_counts *into)
 {
-	struct fw_name name, table = fw_name_link_table(id);
+	struct fw_name name;
 	const char *rules = fw_shard_table(fw_shard(id));
 
 	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
@@ -58,8 +58,10 @@ static void build_request(struct count_request *q, uint32_t id, struct fw_counts
 	ask(q, NFPROTO_INET, rules, name.text, &into->admitted);
 	name = fw_name(id, "_late");
 	ask(q, NFPROTO_INET, rules, name.text, &into->late);
-	ask(q, NFPROTO_NETDEV, table.text, FW_LINK_DROPPED, &into->link);
-	ask(q, NFPROTO_NETDEV, table.text, FW_LINK_ODD, &into->denied[FW_REASON_PROTO]);
+	name = fw_name(id, FW_LINK_DROPPED);
+	ask(q, NFPROTO_NETDEV, rules, name.text, &into->link);
+	name = fw_name(id, FW_LINK_ODD);
+	ask(q, NFPROTO_NETDEV, rules, name.text, &into->denied[FW_REASON_PROTO]);
 }
 
 /* The attribute of TYPE among ATTRS of LEN bytes, at least MIN long, or NULL. */

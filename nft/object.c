@@ -76,10 +76,9 @@ static void chain_hook(struct nftnl_chain *c, const struct fw_hook *hook)
 		nftnl_chain_set_str(c, NFTNL_CHAIN_DEV, hook->dev);
 }
 
-static void chain_message(
-	struct fw_batch *b, uint16_t type, uint16_t family, const char *table, const char *name, const struct fw_hook *hook)
+static void chain_message(struct fw_batch *b, uint16_t type, uint16_t flags, uint16_t family, const char *table, const char *name,
+	const struct fw_hook *hook)
 {
-	uint16_t flags = type == NFT_MSG_NEWCHAIN ? NLM_F_CREATE | NLM_F_EXCL : 0;
 	struct nlmsghdr *nlh = fw_batch_get(b, type, family, flags, "chain", name);
 	struct nftnl_chain *c;
 
@@ -108,7 +107,7 @@ static void chain_message(
 struct fw_chain fw_chain_add_base(
 	struct fw_batch *b, uint16_t family, const char *table, const char *name, const struct fw_hook *hook)
 {
-	chain_message(b, NFT_MSG_NEWCHAIN, family, table, name, hook);
+	chain_message(b, NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL, family, table, name, hook);
 	return (struct fw_chain){ .batch = b, .family = family, .table = table, .name = name };
 }
 
@@ -117,9 +116,14 @@ struct fw_chain fw_chain_add(struct fw_batch *b, uint16_t family, const char *ta
 	return fw_chain_add_base(b, family, table, name, NULL);
 }
 
-void fw_chain_remove(struct fw_batch *b, const char *chain)
+void fw_chain_ensure(struct fw_batch *b, uint16_t family, const char *chain)
 {
-	chain_message(b, NFT_MSG_DELCHAIN, NFPROTO_INET, b->table, chain, NULL);
+	chain_message(b, NFT_MSG_NEWCHAIN, NLM_F_CREATE, family, b->table, chain, NULL);
+}
+
+void fw_chain_remove(struct fw_batch *b, uint16_t family, const char *chain)
+{
+	chain_message(b, NFT_MSG_DELCHAIN, 0, family, b->table, chain, NULL);
 }
 
 /* A delete that names no rule takes all of the chain's. */
@@ -166,9 +170,9 @@ void fw_counter_add(struct fw_batch *b, uint16_t family, const char *table, cons
 	counter_message(b, NFT_MSG_NEWOBJ, family, table, name);
 }
 
-void fw_counter_remove(struct fw_batch *b, const char *name)
+void fw_counter_remove(struct fw_batch *b, uint16_t family, const char *name)
 {
-	counter_message(b, NFT_MSG_DELOBJ, NFPROTO_INET, b->table, name);
+	counter_message(b, NFT_MSG_DELOBJ, family, b->table, name);
 }
 
 /* ---- sets ---- */

@@ -30,10 +30,11 @@ struct fw_chain fw_chain_add_base(
 	struct fw_batch *b, uint16_t family, const char *table, const char *name, const struct fw_hook *hook);
 
 void fw_chain_flush(struct fw_batch *b, const char *chain);
-void fw_chain_remove(struct fw_batch *b, const char *chain);
+void fw_chain_remove(struct fw_batch *b, uint16_t family, const char *chain); /* with its rules */
+void fw_chain_ensure(struct fw_batch *b, uint16_t family, const char *chain); /* there, whether or not it was; for removing it */
 
 void fw_counter_add(struct fw_batch *b, uint16_t family, const char *table, const char *name);
-void fw_counter_remove(struct fw_batch *b, const char *name);
+void fw_counter_remove(struct fw_batch *b, uint16_t family, const char *name);
 
 struct fw_set_type {
 	const char *text; /* "ipv4_addr . inet_service" */

@@ -539,6 +539,18 @@ void fw_rule_drop(struct fw_rule *r)
 	fw_batch_text(r->batch, " drop");
 }
 
+void fw_rule_return(struct fw_rule *r)
+{
+	add_verdict(r, NFT_RETURN, NULL);
+	fw_batch_text(r->batch, " return");
+}
+
+void fw_rule_jump(struct fw_rule *r, const char *chain)
+{
+	add_verdict(r, NFT_JUMP, chain);
+	fw_batch_text(r->batch, " jump %s", chain);
+}
+
 void fw_rule_goto(struct fw_rule *r, const char *chain)
 {
 	add_verdict(r, NFT_GOTO, chain);

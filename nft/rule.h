@@ -70,6 +70,8 @@ void fw_rule_reject_prohibited(struct fw_rule *r);
 void fw_rule_vmap_link(struct fw_rule *r, const char *map);
 void fw_rule_accept(struct fw_rule *r);
 void fw_rule_drop(struct fw_rule *r);
+void fw_rule_return(struct fw_rule *r);
+void fw_rule_jump(struct fw_rule *r, const char *chain);
 void fw_rule_goto(struct fw_rule *r, const char *chain);
 
 #endif

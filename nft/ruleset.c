@@ -1,13 +1,14 @@
 /*
  * The ruleset, statement by statement. For sandbox 7:
  *
- *   table netdev ak_7: chain ingress on its link: our peer's MAC, plain IPv4 and IPv6, nothing else.
+ *   table netdev agentkernel: chain sb7 at the ingress of its link: our peer's MAC, plain IPv4 and IPv6, nothing else.
  *   table inet agentkernel: chain pre → map links → chain sb7 → sb7_v4 | sb7_v6 → sb7_relay → judged
  *                                                            or → sb7_<reason> → refuse
  *
  * The kernel checks a whole table whenever a chain of it changes, and looks a set up by going through all of the table's. So past the first
  * FW_SHARD_SIZE ids there are further tables, made with their first sandbox and removed with their last. The first table lets their links
- * pass in chain pre, to be judged by chain pre of their own, which comes next; chain in still takes nothing that was not judged.
+ * pass in chain pre, to be judged by chain pre of their own, which comes next; chain in still takes nothing that was not judged. Nor are there
+ * more tables than that, or more chains than needed: every message of a batch looks through all tables, and every batch through all chains.
  *
  * Nothing is ever forwarded: a packet is delivered to one of our sockets, with FW_MARK set by chain judged, or it is
  * refused. Chains sb7_v4 and sb7_v6 are the only ones that a policy change rewrites.
@@ -31,6 +32,7 @@
 #define DNS_RATE_FACTOR 4 /* times dns_qps: the proxy's own limit is what a program meets first */
 #define REFUSE "refuse"
 #define JUDGED "judged"
+#define SIX "six"
 #define PRIORITY_MANGLE (-150)
 
 static const int families[] = { AF_INET, AF_INET6 };
@@ -65,14 +67,6 @@ struct fw_name fw_name_denied(uint32_t id, enum fw_reason reason)
 	struct fw_name name;
 
 	snprintf(name.text, sizeof(name.text), "sb%u_denied_%s", id, fw_reason_name(reason));
-	return name;
-}
-
-struct fw_name fw_name_link_table(uint32_t id)
-{
-	struct fw_name name;
-
-	snprintf(name.text, sizeof(name.text), "ak_%u", id);
 	return name;
 }
 
@@ -119,6 +113,168 @@ const char *fw_shard_table(unsigned shard)
 
 	static_assert(ARRAY_SIZE(names) == FW_SHARDS, "every table has a name");
 	return names[shard];
+}
+
+/* ---- links ---- */
+
+/* Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6. */
+static const uint8_t ipv6_extensions[] = { 0, 43, 44, 51, 60, 135, 139, 140 };
+
+/*
+ * chain six {                                       IPv6 that we take; the rest returns
+ *   1 ip6 saddr fe80::/10 ip6 daddr ff02::/16 drop
+ *   2 ip6 saddr :: ip6 daddr ff02::/16 drop
+ *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt,
+ *        so it is not counted either
+ *   3 ip6 nexthdr @extensions return
+ *   4 accept
+ * }
+ */
+static void build_links_six(struct fw_batch *b)
+{
+	static const struct {
+		struct ak_addr net;
+		unsigned len;
+	} chatter[] = { { { AF_INET6, { 0xfe, 0x80 } }, 10 }, { { AF_INET6, { 0 } }, 128 } };
+	static const struct ak_addr link_group = { AF_INET6, { 0xff, 0x02 } };
+	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, b->table, SIX);
+	struct fw_rule r;
+
+	for (EACH(src, chatter)) {
+		r = fw_rule_begin(&c);
+		fw_rule_prefix6(&r, FW_SRC, &src->net, src->len);
+		fw_rule_prefix6(&r, FW_DST, &link_group, 16);
+		fw_rule_drop(&r);
+		fw_rule_end(&r);
+	}
+
+	r = fw_rule_begin(&c);
+	fw_rule_next_header_in(&r, "extensions");
+	fw_rule_return(&r);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(&c);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+}
+
+/* table netdev agentkernel: what all links share */
+static void build_links(struct fw_batch *b)
+{
+	fw_table_replace(b, NFPROTO_NETDEV, b->table);
+	fw_set_add(b, NFPROTO_NETDEV, b->table, "extensions", &fw_set_protocol);
+	fw_protocols_add(b, b->table, "extensions", ipv6_extensions, sizeof(ipv6_extensions));
+	build_links_six(b);
+}
+
+/* chain sb7_odd { 1 counter name "sb7_odd" limit log prefix "ak:7:proto"; 2 drop }: real IP, but in a form we do not take */
+static void build_link_odd(struct fw_batch *b, uint32_t id)
+{
+	struct fw_name prefix = log_prefix(id, FW_REASON_PROTO), odd = fw_name(id, FW_LINK_ODD);
+	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, b->table, odd.text);
+	struct fw_rule r = fw_rule_begin(&c);
+
+	fw_rule_counter(&r, odd.text);
+	fw_rule_limit(&r);
+	fw_rule_log(&r, prefix.text);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(&c);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+}
+
+/*
+ * 2 ether type ip @nh,0,8 0x45 ip frag-off & 0x3fff == 0 accept
+ * 3 ether type ip goto sb7_odd                      options, fragments
+ */
+static void build_link_ipv4(struct fw_chain *c, const char *odd)
+{
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_ethertype(&r, ETH_P_IP);
+	fw_rule_plain_ipv4(&r);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+
+	r = fw_rule_begin(c);
+	fw_rule_ethertype(&r, ETH_P_IP);
+	fw_rule_goto(&r, odd);
+	fw_rule_end(&r);
+}
+
+/*
+ * 4 ether type ip6 jump six
+ * 5 ether type ip6 goto sb7_odd                     extension headers
+ * A link without IPv6 drops it uncounted: the kernel behind it says its chatter all the same.
+ */
+static void build_link_ipv6(struct fw_chain *c, const char *odd, bool on)
+{
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_ethertype(&r, ETH_P_IPV6);
+	if (on)
+		fw_rule_jump(&r, SIX);
+	else
+		fw_rule_drop(&r);
+	fw_rule_end(&r);
+	if (!on)
+		return;
+	r = fw_rule_begin(c);
+	fw_rule_ethertype(&r, ETH_P_IPV6);
+	fw_rule_goto(&r, odd);
+	fw_rule_end(&r);
+}
+
+/*
+ * chain sb7 { hook ingress device ak7; policy drop
+ *   1 ether saddr != 02:… counter name "sb7_dropped" drop
+ *   2–3 IPv4, 4–5 IPv6
+ *   6 counter name "sb7_dropped" drop               ARP, VLAN and the rest: neighbours are static
+ * }
+ */
+static void build_link(struct fw_batch *b, const struct fw_link *link)
+{
+	struct fw_name name = fw_name(link->id, ""), dropped = fw_name(link->id, FW_LINK_DROPPED),
+		       odd = fw_name(link->id, FW_LINK_ODD);
+	struct fw_hook hook = { NF_NETDEV_INGRESS, "ingress", 0, false, link->ifname };
+	struct fw_chain c;
+	struct fw_rule r;
+
+	fw_counter_add(b, NFPROTO_NETDEV, b->table, dropped.text);
+	fw_counter_add(b, NFPROTO_NETDEV, b->table, odd.text);
+	build_link_odd(b, link->id);
+
+	c = fw_chain_add_base(b, NFPROTO_NETDEV, b->table, name.text, &hook);
+#ifdef AK_SABOTAGE_NOINGRESS
+	r = fw_rule_begin(&c);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+#endif
+	r = fw_rule_begin(&c);
+	fw_rule_mac_not(&r, link->peer_mac);
+	fw_rule_counter(&r, dropped.text);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+	if (has_family(link, AF_INET))
+		build_link_ipv4(&c, odd.text);
+	build_link_ipv6(&c, odd.text, has_family(link, AF_INET6));
+	r = fw_rule_begin(&c);
+	fw_rule_counter(&r, dropped.text);
+	fw_rule_drop(&r);
+	fw_rule_end(&r);
+}
+
+/* Where the link is gone already, older kernels have taken the chain of its hook along. */
+static void remove_link(struct fw_batch *b, uint32_t id)
+{
+	struct fw_name name = fw_name(id, ""), dropped = fw_name(id, FW_LINK_DROPPED), odd = fw_name(id, FW_LINK_ODD);
+
+	fw_chain_ensure(b, NFPROTO_NETDEV, name.text);
+	fw_chain_remove(b, NFPROTO_NETDEV, name.text);
+	fw_chain_remove(b, NFPROTO_NETDEV, odd.text);
+	fw_counter_remove(b, NFPROTO_NETDEV, dropped.text);
+	fw_counter_remove(b, NFPROTO_NETDEV, odd.text);
 }
 
 /* ---- the base table ---- */
@@ -171,6 +327,7 @@ static void build_entry(struct fw_batch *b, const struct fw_hook *pre)
 	struct fw_chain c;
 	struct fw_rule r;
 
+	build_links(b);
 	fw_table_replace(b, NFPROTO_INET, b->table);
 	fw_set_add(b, NFPROTO_INET, b->table, "links", &fw_set_links);
 	build_refuse(b);
@@ -193,6 +350,7 @@ void fw_build_shard(struct fw_batch *b, unsigned shard)
 void fw_build_shard_remove(struct fw_batch *b, unsigned shard)
 {
 	fw_table_remove(b, NFPROTO_INET, fw_shard_table(shard));
+	fw_table_remove(b, NFPROTO_NETDEV, fw_shard_table(shard));
 }
 
 /*
@@ -228,154 +386,24 @@ void fw_build_base(struct fw_batch *b)
 	fw_chain_add_base(b, NFPROTO_INET, b->table, "fwd_", &fwd);
 }
 
-/* ---- the link's own table ---- */
-
-/* Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6. */
-static const uint8_t ipv6_extensions[] = { 0, 43, 44, 51, 60, 135, 139, 140 };
-
-/* chain odd { 1 counter name odd limit log prefix "ak:7:proto"; 2 drop }: real IP, but in a form we do not take */
-static void build_link_odd(struct fw_batch *b, const char *table, uint32_t id)
-{
-	struct fw_name prefix = log_prefix(id, FW_REASON_PROTO);
-	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, table, "odd");
-	struct fw_rule r = fw_rule_begin(&c);
-
-	fw_rule_counter(&r, FW_LINK_ODD);
-	fw_rule_limit(&r);
-	fw_rule_log(&r, prefix.text);
-	fw_rule_end(&r);
-
-	r = fw_rule_begin(&c);
-	fw_rule_drop(&r);
-	fw_rule_end(&r);
-}
-
-/*
- * 2 ether type ip @nh,0,8 0x45 ip frag-off & 0x3fff == 0 accept
- * 3 ether type ip goto odd                          options, fragments
- */
-static void build_link_ipv4(struct fw_chain *c)
-{
-	struct fw_rule r = fw_rule_begin(c);
-
-	fw_rule_ethertype(&r, ETH_P_IP);
-	fw_rule_plain_ipv4(&r);
-	fw_rule_accept(&r);
-	fw_rule_end(&r);
-
-	r = fw_rule_begin(c);
-	fw_rule_ethertype(&r, ETH_P_IP);
-	fw_rule_goto(&r, "odd");
-	fw_rule_end(&r);
-}
-
-/*
- * chain six {
- *   1 ip6 saddr fe80::/10 ip6 daddr ff02::/16 drop
- *   2 ip6 saddr :: ip6 daddr ff02::/16 drop
- *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt,
- *        so it is not counted either
- *   3 ip6 nexthdr @extensions goto odd
- *   4 accept
- * }
- */
-static void build_link_six(struct fw_batch *b, const char *table)
-{
-	static const struct {
-		struct ak_addr net;
-		unsigned len;
-	} chatter[] = { { { AF_INET6, { 0xfe, 0x80 } }, 10 }, { { AF_INET6, { 0 } }, 128 } };
-	static const struct ak_addr link_group = { AF_INET6, { 0xff, 0x02 } };
-	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, table, "six");
-	struct fw_rule r;
-
-	for (EACH(src, chatter)) {
-		r = fw_rule_begin(&c);
-		fw_rule_prefix6(&r, FW_SRC, &src->net, src->len);
-		fw_rule_prefix6(&r, FW_DST, &link_group, 16);
-		fw_rule_drop(&r);
-		fw_rule_end(&r);
-	}
-
-	r = fw_rule_begin(&c);
-	fw_rule_next_header_in(&r, "extensions");
-	fw_rule_goto(&r, "odd");
-	fw_rule_end(&r);
-
-	r = fw_rule_begin(&c);
-	fw_rule_accept(&r);
-	fw_rule_end(&r);
-}
-
-/* 4 ether type ip6 goto six; a link without IPv6 drops it uncounted: the kernel behind it says its chatter all the same */
-static void build_link_ipv6(struct fw_chain *c, bool on)
-{
-	struct fw_rule r = fw_rule_begin(c);
-
-	fw_rule_ethertype(&r, ETH_P_IPV6);
-	if (on)
-		fw_rule_goto(&r, "six");
-	else
-		fw_rule_drop(&r);
-	fw_rule_end(&r);
-}
-
-/*
- * table netdev ak_7 { chain ingress { hook ingress device ak7; policy drop
- *   1 ether saddr != 02:… counter name dropped drop
- *   2–3 IPv4, 4 IPv6
- *   5 counter name dropped drop                     ARP, VLAN and the rest: neighbours are static
- * } }
- */
-static void build_link(struct fw_batch *b, const struct fw_link *link)
-{
-	struct fw_name table = fw_name_link_table(link->id);
-	struct fw_hook hook = { NF_NETDEV_INGRESS, "ingress", 0, false, link->ifname };
-	struct fw_chain c;
-	struct fw_rule r;
-
-	fw_table_replace(b, NFPROTO_NETDEV, table.text);
-	fw_counter_add(b, NFPROTO_NETDEV, table.text, FW_LINK_DROPPED);
-	fw_counter_add(b, NFPROTO_NETDEV, table.text, FW_LINK_ODD);
-	build_link_odd(b, table.text, link->id);
-	if (has_family(link, AF_INET6)) {
-		fw_set_add(b, NFPROTO_NETDEV, table.text, "extensions", &fw_set_protocol);
-		fw_protocols_add(b, table.text, "extensions", ipv6_extensions, sizeof(ipv6_extensions));
-		build_link_six(b, table.text);
-	}
-
-	c = fw_chain_add_base(b, NFPROTO_NETDEV, table.text, "ingress", &hook);
-#ifdef AK_SABOTAGE_NOINGRESS
-	r = fw_rule_begin(&c);
-	fw_rule_accept(&r);
-	fw_rule_end(&r);
-#endif
-	r = fw_rule_begin(&c);
-	fw_rule_mac_not(&r, link->peer_mac);
-	fw_rule_counter(&r, FW_LINK_DROPPED);
-	fw_rule_drop(&r);
-	fw_rule_end(&r);
-	if (has_family(link, AF_INET))
-		build_link_ipv4(&c);
-	build_link_ipv6(&c, has_family(link, AF_INET6));
-	r = fw_rule_begin(&c);
-	fw_rule_counter(&r, FW_LINK_DROPPED);
-	fw_rule_drop(&r);
-	fw_rule_end(&r);
-}
-
 /* ---- why a packet is refused ---- */
 
 /* counter name "sb7_denied_blocked" limit rate … log prefix "ak:7:blocked" …: past the limit the packet is only counted */
-static void build_record(struct fw_chain *c, uint32_t id, enum fw_reason reason)
+static void end_with_record(struct fw_rule *r, uint32_t id, enum fw_reason reason)
 {
 	struct fw_name counter = fw_name_denied(id, reason), prefix = log_prefix(id, reason);
+
+	fw_rule_counter(r, counter.text);
+	fw_rule_limit(r);
+	fw_rule_log(r, prefix.text);
+	fw_rule_end(r);
+}
+
+static void build_record(struct fw_chain *c, uint32_t id, enum fw_reason reason)
+{
 	struct fw_rule r = fw_rule_begin(c);
 
-	fw_rule_counter(&r, counter.text);
-	fw_rule_limit(&r);
-	fw_rule_log(&r, prefix.text);
-	fw_rule_end(&r);
+	end_with_record(&r, id, reason);
 }
 
 /* The last rule of a refusal: goto refuse; a forged sender gets no answer, and a flood costs none. */
@@ -409,17 +437,20 @@ static void build_icmp_errors(struct fw_chain *c, uint32_t id)
 	}
 }
 
-/* chain sb7_blocked { 1 count and log; 2 goto refuse }, and so for every reason */
+/* Reasons with a chain: that more than one rule gives, or that ask for state or more than one look. */
+static const enum fw_reason chained[] = { FW_REASON_SPOOF, FW_REASON_PROTO, FW_REASON_RATE, FW_REASON_BLOCKED };
+
+/* chain sb7_blocked { 1 count and log; 2 goto refuse }, and so for each of them */
 static void build_reason_chains(struct fw_batch *b, uint32_t id)
 {
-	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
-		struct fw_name name = name_reason(id, reason);
+	for (EACH(reason, chained)) {
+		struct fw_name name = name_reason(id, *reason);
 		struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
 
-		if (reason == FW_REASON_PROTO)
+		if (*reason == FW_REASON_PROTO)
 			build_icmp_errors(&c, id);
-		build_record(&c, id, reason);
-		build_refusal(&c, reason);
+		build_record(&c, id, *reason);
+		build_refusal(&c, *reason);
 	}
 }
 
@@ -485,22 +516,37 @@ static void build_dns(struct fw_chain *c, uint32_t id, const struct policy *p)
 	end_with_goto(&r, JUDGED);
 }
 
-/*
- * chain sb7_flow {                                  TCP that does not begin a connection
- *   1 socket transparent 1 goto judged              one of ours
- *   2 counter name "sb7_late" goto refuse           of a flow that is gone: no one's attempt, so not recorded
- * }
- */
-static void build_flow(struct fw_batch *b, uint32_t id)
+#ifndef AK_SABOTAGE_NODOT
+/* 5 th dport 853 count and log; 6 th dport 853 goto refuse */
+static void build_dot(struct fw_chain *c, uint32_t id)
 {
-	struct fw_name name = fw_name(id, "_flow"), late = fw_name(id, "_late");
-	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
-	struct fw_rule r = fw_rule_begin(&c);
+	struct fw_rule r = fw_rule_begin(c);
 
+	fw_rule_dport(&r, DOT_PORT);
+	end_with_record(&r, id, FW_REASON_DOT);
+
+	r = fw_rule_begin(c);
+	fw_rule_dport(&r, DOT_PORT);
+	end_with_goto(&r, REFUSE);
+}
+#endif
+
+/*
+ * TCP that does not begin a connection:
+ * 7 tcp flags & (fin | syn | rst | ack) != syn socket transparent 1 goto judged      one of ours
+ * 8 tcp flags & (fin | syn | rst | ack) != syn counter name "sb7_late" goto refuse   of a flow that is gone: no one's attempt, so not recorded
+ */
+static void build_flow(struct fw_chain *c, uint32_t id)
+{
+	struct fw_name late = fw_name(id, "_late");
+	struct fw_rule r = fw_rule_begin(c);
+
+	fw_rule_not_first_syn(&r);
 	fw_rule_socket_transparent(&r);
 	end_with_goto(&r, JUDGED);
 
-	r = fw_rule_begin(&c);
+	r = fw_rule_begin(c);
+	fw_rule_not_first_syn(&r);
 	fw_rule_counter(&r, late.text);
 	end_with_goto(&r, REFUSE);
 }
@@ -527,7 +573,7 @@ static void build_gateway_blocked(struct fw_chain *c, uint32_t id, const struct 
  *   4 ip daddr 100.64.0.29 goto sb7_blocked                          everything else of it is blocked
  *   5 ip daddr @sb7_open4 goto sb7_relay                             allow_cidr
  *   6 goto sb7_relay                                                 where the policy's default is allow, else
- *     goto sb7_default
+ *     count and log; 7 goto refuse
  * }
  */
 static void build_policy(struct fw_chain *c, const struct fw_link *link, int family, bool default_allow)
@@ -560,10 +606,12 @@ static void build_policy(struct fw_chain *c, const struct fw_link *link, int fam
 	default_allow = true;
 #endif
 	r = fw_rule_begin(c);
-	if (default_allow)
+	if (default_allow) {
 		end_with_goto(&r, relay.text);
-	else
-		end_with_reason(&r, link->id, FW_REASON_DEFAULT);
+		return;
+	}
+	end_with_record(&r, link->id, FW_REASON_DEFAULT);
+	build_refusal(c, FW_REASON_DEFAULT);
 }
 
 static struct fw_name name_policy(uint32_t id, int family)
@@ -590,7 +638,7 @@ static void build_source(struct fw_chain *c, const struct fw_link *link)
 	}
 }
 
-/* 7–8 meta nfproto ipv4 goto sb7_v4 */
+/* 9–10 meta nfproto ipv4 goto sb7_v4 */
 static void build_by_family(struct fw_chain *c, const struct fw_link *link)
 {
 	for (EACH(family, families)) {
@@ -610,14 +658,14 @@ static void build_by_family(struct fw_chain *c, const struct fw_link *link)
  *   1–2 source address
  *   3 meta l4proto != tcp meta l4proto != udp goto sb7_proto
  *   4 th dport 53 goto sb7_dns
- *   5 th dport 853 goto sb7_dot
- *   6 tcp flags & (fin | syn | rst | ack) != syn goto sb7_flow
- *   7–8 the family's chain
+ *   5–6 DNS over TLS
+ *   7–8 TCP that does not begin a connection
+ *   9–10 the family's chain
  * }
  */
 static void build_main(struct fw_batch *b, const struct fw_link *link)
 {
-	struct fw_name name = fw_name(link->id, ""), flow = fw_name(link->id, "_flow"), dns = fw_name(link->id, "_dns");
+	struct fw_name name = fw_name(link->id, ""), dns = fw_name(link->id, "_dns");
 	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, name.text);
 	struct fw_rule r;
 
@@ -633,15 +681,10 @@ static void build_main(struct fw_batch *b, const struct fw_link *link)
 	end_with_goto(&r, dns.text);
 
 #ifndef AK_SABOTAGE_NODOT
-	r = fw_rule_begin(&c);
-	fw_rule_dport(&r, DOT_PORT);
-	end_with_reason(&r, link->id, FW_REASON_DOT);
+	build_dot(&c, link->id);
 #endif
 
-	r = fw_rule_begin(&c);
-	fw_rule_not_first_syn(&r);
-	end_with_goto(&r, flow.text);
-
+	build_flow(&c, link->id);
 	build_by_family(&c, link);
 }
 
@@ -708,7 +751,6 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 	build_ranges(b, link->id, p, false);
 	build_reason_chains(b, link->id);
 	build_relay(b, link->id);
-	build_flow(b, link->id);
 	dns = fw_chain_add(b, NFPROTO_INET, b->table, dns_name.text);
 	build_dns(&dns, link->id, p);
 	for (EACH(family, families)) {
@@ -744,16 +786,16 @@ void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struc
 /* Those that point before those that are pointed at. */
 static void remove_chains(struct fw_batch *b, uint32_t id)
 {
-	static const char *const suffixes[] = { "", "_v4", "_v6", "_dns", "_flow", "_relay" };
+	static const char *const suffixes[] = { "", "_v4", "_v6", "_dns", "_relay" };
 	struct fw_name name;
 
 	for (EACH(suffix, suffixes)) {
 		name = fw_name(id, *suffix);
-		fw_chain_remove(b, name.text);
+		fw_chain_remove(b, NFPROTO_INET, name.text);
 	}
-	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
-		name = name_reason(id, reason);
-		fw_chain_remove(b, name.text);
+	for (EACH(reason, chained)) {
+		name = name_reason(id, *reason);
+		fw_chain_remove(b, NFPROTO_INET, name.text);
 	}
 }
 
@@ -775,7 +817,7 @@ static void remove_sets(struct fw_batch *b, uint32_t id)
 
 void fw_build_remove(struct fw_batch *b, const struct fw_link *link)
 {
-	struct fw_name table = fw_name_link_table(link->id), name;
+	struct fw_name name;
 
 	b->table = fw_shard_table(fw_shard(link->id));
 	if (fw_shard(link->id) > 0)
@@ -785,11 +827,11 @@ void fw_build_remove(struct fw_batch *b, const struct fw_link *link)
 	remove_sets(b, link->id);
 	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {
 		name = fw_name_denied(link->id, reason);
-		fw_counter_remove(b, name.text);
+		fw_counter_remove(b, NFPROTO_INET, name.text);
 	}
 	name = fw_name(link->id, "_admitted");
-	fw_counter_remove(b, name.text);
+	fw_counter_remove(b, NFPROTO_INET, name.text);
 	name = fw_name(link->id, "_late");
-	fw_counter_remove(b, name.text);
-	fw_table_remove(b, NFPROTO_NETDEV, table.text);
+	fw_counter_remove(b, NFPROTO_INET, name.text);
+	remove_link(b, link->id);
 }

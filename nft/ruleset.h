@@ -11,17 +11,16 @@ struct fw_name {
 };
 struct fw_name fw_name(uint32_t id, const char *suffix);
 
-/* The inet table that holds sandbox ID: FW_TABLE for the first FW_SHARD_SIZE ids, then a further one for as many (see ruleset.c). */
+/* The inet table, and the netdev table of the same name, that hold sandbox ID: FW_TABLE for the first FW_SHARD_SIZE ids, then a further one for as many (see ruleset.c). */
 #define FW_SHARD_SIZE 64
 #define FW_SHARDS 16
 unsigned fw_shard(uint32_t id);
 const char *fw_shard_table(unsigned shard);
 struct fw_name fw_name_learned(uint32_t id, enum policy_proto proto, int family); /* sb7_tcp4 */
 struct fw_name fw_name_denied(uint32_t id, enum fw_reason reason); /* sb7_denied_spoof */
-struct fw_name fw_name_link_table(uint32_t id); /* ak_7 */
 
-#define FW_LINK_DROPPED "dropped" /* counters of the link's own table */
-#define FW_LINK_ODD "odd"
+#define FW_LINK_DROPPED "_dropped" /* counters in the netdev table */
+#define FW_LINK_ODD "_odd"
 
 void fw_build_base(struct fw_batch *b);
 void fw_build_shard(struct fw_batch *b, unsigned shard); /* from 1 up; replaces what is there */

@@ -1,11 +1,13 @@
 /* The ruleset against a real kernel: two namespaces, real sockets on both sides. */
 #include "nft/batch.h"
 #include "nft/fw.h"
+#include "nft/object.h"
 #include "nft/ruleset.h"
 #include "nft_lab.h"
 
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <linux/netfilter.h>
 #include <net/if.h>
 #include <netinet/ip.h>
 #include <netinet/tcp.h>
@@ -291,7 +293,7 @@ static void failed_batch_changes_nothing_and_names_the_object(void **state)
 	close(fd);
 
 	assert_int_equal(fw_sandbox_add(lab.fw, &lab.link, deny_all, &err), -EEXIST);
-	assert_non_null(strstr(err.text, "sb7_denied_default: File exists"));
+	assert_non_null(strstr(err.text, "sb7_dropped: File exists"));
 	assert_int_equal(lab_learn(&lab, "11.0.0.8", POLICY_TCP, 443, 60), 0);
 	assert_admitted("11.0.0.8", 443);
 }
@@ -552,6 +554,23 @@ static void removed_sandbox_inherits_nothing(void **state)
 	assert_admitted("11.0.0.15", 443);
 }
 
+/* Kernels before 6.16 take a link's chain along when the link goes. */
+static void sandbox_whose_link_took_its_chain_along_is_removed(void **state)
+{
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_NETFILTER);
+	struct fw_batch b = { .table = FW_TABLE };
+	struct ak_err err = { "" };
+
+	fw_batch_begin(&b, 2000);
+	fw_chain_remove(&b, NFPROTO_NETDEV, "sb7");
+	assert_int_equal(fw_batch_send(&b, fd, &err), 0);
+	fw_batch_done(&b);
+	close(fd);
+	if (fw_sandbox_remove(lab.fw, &lab.link, &err) < 0 || fw_sandbox_add(lab.fw, &lab.link, deny_all, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(lab_connect(&lab, "11.0.0.15", 443, NULL), ECONNREFUSED);
+}
+
 /* The same link under an id of a further table: same verdicts, and the table comes and goes with its sandboxes. */
 static void sandbox_of_a_further_table_is_judged_alike(void **state)
 {
@@ -650,6 +669,7 @@ int main(void)
 		cmocka_unit_test(policy_change_keeps_what_was_learned),
 		cmocka_unit_test(full_set_refuses_more_and_still_refreshes),
 		cmocka_unit_test(removed_sandbox_inherits_nothing),
+		cmocka_unit_test(sandbox_whose_link_took_its_chain_along_is_removed),
 		cmocka_unit_test(sandbox_of_a_further_table_is_judged_alike),
 		cmocka_unit_test(reinstalling_replaces_everything),
 	};
