@@ -228,20 +228,17 @@ static int gateway_settings(bool ipv6, struct ak_err *err)
 	return rc < 0 || !ipv6 ? rc : apply_settings(v6, ARRAY_SIZE(v6), err);
 }
 
+/* Few, because a look-up below /proc/sys goes past the entry of the same name of every namespace that there is. */
 static int sandbox_settings(bool ipv6, struct ak_err *err)
 {
-	static const struct setting v4[] = {
+	static const struct setting all[] = {
 		/* Nothing inside has a capability here, and a server on port 80 is no risk. */
 		{ "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0", false },
-	};
-	static const struct setting v6[] = {
+		/* A host may have IPv6 switched off, for new namespaces too. */
 		{ "/proc/sys/net/ipv6/conf/all/disable_ipv6", "0", false },
-		{ "/proc/sys/net/ipv6/conf/default/accept_ra", "0", false },
-		{ "/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1", false },
 	};
-	int rc = apply_settings(v4, ARRAY_SIZE(v4), err);
 
-	return rc < 0 || !ipv6 ? rc : apply_settings(v6, ARRAY_SIZE(v6), err);
+	return apply_settings(all, ipv6 ? ARRAY_SIZE(all) : 1, err);
 }
 
 /* ---- links, addresses, routes, neighbours ---- */
@@ -251,6 +248,21 @@ static void add_up(struct rtnl_batch *b, const char *what, uint32_t index)
 	struct ifinfomsg i = { .ifi_index = (int)index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
 
 	rtnl_begin(b, what, RTM_NEWLINK, 0, &i, sizeof(i));
+}
+
+/* No address but those we give: without one of its own a link asks for no router either. */
+static void add_no_own_address(struct rtnl_batch *b, const char *what, uint32_t index)
+{
+	struct ifinfomsg i = { .ifi_index = (int)index };
+	const uint8_t mode = IN6_ADDR_GEN_MODE_NONE;
+	size_t spec, family;
+
+	rtnl_begin(b, what, RTM_NEWLINK, 0, &i, sizeof(i));
+	spec = rtnl_nest(b, IFLA_AF_SPEC, NULL, 0);
+	family = rtnl_nest(b, AF_INET6, NULL, 0);
+	rtnl_attr(b, IFLA_INET6_ADDR_GEN_MODE, &mode, sizeof(mode));
+	rtnl_nest_end(b, family);
+	rtnl_nest_end(b, spec);
 }
 
 static void add_address(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *a)
@@ -302,7 +314,9 @@ static void add_local_default(struct rtnl_batch *b, const char *what, int family
 /* ip link add ak<ID> address … type veth peer name eth0 address … netns <the sandbox's> */
 static void add_veth(struct rtnl_batch *b, const struct gwns_link *link, int peer_ns)
 {
-	struct ifinfomsg ours = { .ifi_index = (int)link_index(link) }, theirs = { .ifi_index = PEER_INDEX };
+	/* Our end takes no part in multicast: groups and their routes would be one more thing for each link, and all of it is dropped. */
+	struct ifinfomsg ours = { .ifi_index = (int)link_index(link), .ifi_change = IFF_MULTICAST };
+	struct ifinfomsg theirs = { .ifi_index = PEER_INDEX };
 	size_t info, data, peer;
 
 	rtnl_begin(b, "veth pair", RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ours, sizeof(ours));
@@ -357,20 +371,26 @@ static int build_pair(int rtnl, const struct gwns_link *link, int peer_ns, struc
 	}
 }
 
+static void add_sandbox_end(struct rtnl_batch *b, const struct ak_addr *own, const struct ak_addr *gw, const uint8_t gw_mac[6])
+{
+	const bool v4 = own->family == AF_INET;
+
+	add_address(b, v4 ? "address of eth0" : "IPv6 address of eth0", PEER_INDEX, own);
+	add_neighbour(b, v4 ? "neighbour of eth0" : "IPv6 neighbour of eth0", PEER_INDEX, gw, gw_mac);
+	add_default_route(b, v4 ? "default route" : "IPv6 default route", PEER_INDEX, gw);
+}
+
 static int build_sandbox_side(int rtnl, const struct gwns_link *link, bool ipv6, struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
 
+	if (ipv6)
+		add_no_own_address(&b, "addresses of eth0", PEER_INDEX);
 	add_up(&b, "sandbox loopback up", LO_INDEX);
 	add_up(&b, "eth0 up", PEER_INDEX);
-	add_address(&b, "address of eth0", PEER_INDEX, &link->addr4);
-	add_neighbour(&b, "neighbour of eth0", PEER_INDEX, &link->gw4, link->gw_mac);
-	add_default_route(&b, "default route", PEER_INDEX, &link->gw4);
-	if (ipv6) {
-		add_address(&b, "IPv6 address of eth0", PEER_INDEX, &link->addr6);
-		add_neighbour(&b, "IPv6 neighbour of eth0", PEER_INDEX, &link->gw6, link->gw_mac);
-		add_default_route(&b, "IPv6 default route", PEER_INDEX, &link->gw6);
-	}
+	add_sandbox_end(&b, &link->addr4, &link->gw4, link->gw_mac);
+	if (ipv6)
+		add_sandbox_end(&b, &link->addr6, &link->gw6, link->gw_mac);
 	return rtnl_send(rtnl, &b, err);
 }
 
@@ -440,12 +460,10 @@ int gwns_loopback_only(struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
 	_cleanup_close_ int fd = open_netlink(NETLINK_ROUTE, "rtnetlink", err);
-	int rc = sandbox_settings(false, err);
 
 	if (fd < 0)
 		return fd;
-	if (rc < 0)
-		return rc;
+	(void)sandbox_settings(false, err); /* none that must be */
 	add_up(&b, "loopback up", LO_INDEX);
 	return rtnl_send(fd, &b, err);
 }
