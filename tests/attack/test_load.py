@@ -1,12 +1,12 @@
-"""Load: a hundred sandboxes in one gateway resolve and connect at once while one more floods. The quiet ones' p99 stays within twice its value before the flood, and the log lacks nothing but what it counts."""
+"""Load: a hundred sandboxes in one gateway resolve and connect at once while one more floods. The quiet ones' p99 stays within twice its value without the flood, and the log lacks nothing but what it counts.
+Windows with and without the flood take turns, so that what else the machine does falls on both."""
 import time
 
 import pytest
 from expect import compile_c, denied, find
 
 QUIET = 100
-WINDOW_S, PERIOD_MS = 4, 400
-FLOOR_MS = 0  # below it, what is measured is the scheduler of a busy machine and the lab's own servers
+WINDOWS, WINDOW_S, PERIOD_MS = 8, 1.2, 300
 
 CLIENT = r"""
 #define _GNU_SOURCE
@@ -81,7 +81,8 @@ static void flood(int u, double end)
 	struct sockaddr_in evil = { .sin_family = AF_INET, .sin_port = htons(443) };
 	unsigned char q[300], r[600];
 	char name[64];
-	long n = 0;
+	static long n;
+	long from = n;
 
 	inet_pton(AF_INET, "11.66.0.1", &evil.sin_addr);
 	while (now() < end) {
@@ -99,7 +100,7 @@ static void flood(int u, double end)
 		sendto(s, "x", 1, 0, (void *)&evil, sizeof(evil));
 		close(s);
 	}
-	printf("%ld\n", n);
+	printf("%ld\n", n - from);
 }
 
 int main(int argc, char **argv)
@@ -107,20 +108,20 @@ int main(int argc, char **argv)
 	double start = atof(argv[1]), window = atof(argv[2]), period = atof(argv[3]) / 1e3, phase = atof(argv[4]);
 	struct sockaddr_in gw = resolver();
 	struct timeval tv = { 5 };
+	unsigned id = 0;
 	int u = socket(AF_INET, SOCK_DGRAM, 0);
 
 	connect(u, (void *)&gw, sizeof(gw));
 	setsockopt(u, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	if (phase < 0) {
-		until(start + window);
-		flood(u, start + 2 * window);
-		return 0;
-	}
-	for (int w = 0; w < 2; w++) {
-		double at = start + w * window + phase * period + (w ? 0.3 : 0);
-		for (int i = 1; at < start + (w + 1) * window - 0.2; i++, at += period) {
+	for (int w = 0; w < atoi(argv[5]); w++, start += window) {
+		if (phase < 0 && w % 2) {
+			until(start);
+			flood(u, start + window);
+		}
+		/* After the first tenth, when the flood has begun or its last packets are gone. */
+		for (double at = start + 0.1 * window + phase * period; phase >= 0 && at < start + window - 0.1; at += period) {
 			until(at);
-			printf("%d %.3f\n", w, once(u, w * 1000 + i));
+			printf("%d %.3f\n", w % 2, once(u, ++id));
 		}
 	}
 	return 0;
@@ -146,12 +147,12 @@ def attempt(boxes, names, tool):
     lab = boxes.lab
     lab.clear()
     begin = time.time() + 3
-    procs = [lab.spawn([lab.binary, "exec", name, tool, "%.3f" % begin, str(WINDOW_S), str(PERIOD_MS), "-1" if name == "loud" else "%.4f" % (i / QUIET)], env=lab.env()) for i, name in enumerate(names)]
+    procs = [lab.spawn([lab.binary, "exec", name, tool, "%.3f" % begin, str(WINDOW_S), str(PERIOD_MS), "-1" if name == "loud" else "%.4f" % (i / QUIET), str(WINDOWS)], env=lab.env()) for i, name in enumerate(names)]
     results = [proc.wait(60) for proc in procs]
     flood = results[names.index("loud")]
     rows = [line.split() for name, r in zip(names, results) if name != "loud" for line in r.out.splitlines()]
     times = [[float(ms) for w, ms in rows if w == str(window)] for window in (0, 1)]
-    return times, int(flood.out), results
+    return times, sum(map(int, flood.out.split())), results
 
 
 def add(made, names, results):
@@ -167,16 +168,16 @@ def test_load_a_hundred_sandboxes_beside_a_flood(boxes):
     names = ["q%d" % i for i in range(QUIET)] + ["loud"]
     start_all(boxes, names)
     made = {}
-    for turn in range(3):  # the best of three takes what else the machine does out of it
+    for _ in range(3):  # the best of three takes what else the machine does out of it
         (calm, loud), flooded, results = attempt(boxes, names, tool)
         add(made, names, results)
         failed = [t for t in calm + loud if t < 0]
         assert len(calm) > QUIET * 5 and len(loud) > QUIET * 5, (len(calm), len(loud), results[0])
         assert not failed, (len(failed), failed[:10], len(calm) + len(loud))
         assert flooded > 5000, flooded
-        verdict = "p99 %.1f ms before the flood, %.1f ms beside it (%d questions flooded)" % (p99(calm), p99(loud), flooded)
+        verdict = "p99 %.1f ms without the flood, %.1f ms beside it (%d questions flooded)" % (p99(calm), p99(loud), flooded)
         print(verdict)
-        if p99(loud) <= max(2 * p99(calm), FLOOR_MS):
+        if p99(loud) <= 2 * p99(calm):
             break
     else:
         pytest.fail(verdict)
