@@ -47,7 +47,8 @@ void relay_flow_tell(struct relay_flow *f)
 		.port = f->target.port,
 		.seen = f->seen,
 		.sni = f->sni,
-		.name = f->decision.allow ? f->name : NULL,
+		/* One that was let in and cut later is told with the name that let it in. */
+		.name = f->decision.allow || f->end != RELAY_END_DENIED ? f->name : NULL,
 		.decision = f->decision,
 		.detail = f->detail,
 		.bytes_out = f->bytes_out,
@@ -151,10 +152,15 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named)
 				v = (struct relay_verdict){ .allow = true, .decision = d, .name = f->name };
 		}
 	}
-	relay_flow_judged(f, &v);
-	if (!v.allow)
-		f->decision.allow = false;
-	return v.allow;
+	if (v.allow) {
+		relay_flow_judged(f, &v);
+		return true;
+	}
+	/* It keeps the binding that admitted it: the record of its end names what the user had allowed. */
+	f->decision = v.decision;
+	f->decision.allow = false;
+	f->detail = v.detail;
+	return false;
 }
 
 uint64_t relay_egress_left(const struct relay_sandbox *sb)

@@ -58,7 +58,8 @@ struct relay_event {
 	uint16_t port;
 	const char *seen; /* "tls", "http" or "": what the peek found */
 	const char *sni; /* the name the flow gave of itself, escaped for JSON by the writer; NULL when none */
-	const struct learned_name *name; /* the binding that admitted it; NULL for raw addresses and denials */
+	/* The binding that admitted it, also when it was cut later; NULL for raw addresses and denials. */
+	const struct learned_name *name;
 	struct policy_decision decision;
 	const char *detail; /* "SNI not allowed here", "no SNI", "peek timed out" …, or NULL */
 	uint64_t bytes_out, bytes_in; /* out: sandbox to far side */

@@ -85,6 +85,13 @@ enum relay_route relay_judge_route(
 	return RELAY_ROUTE_NONE;
 }
 
+/* The flow's own binding may have run out in the table; it still holds it. */
+static struct learned_name *binding_of(const struct relay_sandbox *sb, const struct relay_target *t, const char *name,
+	struct learned_name *held, uint64_t now_ms)
+{
+	return held && strcmp(held->name, name) == 0 ? held : learned_find(sb->learned, &t->dst, name, now_ms);
+}
+
 /* The allowlist's question: is the name allowed, and was this address learned for it? */
 static void judge_bound(const struct relay_sandbox *sb, const struct relay_target *t, const char *name, struct learned_name *held,
 	uint64_t now_ms, struct relay_verdict *ret)
@@ -93,7 +100,7 @@ static void judge_bound(const struct relay_sandbox *sb, const struct relay_targe
 		ret->detail = t->port == 80 ? "Host not allowed here" : "SNI not allowed here";
 		return;
 	}
-	ret->name = held && strcmp(held->name, name) == 0 ? held : learned_find(sb->learned, &t->dst, name, now_ms);
+	ret->name = binding_of(sb, t, name, held, now_ms);
 	ret->allow = ret->name != NULL;
 	if (ret->allow)
 		return;
@@ -114,7 +121,7 @@ void relay_judge_named(const struct relay_sandbox *sb, enum relay_route route, c
 		return;
 	case RELAY_ROUTE_ANY:
 		ret->allow = d.allow;
-		ret->name = d.allow ? learned_find(sb->learned, &t->dst, name, now_ms) : NULL;
+		ret->name = d.allow ? binding_of(sb, t, name, held, now_ms) : NULL;
 		ret->detail = d.allow ? NULL : "name denied";
 		return;
 	case RELAY_ROUTE_OPEN:

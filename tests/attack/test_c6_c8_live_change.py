@@ -22,7 +22,9 @@ def test_c6_every_way_to_revoke_cuts_the_flow_concerned(boxes):
             lab.clear()
             refused(do([["tcp", "11.1.0.5", 7]])[0])
             assert lab.arrived("11.1.0.5") == 0, way
-    denied(b.netlog("x"), event="flow", reason="policy change")
+            cut = denied(b.netlog("x"), event="flow", reason="policy change")
+            # Each is told once, by the name that had let it in and not by its address alone.
+            assert [(row["name"], row["dst"], row["port"]) for row in cut] == [("ok.test", "11.1.0.5", 7)] * (ways.index(way) + 1), cut
 
 
 def test_c6_a_wider_deny_leaves_the_exception(boxes):

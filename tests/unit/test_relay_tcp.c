@@ -362,6 +362,7 @@ static void policy_change_cuts_only_what_it_no_longer_allows(void **state)
 	assert_int_equal(rig.n_events, 1);
 	assert_int_equal(rig.events[0].end, RELAY_END_REVOKED);
 	assert_string_equal(rig.events[0].sni, "b.test");
+	assert_string_equal(rig.events[0].name, "b.test");
 	assert_false(rig.events[0].allow);
 	assert_int_equal(rig.events[0].generation, 2);
 	assert_int_equal(rig_end_of(b), ECONNRESET);
@@ -371,10 +372,48 @@ static void policy_change_cuts_only_what_it_no_longer_allows(void **state)
 	rig_set_policy(ALLOW_NONE);
 	assert_int_equal(rig_end_of(a), ECONNRESET);
 	assert_int_equal(rig.n_events, 2);
+	assert_string_equal(rig.events[1].name, "ok.test");
 	close(a);
 	close(b);
 	close(peer_a);
 	close(peer_b);
+	close(far);
+}
+
+static void flow_cut_later_is_told_by_the_name_that_let_it_in(void **state)
+{
+	static const char *const after[] = {
+		ALLOW_NONE,
+		"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test:22\"],\"deny_cidr\":[\"11.1.2.3/32\"]}",
+		"{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"deny\":[\"ok.test:22\"]}",
+	};
+	int far, fd, peer;
+
+	rig_open(ALLOW_OK, 22, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	far = rig_listen(rig.ns_far, "11.1.2.3", 22);
+	for (size_t i = 0; i < ARRAY_SIZE(after); i++) {
+		rig_set_policy(ALLOW_OK);
+		fd = rig_connect("11.1.2.3", 22);
+		peer = rig_accept(far);
+		rig_set_policy(after[i]);
+		assert_int_equal(rig.n_events, i + 1);
+		assert_int_equal(rig.events[i].end, RELAY_END_REVOKED);
+		assert_false(rig.events[i].allow);
+		assert_string_equal(rig.events[i].name, "ok.test");
+		close(fd);
+		close(peer);
+	}
+	rig_set_policy(
+		"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test:22\"],\"limits\":{\"egress_bytes\":\"3\"}}");
+	fd = rig_connect("11.1.2.3", 22);
+	peer = rig_accept(far);
+	rig_send(fd, "four", 4);
+	rig_wait_events(ARRAY_SIZE(after) + 1);
+	assert_int_equal(rig.events[ARRAY_SIZE(after)].end, RELAY_END_LIMIT);
+	assert_string_equal(rig.events[ARRAY_SIZE(after)].name, "ok.test");
+	close(fd);
+	close(peer);
 	close(far);
 }
 
@@ -399,6 +438,7 @@ static void flow_outlives_the_binding_that_admitted_it(void **state)
 	learned_name_unref(n);
 	assert_null(learned_find(rig.sb.learned, &addr, "ok.test", ak_now_ms()));
 	rig_set_policy(ALLOW_OK);
+	rig_set_policy(ALLOW_ALL);
 	rig_send(fd, "alive", 5);
 	rig_expect(peer, "alive");
 	close(fd);
@@ -636,6 +676,7 @@ int main(void)
 		RIG_TEST(reset_reaches_the_other_side),
 		RIG_TEST(refused_far_side_is_a_reset),
 		RIG_TEST(policy_change_cuts_only_what_it_no_longer_allows),
+		RIG_TEST(flow_cut_later_is_told_by_the_name_that_let_it_in),
 		RIG_TEST(flow_outlives_the_binding_that_admitted_it),
 		RIG_TEST(limits_of_the_policy_hold),
 		RIG_TEST(sandbox_that_ends_takes_its_flows_along),

@@ -219,6 +219,7 @@ static void policy_change_cuts_and_opens(void **state)
 	rig_set_policy(ALLOW_NONE);
 	assert_int_equal(rig.n_events, 1);
 	assert_int_equal(rig.events[0].end, RELAY_END_REVOKED);
+	assert_string_equal(rig.events[0].name, "ok.test");
 	assert_int_equal(rig.sb.n_flows, 0);
 	rig_set_policy(ALLOW_OK);
 	echo(RIG_SRC, "11.1.2.3", 10);
