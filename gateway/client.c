@@ -30,10 +30,7 @@ int client_load(const struct ak_paths *paths, const char *name, struct state_san
 {
 	int rc = client_check_name(name, err);
 
-	if (rc < 0)
-		return rc;
-	rc = state_load(paths, name, ret, err);
-	return rc == -EINVAL ? -EBADMSG : rc;
+	return rc < 0 ? rc : state_load(paths, name, ret, err);
 }
 
 /* Does its supervisor answer? */
@@ -257,10 +254,14 @@ int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *e
 
 int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
 {
-	bool running;
+	bool running = false;
 	int rc = look(paths, name, &running, err);
 
-	if (rc < 0)
+	if (state_damaged(rc) && !force)
+		return ak_err_prefix(err, rc,
+			"what is known of sandbox '%s' cannot be read ('agentkernel remove --force %s' discards it with all its files)",
+			name, name);
+	if (rc < 0 && !state_damaged(rc))
 		return rc;
 	if (running && !force)
 		return ak_fail(err, EBUSY, "sandbox '%s' is running; stop it first, or give --force", name);
@@ -274,6 +275,7 @@ struct listing {
 	const cJSON *live; /* borrowed; the daemon's array or NULL */
 	const char *wanted; /* a name or uuid, or NULL for all */
 	cJSON *found; /* owned; an array */
+	bool failed; /* out of memory */
 	void (*bad)(void *ctx, const char *name, const char *reason);
 	void *ctx;
 };
@@ -305,10 +307,28 @@ static int add_info(void *ctx, struct state_sandbox *s)
 	return 0;
 }
 
-static void tell_bad(void *ctx, const char *name, const char *reason)
+/* All that is known of a damaged one is its name, and what is wrong with it. */
+static cJSON *info_damaged(const char *name, const char *reason)
+{
+	static const char *const unknown[] = { "uuid", "mode", "profile", "vcpus", "memory_mb", "ip", "created_at" };
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	bool ok = obj && put_text(obj, "name", name) && put_text(obj, "status", "damaged") && put_text(obj, "backend", "ns") &&
+		put_text(obj, "error", reason);
+
+	for (size_t i = 0; ok && i < ARRAY_SIZE(unknown); i++)
+		ok = cJSON_AddNullToObject(obj, unknown[i]) != NULL;
+	return ok ? TAKE(obj) : NULL;
+}
+
+static void add_damaged(void *ctx, const char *name, const char *reason)
 {
 	struct listing *l = ctx;
+	cJSON *info = l->wanted ? NULL : info_damaged(name, reason);
 
+	if (info)
+		cJSON_AddItemToArray(l->found, info);
+	else if (!l->wanted)
+		l->failed = true;
 	if (l->bad)
 		l->bad(l->ctx, name, reason);
 }
@@ -325,9 +345,9 @@ static int gather(const struct ak_paths *paths, struct listing *l, struct ak_err
 		return ak_fail(err, ENOMEM, "out of memory");
 	if (client_call(paths, false, "list", NULL, &answer, &ignored) == 0)
 		l->live = cJSON_GetObjectItemCaseSensitive(answer, "sandboxes");
-	rc = state_each(paths, add_info, tell_bad, l, err);
+	rc = state_each(paths, add_info, add_damaged, l, err);
 	l->live = NULL;
-	return rc == -ENOMEM ? ak_fail(err, ENOMEM, "out of memory") : rc;
+	return rc == -ENOMEM || l->failed ? ak_fail(err, ENOMEM, "out of memory") : rc;
 }
 
 int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx,

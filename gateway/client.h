@@ -3,7 +3,8 @@
  *
  * What they answer with, so that a front end can tell the kinds apart:
  *   -EINVAL bad input · -ENOENT no such sandbox or file · -EEXIST the name is taken · -EALREADY it runs already · -ESRCH it does not run ·
- *   -EBUSY it runs, and that is in the way · -ENOTCONN no daemon runs · anything else: it failed.
+ *   -EBUSY it runs, and that is in the way · -EBADMSG, -EPROTONOSUPPORT its record cannot be read · -ENOTCONN no daemon runs · anything
+ *   else: it failed.
  */
 #ifndef AK_CLIENT_H
 #define AK_CLIENT_H
@@ -29,7 +30,10 @@ int client_start(const struct ak_paths *paths, const char *name, struct ak_err *
 int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err);
 int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
 
-/* SandboxInfo of one, by name or uuid; or an array of all, in order of name. What cannot be read is told through BAD (may be NULL). */
+/*
+ * SandboxInfo of one, by name or uuid; or an array of all, in order of name. A damaged one stands there with that status and nothing else
+ * known, and is told through BAD (may be NULL).
+ */
 int client_get(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
 int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx,
 	cJSON **ret, struct ak_err *err);
@@ -37,7 +41,7 @@ int client_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char 
 /* The supervisor's socket of a running sandbox; -ENOENT, -ESRCH with a reason. */
 int client_super(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
-/* state_load for a name that a user gave; a damaged file is -EBADMSG, for -EINVAL is the user's mistake. */
+/* state_load for a name that a user gave; -EINVAL is the user's mistake. */
 struct state_sandbox;
 int client_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err);
 

@@ -69,7 +69,10 @@ static const struct cmd_opt create_opts[] = {
 	{ 0 },
 };
 
-static const struct cmd_opt remove_opts[] = { { .name = "force", .letter = 'f', .help = "also when it is running" }, { 0 } };
+static const struct cmd_opt remove_opts[] = {
+	{ .name = "force", .letter = 'f', .help = "also when it is running or damaged" },
+	{ 0 },
+};
 
 static const struct cmd_opt list_opts[] = { { .name = "quiet", .letter = 'q', .help = "only the names" }, OPT_JSON, { 0 } };
 

@@ -114,6 +114,7 @@ struct dsb {
 	bool hosting, hosted; /* the gateway is at it; has it */
 	bool awaiting; /* its start waits for the gateway's successor */
 	bool removed;
+	bool damaged; /* its record cannot be read: it is there to be removed, and forgotten when that fails */
 	struct gw_stats stats; /* since it was hosted, as last told */
 	uint64_t started_us;
 	struct request *op; /* owned: has the sandbox now */
@@ -127,7 +128,7 @@ TAILQ_HEAD(dsb_list, dsb);
 
 struct dsb *dsb_find(struct daemon *d, const char *name);
 struct dsb *dsb_by_link(struct daemon *d, uint32_t link_id);
-struct dsb *dsb_get(struct daemon *d, const char *name, struct ak_err *err); /* looks on the disk, too */
+int dsb_get(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err); /* looks on the disk, too */
 int dsb_new(struct daemon *d, struct state_sandbox *s, struct dsb **ret); /* takes the contents of S over */
 void dsb_free(struct dsb *sb);
 void dsb_begin(struct dsb *sb, struct request *r); /* now, or when those before it are done */
@@ -153,6 +154,9 @@ void op_remove(struct request *r);
 void op_policy(struct request *r);
 void op_expire_run(struct request *r);
 int policy_edits_read(struct daemon *d, const cJSON *obj, struct state_sandbox *s, struct ak_err *err);
+
+/* daemon_discard.c: a sandbox to be removed whose record cannot be read, with its supervisor, should one still run. */
+int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err);
 
 /* daemon_adopt.c */
 int adopt_all(struct daemon *d, struct ak_err *err);

@@ -77,9 +77,21 @@ static const struct op *find_op(const cJSON *obj)
 	return NULL;
 }
 
+/* The sandbox that R is about. One that is damaged is good for nothing but its removal, and only by who insists. */
+static int find_sandbox(const struct request *r, const char *name, struct dsb **ret, struct ak_err *err)
+{
+	int rc = dsb_get(r->d, name, ret, err), force = 0;
+	struct ak_err ignored;
+
+	if (state_damaged(rc) && r->op->run == op_remove && json_get_bool(r->obj, "force", &force, &ignored) > 0 && force)
+		return dsb_get_damaged(r->d, name, ret, err);
+	return rc == -ENOENT && !ak_sandbox_name_ok(name) ? -EINVAL : rc;
+}
+
 static void run(struct request *r)
 {
 	const char *name = NULL;
+	struct dsb *sb = NULL;
 	struct ak_err err;
 	int rc;
 
@@ -90,16 +102,12 @@ static void run(struct request *r)
 	rc = json_get_string(r->obj, "name", &name, &err);
 	if (rc == 0)
 		rc = ak_fail(&err, EINVAL, "name: missing");
-	if (rc > 0) {
-		struct dsb *sb = dsb_get(r->d, name, &err);
-
-		if (sb) {
-			dsb_begin(sb, r);
-			return;
-		}
-		rc = ak_sandbox_name_ok(name) ? -ENOENT : -EINVAL;
-	}
-	request_fail(r, -rc, err.text);
+	if (rc > 0)
+		rc = find_sandbox(r, name, &sb, &err);
+	if (rc < 0)
+		request_fail(r, -rc, err.text);
+	else
+		dsb_begin(sb, r);
 }
 
 void request_dispatch(struct daemon *d, struct ipc_peer *peer, struct ipc_message *msg)

@@ -55,18 +55,20 @@ struct dsb *dsb_by_link(struct daemon *d, uint32_t link_id)
 	return NULL;
 }
 
-struct dsb *dsb_get(struct daemon *d, const char *name, struct ak_err *err)
+int dsb_get(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err)
 {
 	struct dsb *sb = dsb_find(d, name);
 	struct state_sandbox s;
+	int rc = sb ? 0 : state_load(d->paths, name, &s, err);
 
-	if (sb || state_load(d->paths, name, &s, err) < 0)
-		return sb;
-	if (dsb_new(d, &s, &sb) == 0)
-		return sb;
-	state_done(&s);
-	ak_fail(err, ENOMEM, "out of memory");
-	return NULL;
+	if (rc < 0)
+		return rc;
+	if (!sb && dsb_new(d, &s, &sb) < 0) {
+		state_done(&s);
+		return ak_fail(err, ENOMEM, "out of memory");
+	}
+	*ret = sb;
+	return 0;
 }
 
 int dsb_log_path(const struct dsb *sb, char ret[static PATH_MAX])
@@ -379,18 +381,22 @@ static void remove_detached(void *ctx)
 
 static void remove_now(struct dsb *sb, struct request *r)
 {
+	_cleanup_strbuf_ struct strbuf more = { 0 };
 	static struct removal rm;
 	struct ak_err err;
 	int rc = state_remove(sb->d->paths, sb->state.name, rm.path, &err);
 
+	if (sb->damaged)
+		event_put_text(&more, "reason", "its record could not be read");
 	if (rc < 0) {
+		sb->removed = sb->damaged;
 		request_fail(r, -rc, err.text);
 		return;
 	}
 	rm.user_ns = sb->d->gw.user_ns;
 	if (super_detach(remove_detached, &rm, &rm.user_ns, 1, &err) < 0)
 		ak_say("%s: its files are removed at the next start: %s", sb->state.name, err.text);
-	event_write(sb->d->paths, "sandbox_remove", sb->state.name, NULL);
+	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
 	sb->removed = true;
 	request_answer(r, NULL);
 }

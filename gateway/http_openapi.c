@@ -22,10 +22,11 @@ static const struct {
 		"\"error\":{\"type\":[\"string\",\"null\"]},\"exit_code\":{\"type\":[\"integer\",\"null\"]}}}}}}" },
 	{ "SandboxInfo",
 		"{\"type\":\"object\",\"required\":[\"name\",\"uuid\",\"status\",\"backend\",\"mode\",\"profile\",\"created_at\"],\"properties\":{"
-		"\"name\":{\"type\":\"string\"},\"uuid\":{\"type\":\"string\"},\"status\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\"]},"
-		"\"backend\":{\"type\":\"string\"},\"mode\":{\"type\":\"string\"},\"profile\":{\"type\":\"string\"},"
+		"\"name\":{\"type\":\"string\"},\"uuid\":{\"type\":[\"string\",\"null\"]},"
+		"\"status\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"damaged\"]},\"error\":{\"type\":\"string\"},"
+		"\"backend\":{\"type\":\"string\"},\"mode\":{\"type\":[\"string\",\"null\"]},\"profile\":{\"type\":[\"string\",\"null\"]},"
 		"\"image\":{\"type\":[\"string\",\"null\"]},\"vcpus\":{\"type\":[\"number\",\"null\"]},\"memory_mb\":{\"type\":[\"integer\",\"null\"]},"
-		"\"ip\":{\"type\":[\"string\",\"null\"]},\"created_at\":{\"type\":\"string\"}}}" },
+		"\"ip\":{\"type\":[\"string\",\"null\"]},\"created_at\":{\"type\":[\"string\",\"null\"]}}}" },
 	{ "Detached",
 		"{\"type\":\"object\",\"required\":[\"id\",\"sandbox\",\"command\",\"pid\",\"status\",\"exit_code\",\"started_at\"],\"properties\":{"
 		"\"id\":{\"type\":\"string\"},\"sandbox\":{\"type\":\"string\"},\"command\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"

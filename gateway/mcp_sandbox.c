@@ -45,9 +45,14 @@ static void put_info(struct strbuf *out, const cJSON *info)
 
 static void tell_info(struct strbuf *out, const cJSON *info)
 {
-	strbuf_printf(out, "%s: %s, mode %s, profile %s, network %s\n", mcp_arg_text(info, "name", "?"),
-		mcp_arg_text(info, "status", "?"), mcp_arg_text(info, "mode", "?"), mcp_arg_text(info, "profile", "?"),
-		mcp_arg_bool(info, "network", false) ? "by policy" : "none");
+	const char *name = mcp_arg_text(info, "name", "?"), *mode = mcp_arg_text(info, "mode", NULL);
+
+	if (!mode) {
+		strbuf_printf(out, "%s: damaged; only the user can remove it\n", name);
+		return;
+	}
+	strbuf_printf(out, "%s: %s, mode %s, profile %s, network %s\n", name, mcp_arg_text(info, "status", "?"), mode,
+		mcp_arg_text(info, "profile", "?"), mcp_arg_bool(info, "network", false) ? "by policy" : "none");
 }
 
 static int create(const struct mcp_request *r, const char *name, cJSON **ret, struct ak_err *err)

@@ -119,11 +119,11 @@ static const struct mcp_param check_params[] = {
 	OBJECT("\"stdout\":" TEXT ",\"stderr\":" TEXT ",\"exit_code\":" WHOLE ",\"timed_out\":" FLAG ",\"truncated\":" FLAG      \
 	       ",\"duration_ms\":" WHOLE ",\"sandbox\":" TEXT ",\"network\":" OBJECT("\"denied\":" DENIED, "\"denied\""),        \
 		"\"stdout\",\"stderr\",\"exit_code\",\"timed_out\",\"network\"")
-#define SANDBOX                                                                                                                  \
-	OBJECT("\"name\":" TEXT ",\"uuid\":" TEXT ",\"status\":" TEXT ",\"mode\":" TEXT ",\"profile\":" TEXT,                    \
-		"\"name\",\"status\",\"mode\",\"profile\"")
+#define SANDBOX_MEMBERS "\"name\":" TEXT ",\"uuid\":" TEXT ",\"status\":" TEXT ",\"mode\":" TEXT ",\"profile\":" TEXT
+#define SANDBOX OBJECT(SANDBOX_MEMBERS, "\"name\",\"status\",\"mode\",\"profile\"")
+#define LISTED OBJECT(SANDBOX_MEMBERS, "\"name\",\"status\"") /* of a damaged one there is nothing else to tell */
 #define OUT_STATE OBJECT("\"name\":" TEXT ",\"status\":" TEXT, "\"name\",\"status\"")
-#define OUT_LIST OBJECT("\"sandboxes\":" ARRAY(SANDBOX), "\"sandboxes\"")
+#define OUT_LIST OBJECT("\"sandboxes\":" ARRAY(LISTED), "\"sandboxes\"")
 #define OUT_WRITE OBJECT("\"path\":" TEXT ",\"size\":" WHOLE, "\"path\",\"size\"")
 #define OUT_READ                                                                                                                 \
 	OBJECT("\"path\":" TEXT ",\"content\":" TEXT                                                                             \

@@ -122,33 +122,60 @@ int state_save(const struct ak_paths *paths, const struct state_sandbox *s, stru
 	return dir < 0 ? dir : rc < 0 ? fail_disk(err, -rc, s->name) : 0;
 }
 
+bool state_damaged(int rc)
+{
+	return rc == -EBADMSG || rc == -EPROTONOSUPPORT;
+}
+
+/* What may be well in a moment is told apart from what stays as it is. */
+static int code_of(int rc)
+{
+	return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EPROTONOSUPPORT ? rc : -EBADMSG;
+}
+
+/* The text of sandbox.json. A folder has one from its first moment until it is renamed away: without one it is damaged. */
+static int read_record(const struct ak_paths *paths, const char *name, char **ret, size_t *ret_len, struct ak_err *err)
+{
+	_cleanup_close_ int dir = -1;
+	char path[PATH_MAX];
+	int rc = state_path(paths, name, NULL, path);
+
+	if (rc < 0)
+		return fail_disk(err, -rc, paths->state);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = dir < 0 ? -errno : ak_read_file(dir, FILE_NAME, FILE_MAX, ret, ret_len);
+	if (rc == -ENOENT && (dir < 0 || !still_there(path, dir)))
+		return fail_unknown(err, name);
+	return rc < 0 ? code_of(ak_fail_errno(err, -rc, "%s/" FILE_NAME, path)) : 0;
+}
+
+static int parse_record(const char *name, const char *text, size_t len, struct state_sandbox *ret, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+	int rc = json_parse(text, len, &obj, err);
+
+	if (rc == 0)
+		rc = state_from_json(obj, ret, err);
+	if (rc == 0 && strcmp(ret->name, name) != 0) {
+		state_done(ret);
+		rc = ak_fail(err, EINVAL, "it is about another sandbox");
+	}
+	return rc;
+}
+
 int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err)
 {
 	_cleanup_free_ char *text = NULL;
-	_cleanup_json_ cJSON *obj = NULL;
-	char path[PATH_MAX];
 	size_t len = 0;
 	int rc;
 
 	if (!ak_sandbox_name_ok(name))
 		return fail_unknown(err, name);
-	rc = state_path(paths, name, FILE_NAME, path);
-	if (rc == 0)
-		rc = ak_read_file(AT_FDCWD, path, FILE_MAX, &text, &len);
-	if (rc == -ENOENT)
-		return fail_unknown(err, name);
+	rc = read_record(paths, name, &text, &len, err);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "%s", path);
-	rc = json_parse(text, len, &obj, err);
-	if (rc == 0)
-		rc = state_from_json(obj, ret, err);
-	if (rc < 0)
-		return ak_err_prefix(err, rc, "%s", path);
-	if (strcmp(ret->name, name) != 0) {
-		state_done(ret);
-		return ak_fail(err, EINVAL, "%s: it is about another sandbox", path);
-	}
-	return 0;
+		return rc;
+	rc = parse_record(name, text, len, ret, err);
+	return rc < 0 ? ak_err_prefix(err, code_of(rc), "%s/sandboxes/%s/" FILE_NAME, paths->state, name) : 0;
 }
 
 /* ---- making ---- */
@@ -324,19 +351,23 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 
 static int each_one(const struct ak_paths *paths, const char *name, int (*fn)(void *ctx, struct state_sandbox *s),
-	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx)
+	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx, struct ak_err *err)
 {
 	struct state_sandbox s;
-	struct ak_err err;
-	int rc = state_load(paths, name, &s, &err);
+	struct ak_err why;
+	int rc = state_load(paths, name, &s, &why);
 
 	if (rc == 0) {
 		rc = fn(ctx, &s);
 		state_done(&s);
 		return rc;
 	}
-	if (rc != -ENOENT && err_fn)
-		err_fn(ctx, name, err.text);
+	if (rc == -ENOENT)
+		return 0; /* removed meanwhile */
+	if (!state_damaged(rc))
+		return ak_fail(err, -rc, "%s", why.text);
+	if (err_fn)
+		err_fn(ctx, name, why.text);
 	return 0;
 }
 
@@ -354,7 +385,7 @@ int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_s
 		return errno == ENOENT ? 0 : fail_disk(err, errno, path);
 	for (int i = 0; i < n; i++) {
 		if (rc == 0)
-			rc = each_one(paths, names[i]->d_name, fn, err_fn, ctx);
+			rc = each_one(paths, names[i]->d_name, fn, err_fn, ctx, err);
 		free(names[i]);
 	}
 	free(names);

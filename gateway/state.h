@@ -50,15 +50,17 @@ struct state_sandbox {
 
 /* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name. Fills uuid, created_us, link_id and generation. */
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err);
-int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret,
-	struct ak_err *err); /* -ENOENT: "no sandbox named 'x'" */
+
+/* -ENOENT: "no sandbox named 'x'"; -EBADMSG: sandbox.json is damaged; -EPROTONOSUPPORT: a newer version wrote it. */
+int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err);
+bool state_damaged(int rc); /* one of the latter two: there is one, and all that can be done with it is to remove it */
 int state_save(const struct ak_paths *paths, const struct state_sandbox *s, struct ak_err *err);
 
 /* NAME is free when it returns; its files are in *RET_GONE (a path) for the caller to remove, at leisure. */
 int state_remove(const struct ak_paths *paths, const char *name, char ret_gone[static PATH_MAX], struct ak_err *err);
 void state_done(struct state_sandbox *s);
 
-/* Call FN for each that can be read, in order of name; unreadable ones are told through err_fn (may be NULL) and skipped. */
+/* Call FN for each that can be read, in order of name; damaged ones are told through err_fn (may be NULL) and skipped. */
 int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s),
 	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx, struct ak_err *err);
 

@@ -474,6 +474,10 @@ class Lab:
                 return int(r.out)
         raise LabError("no sandbox init below pid %d" % proc.pid)
 
+    def running(self, text):
+        """Processes, in sandboxes or not, whose command line holds TEXT."""
+        return [pid for pid, cmd in self.snapshot()["procs"].items() if text in cmd]
+
     # ---- leaks ----
 
     def snapshot(self):

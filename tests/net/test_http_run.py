@@ -158,11 +158,10 @@ def test_a_client_that_leaves_takes_its_sandbox_along(api, path, command):
     s = api.connect()
     data = api.encode(body)
     s.sendall(api.head("POST", path, (), len(data)) + data)
-    find = ["sh", "-c", "grep -l marker-of-this-tes[t] /proc/[0-9]*/cmdline 2>/dev/null"]
-    wait_for(lambda: api.lab.host(find).out)
+    wait_for(lambda: api.lab.running("marker-of-this-test"))
     s.close()
     began = time.monotonic()
-    wait_for(lambda: not api.lab.host(find).out)
+    wait_for(lambda: not api.lab.running("marker-of-this-test"))
     assert time.monotonic() - began < 1
     wait_for(lambda: not children(api.lab, api.proc.pid))
     assert "agentkernel_http_workers 0" in api.get("/metrics").body.decode()

@@ -51,6 +51,20 @@ def test_a_sandbox_is_created_running_and_lives_until_it_is_removed(box_api):
     box_api.post("/sandboxes/gone/network/check", {"target": "x.test"}).refused(404)
 
 
+def test_a_damaged_one_is_listed_and_can_be_deleted(box_api):
+    assert box_api.post("/sandboxes", {"name": "bad"}).status == 201
+    assert box_api.post("/sandboxes/bad/stop").status == 200
+    path = box_api.lab.path("state", "agentkernel", "sandboxes", "bad", "sandbox.json")
+    with open(path, "w") as f:
+        f.write("{")
+    row, = box_api.get("/sandboxes").data
+    assert row["name"] == "bad" and row["status"] == "damaged" and row["uuid"] is None and path in row["error"], row
+    for method, path in (("GET", ""), ("POST", "/start"), ("POST", "/stop"), ("GET", "/policy")):
+        box_api(method, "/sandboxes/bad" + path).refused(500, "sandbox.json")
+    assert box_api("DELETE", "/sandboxes/bad").data == "removed"
+    assert box_api.get("/sandboxes").data == []
+
+
 def test_of_many_who_create_the_same_name_one_does(box_api):
     body = box_api.encode({"name": "wanted"})
     socks = [box_api.connect() for _ in range(8)]
@@ -98,11 +112,10 @@ def test_a_client_that_leaves_takes_its_command_along_and_only_that(one):
     body = one.encode({"command": ["sh", "-c", "sleep 1000 # marker-of-exec"]})
     s = one.connect()
     s.sendall(one.head("POST", "/sandboxes/one/exec", (), len(body)) + body)
-    find = ["sh", "-c", "grep -l marker-of-exe[c] /proc/[0-9]*/cmdline 2>/dev/null"]
-    wait_for(lambda: one.lab.host(find).out)
+    wait_for(lambda: one.lab.running("marker-of-exec"))
     s.close()
     began = time.monotonic()
-    wait_for(lambda: not one.lab.host(find).out)
+    wait_for(lambda: not one.lab.running("marker-of-exec"))
     assert time.monotonic() - began < 1
     assert one.get("/sandboxes/one").data["status"] == "running"
 

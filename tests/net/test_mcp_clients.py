@@ -8,7 +8,6 @@ import pytest
 from lab import HERE
 from mcp import TOOLS, npm_folder
 from persist import wait_for
-from test_mcp_tools import sleepers
 
 SDK, INSPECTOR = "@modelcontextprotocol/sdk", "@modelcontextprotocol/inspector"
 CODEX = ["--compatibility-mode", "codex", "--allow-host", "ok.test"]
@@ -79,7 +78,7 @@ def test_the_sdk_sees_errors_and_cancels(there, folder):
     assert unknown["code"] == -32602 and "no_such" in unknown["thrown"]
     assert cancelled.get("thrown") and cancelled["ms"] < 5000
     assert after["structuredContent"]["stdout"] == "alive\n"
-    wait_for(lambda: not sleepers(lab, "4715"))
+    wait_for(lambda: not lab.running("sleep 4715"))
 
 
 def test_the_inspector_lists_and_calls_every_tool(there, folder):

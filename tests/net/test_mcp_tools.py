@@ -17,13 +17,6 @@ def probe_in(lab, m, tool="sandbox_run", steps=(), **kw):
     return json.loads(got["stdout"]), got, text
 
 
-def sleepers(lab, mark):
-    """Processes anywhere on the lab's host whose command line holds MARK."""
-    r = lab.host([PYTHON, "-c", "import glob\nfor f in glob.glob('/proc/[0-9]*/cmdline'):\n  try: d = open(f, 'rb').read()\n  except OSError: continue\n"
-                                "  if b'sleep\\x00%s\\x00' in d and b'python' not in d: print(f)" % mark])
-    return r.out.split()
-
-
 # ---- commands ----
 
 def test_run_gives_output_code_and_streams(any_user):
@@ -110,10 +103,10 @@ def test_cancelling_kills_the_sandbox_and_is_not_answered(any_user):
     with serving(lab, *CODEX) as m:
         ident = m.ask("tools/call", name="sandbox_run", timeout=0, arguments={"command": ["sh", "-c", "trap '' TERM INT HUP; sleep 4711; sleep 4711"],
                                                                              "timeout_ms": 600000})
-        wait_for(lambda: sleepers(lab, "4711"))
+        wait_for(lambda: lab.running("sleep 4711"))
         start = time.monotonic()
         m.notify("notifications/cancelled", requestId=ident, reason="changed my mind")
-        wait_for(lambda: not sleepers(lab, "4711"))
+        wait_for(lambda: not lab.running("sleep 4711"))
         assert time.monotonic() - start < 3
         m.good("sandbox_list")
         assert not [x for x in m.lines() if x.get("id") == ident]
@@ -124,12 +117,12 @@ def test_at_the_end_of_input_what_is_short_is_answered_and_what_is_long_is_ended
     m.open()
     short = m.ask("tools/call", name="sandbox_run", arguments={"command": ["echo", "done"]})
     m.ask("tools/call", name="sandbox_run", arguments={"command": ["sh", "-c", "trap '' TERM INT; sleep 4712; sleep 4712"], "timeout_ms": 600000})
-    wait_for(lambda: sleepers(lab, "4712"))
+    wait_for(lambda: lab.running("sleep 4712"))
     start = time.monotonic()
     r = m.close()
     assert r.code == 0 and time.monotonic() - start < 2.5
     assert m.answer(short)["result"]["structuredContent"]["stdout"] == "done\n"
-    assert not sleepers(lab, "4712") and not lab.leaks()
+    assert not lab.running("sleep 4712") and not lab.leaks()
 
 
 @pytest.mark.parametrize("sig", [15, 9])
@@ -137,10 +130,10 @@ def test_a_server_that_is_killed_leaves_nothing(lab, sig):
     m = Mcp(lab, *CODEX)
     m.open()
     m.ask("tools/call", name="sandbox_run", arguments={"command": ["sleep", "4713"], "timeout_ms": 600000})
-    wait_for(lambda: sleepers(lab, "4713"))
+    wait_for(lambda: lab.running("sleep 4713"))
     m.proc.signal(sig)
     m.proc.wait()
-    wait_for(lambda: not sleepers(lab, "4713"))
+    wait_for(lambda: not lab.running("sleep 4713"))
     assert not lab.leaks(timeout=10)
     m.proc.close_stdin()
 
@@ -293,9 +286,9 @@ def test_cancelling_ends_a_command_in_a_sandbox_that_stays(staying):
     with serving(lab, *CODEX) as m:
         m.good("sandbox_create", name="c")
         ident = m.ask("tools/call", name="sandbox_exec", arguments={"name": "c", "command": ["sleep", "4714"], "timeout_ms": 600000})
-        wait_for(lambda: sleepers(lab, "4714"))
+        wait_for(lambda: lab.running("sleep 4714"))
         m.notify("notifications/cancelled", requestId=ident)
-        wait_for(lambda: not sleepers(lab, "4714"))
+        wait_for(lambda: not lab.running("sleep 4714"))
         assert m.good("sandbox_exec", name="c", command=["echo", "on"])[0]["stdout"] == "on\n"
 
 

@@ -112,51 +112,6 @@ def test_wrong_words_are_usage_errors(boxes):
     assert not b.runs(), "wrong words started a daemon"
 
 
-def state_file(lab, name):
-    path = lab.host(["sh", "-c", "find %s /var/lib/agentkernel -path '*/%s/sandbox.json' 2>/dev/null" % (lab.path("state"), name)]).out.split()
-    assert len(path) == 1, path
-    return path[0]
-
-
-def test_a_state_of_a_newer_version_is_left_alone(boxes):
-    b, lab = boxes, boxes.lab
-    b.create("old")
-    b.create("new")
-    path = state_file(lab, "new")
-    with open(path) as f:
-        text = f.read()
-    changed = re.sub(r'"version":\s*1', '"version": 99, "later": true', text)
-    with open(path, "w") as f:
-        f.write(changed)
-    b.fails("start", "new", says="newer")
-    b.fails("create", "new", says="new")
-    r = lab.ak(["list"])
-    assert "old" in r.out and "newer" in r.err, r
-    with open(path) as f:
-        assert f.read() == changed
-    with open(path, "w") as f:
-        f.write(text)
-    b.ak("start", "new")
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0" * 100], ids="abcde")
-def test_a_damaged_state_is_told_and_hurts_no_other(boxes, text):
-    b, lab = boxes, boxes.lab
-    b.create("good")
-    b.create("bad")
-    path = state_file(lab, "bad")
-    with open(path) as f:
-        whole = f.read()
-    with open(path, "w") as f:
-        f.write(text)
-    b.fails("start", "bad", says="bad")
-    b.ak("start", "good")
-    r = lab.ak(["list"])
-    assert "good" in r.out and "bad" in r.err, r
-    with open(path, "w") as f:
-        f.write(whole)
-
-
 def test_many_at_once_never_lose_one(boxes):
     """Twelve commands for one name, then twelve names: one wins there, all win here, and each has its own address."""
     b, lab = boxes, boxes.lab

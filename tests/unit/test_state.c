@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -295,7 +296,7 @@ static void bad_files_are_named_and_the_others_still_listed(void **state)
 	file_of(w, "b", "sandbox.json", path);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		put_file(path, bad[i]);
-		assert_true(state_load(&w->paths, "b", &s, &err) < 0);
+		assert_int_equal(state_load(&w->paths, "b", &s, &err), -EBADMSG);
 		assert_non_null(strstr(err.text, "sandbox.json"));
 		out[0] = '\0';
 		assert_int_equal(state_each(&w->paths, ignore, remember, out, &err), 0);
@@ -303,6 +304,48 @@ static void bad_files_are_named_and_the_others_still_listed(void **state)
 		assert_non_null(strstr(out, "b: "));
 		assert_non_null(strstr(out, "c\n"));
 	}
+	/* A folder without the file is no sandbox that never was: its name is taken. */
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(state_load(&w->paths, "b", &s, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "sandbox.json"));
+	assert_true(state_damaged(-EBADMSG) && state_damaged(-EPROTONOSUPPORT));
+	assert_false(state_damaged(-ENOENT) || state_damaged(-ENOMEM) || state_damaged(0));
+}
+
+static void what_is_damaged_can_be_removed(void **state)
+{
+	struct world *w = *state;
+	char path[PATH_MAX], gone[PATH_MAX];
+	struct state_sandbox s;
+	struct ak_err err;
+
+	create(w, "a");
+	file_of(w, "a", "sandbox.json", path);
+	put_file(path, "{");
+	assert_int_equal(state_remove(&w->paths, "a", gone, &err), 0);
+	assert_int_equal(state_load(&w->paths, "a", &s, &err), -ENOENT);
+	create(w, "a");
+}
+
+static void being_short_of_descriptors_is_no_damage(void **state)
+{
+	struct world *w = *state;
+	struct rlimit was, none;
+	struct state_sandbox s;
+	char out[64] = "";
+	struct ak_err err;
+	int rc, each;
+
+	create(w, "a");
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	none = (struct rlimit){ 0, was.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &none);
+	rc = state_load(&w->paths, "a", &s, &err);
+	each = state_each(&w->paths, ignore, remember, out, &err);
+	setrlimit(RLIMIT_NOFILE, &was);
+	assert_int_equal(rc, -EMFILE);
+	assert_int_equal(each, -EMFILE);
+	assert_string_equal(out, "");
 }
 
 static void removal_frees_the_name_at_once(void **state)
@@ -497,6 +540,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(readers_never_see_half_a_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_newer_format_is_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(bad_files_are_named_and_the_others_still_listed, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_damaged_can_be_removed, setup, teardown),
+		cmocka_unit_test_setup_teardown(being_short_of_descriptors_is_no_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(removal_frees_the_name_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			link_ids_are_given_out_in_order_and_found_again_when_the_note_is_lost, setup, teardown),
