@@ -419,7 +419,7 @@ static void follow(struct machine *m)
 
 static _Noreturn void be_run(const struct machine *m, enum st_run run, int in, int out, int errs)
 {
-	char number[8], mode[32], state[64];
+	char number[sizeof("-2147483648")], mode[32], state[64];
 	const char *ok = getenv("AK_SABOTAGE_OK");
 	char allowed[32];
 	char *argv[] = { (char[]){ ST_PROGRAM }, (char[]){ "run" }, (char[]){ "--compatibility-mode" }, mode, (char[]){ "--dir" },
