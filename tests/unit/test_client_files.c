@@ -58,7 +58,7 @@ static int setup(void **state)
 	r->root = openat(r->top, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	r->host = openat(r->top, "host", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(r->root >= 0 && r->host >= 0);
-	assert_int_equal(mkdirat(r->root, "work", 0755), 0);
+	assert_int_equal(mkdirat(r->root, "srv", 0755), 0);
 	*state = r;
 	return 0;
 }
@@ -96,13 +96,13 @@ static void what_is_written_is_read(void **state)
 	struct stat st;
 	size_t len;
 
-	assert_int_equal(client_file_write(r->root, "/work/a", bytes, sizeof(bytes), 0640, false, &err), 0);
-	assert_int_equal(client_file_read(r->root, "/work/a", 100, &data, &len, &err), 0);
+	assert_int_equal(client_file_write(r->root, "/srv/a", bytes, sizeof(bytes), 0640, false, &err), 0);
+	assert_int_equal(client_file_read(r->root, "/srv/a", 100, &data, &len, &err), 0);
 	assert_int_equal(len, sizeof(bytes));
 	assert_memory_equal(data, bytes, len);
-	assert_int_equal(fstatat(r->root, "work/a", &st, 0), 0);
+	assert_int_equal(fstatat(r->root, "srv/a", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0640);
-	assert_int_equal(client_file_read(r->root, "/work/a", 3, &data, &len, &err), -EFBIG);
+	assert_int_equal(client_file_read(r->root, "/srv/a", 3, &data, &len, &err), -EFBIG);
 	assert_int_equal(client_file_write(r->root, "/no/such/place", "x", 1, 0600, false, &err), -ENOENT);
 	assert_int_equal(client_file_write(r->root, "/no//such/./place/f", "x", 1, 0600, true, &err), 0);
 	get(r->root, "no/such/place/f", "x");
@@ -115,11 +115,11 @@ static void set_id_bits_are_dropped(void **state)
 	struct ak_err err;
 	struct stat st;
 
-	assert_int_equal(client_file_write(r->root, "/work/s", "x", 1, 06755, false, &err), 0);
-	assert_int_equal(fstatat(r->root, "work/s", &st, 0), 0);
+	assert_int_equal(client_file_write(r->root, "/srv/s", "x", 1, 06755, false, &err), 0);
+	assert_int_equal(fstatat(r->root, "srv/s", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0755);
-	assert_int_equal(fchmodat(r->root, "work/s", 06711, 0), 0);
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), 0);
+	assert_int_equal(fchmodat(r->root, "srv/s", 06711, 0), 0);
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	assert_int_equal(fstatat(r->host, "out/s", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0711);
 }
@@ -129,7 +129,7 @@ static void dots_and_links_stay_inside(void **state)
 	struct rig *r = *state;
 	struct ak_err err;
 	char text[64], outside[128];
-	static const char *const ways[] = { "/../secret", "/work/../../secret", "/up/secret", "/abs/secret", "/direct" };
+	static const char *const ways[] = { "/../secret", "/srv/../../secret", "/up/secret", "/abs/secret", "/direct" };
 
 	snprintf(outside, sizeof(outside), "%s/secret", r->dir);
 	assert_int_equal(symlinkat("../..", r->root, "up"), 0);
@@ -147,7 +147,7 @@ static void dots_and_links_stay_inside(void **state)
 	assert_int_equal(client_file_delete(r->root, "/../secret", false, &err), 0);
 	assert_int_equal(client_file_delete(r->root, "/..", true, &err), -EINVAL);
 	assert_int_equal(client_file_delete(r->root, "/", true, &err), -EINVAL);
-	assert_int_equal(client_file_delete(r->root, "/work/..", true, &err), -EINVAL);
+	assert_int_equal(client_file_delete(r->root, "/srv/..", true, &err), -EINVAL);
 }
 
 static void a_link_is_replaced_not_followed(void **state)
@@ -177,25 +177,25 @@ static void fifos_devices_sockets_and_folders_are_refused_at_once(void **state)
 	char text[64];
 	_cleanup_close_ int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	assert_int_equal(mkfifoat(r->root, "work/fifo", 0666), 0);
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/root/work/sock", r->dir);
+	assert_int_equal(mkfifoat(r->root, "srv/fifo", 0666), 0);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/root/srv/sock", r->dir);
 	assert_int_equal(bind(sock, (struct sockaddr *)&addr, sizeof(addr)), 0);
-	put(r->root, "work/file", "f");
-	assert_int_equal(read_text(r, "/work/fifo", text, sizeof(text), &err), -EINVAL);
+	put(r->root, "srv/file", "f");
+	assert_int_equal(read_text(r, "/srv/fifo", text, sizeof(text), &err), -EINVAL);
 	assert_non_null(strstr(err.text, "FIFO"));
-	assert_int_equal(read_text(r, "/work/sock", text, sizeof(text), &err), -EINVAL);
+	assert_int_equal(read_text(r, "/srv/sock", text, sizeof(text), &err), -EINVAL);
 	assert_non_null(strstr(err.text, "socket"));
-	assert_int_equal(read_text(r, "/work", text, sizeof(text), &err), -EISDIR);
+	assert_int_equal(read_text(r, "/srv", text, sizeof(text), &err), -EISDIR);
 	/* Neither replaced nor waited for. */
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), 0);
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	assert_int_equal(c.left_out, 2);
 	assert_int_equal(c.files, 1);
 	get(r->host, "out/file", "f");
 	assert_int_equal(fstatat(r->host, "out/fifo", &st, AT_SYMLINK_NOFOLLOW), -1);
-	assert_int_equal(client_file_write(r->root, "/work/fifo", "x", 1, 0644, false, &err), -EINVAL);
-	assert_int_equal(client_file_write(r->root, "/work", "x", 1, 0644, false, &err), -EISDIR);
-	assert_int_equal(client_copy_tree(r->host, "out/file", r->root, "work/fifo", &c, &err), -EINVAL);
-	assert_int_equal(fstatat(r->root, "work/fifo", &st, AT_SYMLINK_NOFOLLOW), 0);
+	assert_int_equal(client_file_write(r->root, "/srv/fifo", "x", 1, 0644, false, &err), -EINVAL);
+	assert_int_equal(client_file_write(r->root, "/srv", "x", 1, 0644, false, &err), -EISDIR);
+	assert_int_equal(client_copy_tree(r->host, "out/file", r->root, "srv/fifo", &c, &err), -EINVAL);
+	assert_int_equal(fstatat(r->root, "srv/fifo", &st, AT_SYMLINK_NOFOLLOW), 0);
 	assert_true(S_ISFIFO(st.st_mode));
 	if (mknodat(r->root, "zero", S_IFCHR | 0666, makedev(1, 5)) == 0) {
 		assert_int_equal(read_text(r, "/zero", text, sizeof(text), &err), -EINVAL);
@@ -223,18 +223,19 @@ static void huge_names_are_told(void **state)
 {
 	struct rig *r = *state;
 	struct ak_err err;
-	char text[64], name[400] = "/work/", path[PATH_MAX + 100];
+	char text[64], name[400] = "/srv/", path[PATH_MAX + 100];
+	char *last = name + strlen(name);
 
-	memset(name + 6, 'n', 300);
+	memset(last, 'n', 300);
 	assert_int_equal(client_file_write(r->root, name, "x", 1, 0644, false, &err), -ENAMETOOLONG);
 	memset(path, '/', sizeof(path) - 1);
 	path[sizeof(path) - 2] = 'x';
 	path[sizeof(path) - 1] = '\0';
 	assert_int_equal(read_text(r, path, text, sizeof(text), &err), -ENAMETOOLONG);
-	assert_int_equal(read_text(r, "work/x", text, sizeof(text), &err), -EINVAL);
+	assert_int_equal(read_text(r, "srv/x", text, sizeof(text), &err), -EINVAL);
 	assert_int_equal(read_text(r, "", text, sizeof(text), &err), -EINVAL);
 	/* 255 is a name. */
-	name[6 + 255] = '\0';
+	last[255] = '\0';
 	assert_int_equal(client_file_write(r->root, name, "x", 1, 0644, false, &err), 0);
 }
 
@@ -251,15 +252,15 @@ static void a_folder_is_listed_in_order_and_removed_as_a_tree(void **state)
 	struct ak_err err;
 	char names[256] = "";
 
-	put(r->root, "work/b", "");
-	put(r->root, "work/a", "");
-	assert_int_equal(mkdirat(r->root, "work/c", 0755), 0);
-	assert_int_equal(symlinkat("../..", r->root, "work/d"), 0);
-	assert_int_equal(client_file_list(r->root, "/work", add_name, names, &err), 0);
+	put(r->root, "srv/b", "");
+	put(r->root, "srv/a", "");
+	assert_int_equal(mkdirat(r->root, "srv/c", 0755), 0);
+	assert_int_equal(symlinkat("../..", r->root, "srv/d"), 0);
+	assert_int_equal(client_file_list(r->root, "/srv", add_name, names, &err), 0);
 	assert_string_equal(names, "a b c/ d@ ");
-	assert_int_equal(client_file_delete(r->root, "/work", false, &err), -ENOTEMPTY);
-	assert_int_equal(client_file_delete(r->root, "/work", true, &err), 0);
-	assert_int_equal(faccessat(r->root, "work", F_OK, 0), -1);
+	assert_int_equal(client_file_delete(r->root, "/srv", false, &err), -ENOTEMPTY);
+	assert_int_equal(client_file_delete(r->root, "/srv", true, &err), 0);
+	assert_int_equal(faccessat(r->root, "srv", F_OK, 0), -1);
 }
 
 /* ---- copying ---- */
@@ -273,12 +274,12 @@ static void trees_are_copied_with_modes_links_and_times(void **state)
 	struct stat st;
 	char target[16] = "";
 
-	assert_int_equal(mkdirat(r->root, "work/sub", 0750), 0);
-	put(r->root, "work/sub/f", "text");
-	assert_int_equal(fchmodat(r->root, "work/sub/f", 0751, 0), 0);
-	assert_int_equal(utimensat(r->root, "work/sub/f", times, 0), 0);
-	assert_int_equal(symlinkat("/etc/passwd", r->root, "work/link"), 0);
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), 0);
+	assert_int_equal(mkdirat(r->root, "srv/sub", 0750), 0);
+	put(r->root, "srv/sub/f", "text");
+	assert_int_equal(fchmodat(r->root, "srv/sub/f", 0751, 0), 0);
+	assert_int_equal(utimensat(r->root, "srv/sub/f", times, 0), 0);
+	assert_int_equal(symlinkat("/etc/passwd", r->root, "srv/link"), 0);
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	get(r->host, "out/sub/f", "text");
 	assert_int_equal(fstatat(r->host, "out/sub/f", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0751);
@@ -302,15 +303,15 @@ static void a_planted_link_at_the_destination_is_never_written_through(void **st
 	/* The host's folder is the project that the sandbox writes to as well. */
 	assert_int_equal(mkdirat(r->host, "out", 0755), 0);
 	assert_int_equal(symlinkat("../../secret", r->host, "out/f"), 0);
-	put(r->root, "work/f", "evil");
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), 0);
+	put(r->root, "srv/f", "evil");
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	get(r->top, "secret", "the host's");
 	get(r->host, "out/f", "evil");
 	/* A folder in place of which a link was put is refused. */
-	assert_int_equal(mkdirat(r->root, "work/sub", 0755), 0);
-	put(r->root, "work/sub/secret", "evil");
+	assert_int_equal(mkdirat(r->root, "srv/sub", 0755), 0);
+	put(r->root, "srv/sub/secret", "evil");
 	assert_int_equal(symlinkat("../..", r->host, "out/sub"), 0);
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), -ENOTDIR);
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), -ENOTDIR);
 	get(r->top, "secret", "the host's");
 	assert_int_equal(fstatat(r->host, "out/sub", &st, AT_SYMLINK_NOFOLLOW), 0);
 	assert_true(S_ISLNK(st.st_mode));
@@ -322,12 +323,12 @@ static void holes_stay_holes(void **state)
 	struct client_copy c = { .files = 0 };
 	struct ak_err err;
 	struct stat st;
-	_cleanup_close_ int fd = openat(r->root, "work/sparse", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	_cleanup_close_ int fd = openat(r->root, "srv/sparse", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 
 	if (ftruncate(fd, 1ll << 40) < 0)
 		skip();
 	assert_int_equal(pwrite(fd, "x", 1, 1 << 20), 1);
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), 0);
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	assert_int_equal(fstatat(r->host, "out/sparse", &st, 0), 0);
 	assert_true(st.st_size == 1ll << 40);
 	assert_true(st.st_blocks < 4096);
@@ -339,7 +340,7 @@ static void depth_is_bounded_and_told(void **state)
 	struct rig *r = *state;
 	struct client_copy c = { .files = 0 };
 	struct ak_err err;
-	int dir = openat(r->root, "work", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dir = openat(r->root, "srv", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	for (int i = 0; i < 300; i++) {
 		int next;
@@ -350,7 +351,7 @@ static void depth_is_bounded_and_told(void **state)
 		dir = next;
 	}
 	close(dir);
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), -ELOOP);
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), -ELOOP);
 	assert_non_null(strstr(err.text, "deep"));
 }
 
@@ -362,8 +363,8 @@ static void a_stop_leaves_no_half_file(void **state)
 	struct ak_err err;
 	char names[256] = "";
 
-	put(r->root, "work/f", "text");
-	assert_int_equal(client_copy_tree(r->root, "work", r->host, "out", &c, &err), -EINTR);
+	put(r->root, "srv/f", "text");
+	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), -EINTR);
 	assert_int_equal(client_file_list(r->host, "/out", add_name, names, &err), 0);
 	assert_string_equal(names, "");
 }
@@ -375,18 +376,18 @@ struct swapper {
 	volatile bool stop;
 };
 
-/* "work/x" is by turns a folder, a link to the host, and a FIFO. */
+/* "srv/x" is by turns a folder, a link to the host, and a FIFO. */
 static void *swap(void *arg)
 {
 	struct swapper *s = arg;
 
 	while (!s->stop) {
-		(void)!renameat(s->root, "work/x", s->root, "work/y");
-		(void)!symlinkat("../../..", s->root, "work/x");
-		(void)!unlinkat(s->root, "work/x", 0);
-		(void)!mkfifoat(s->root, "work/x", 0666);
-		(void)!unlinkat(s->root, "work/x", 0);
-		(void)!renameat(s->root, "work/y", s->root, "work/x");
+		(void)!renameat(s->root, "srv/x", s->root, "srv/y");
+		(void)!symlinkat("../../..", s->root, "srv/x");
+		(void)!unlinkat(s->root, "srv/x", 0);
+		(void)!mkfifoat(s->root, "srv/x", 0666);
+		(void)!unlinkat(s->root, "srv/x", 0);
+		(void)!renameat(s->root, "srv/y", s->root, "srv/x");
 	}
 	return NULL;
 }
@@ -400,19 +401,19 @@ static void swapping_while_copying_gains_nothing(void **state)
 	pthread_t thread;
 	char text[64];
 
-	assert_int_equal(mkdirat(r->root, "work/x", 0755), 0);
-	put(r->root, "work/x/secret", "the sandbox's");
+	assert_int_equal(mkdirat(r->root, "srv/x", 0755), 0);
+	put(r->root, "srv/x/secret", "the sandbox's");
 	assert_int_equal(pthread_create(&thread, NULL, swap, &s), 0);
 	for (int i = 0; i < 150; i++) {
 		struct client_copy c = { .files = 0 };
-		int rc = client_copy_tree(r->root, "work", r->host, "out", &c, &err);
+		int rc = client_copy_tree(r->root, "srv", r->host, "out", &c, &err);
 
 		/* What lay outside never arrives, whatever it is called. */
 		if (faccessat(r->host, "out/x/host", F_OK, 0) == 0 || faccessat(r->host, "out/x/root", F_OK, 0) == 0)
 			assert_true(fstatat(r->host, "out/x", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode));
-		if (read_text(r, "/work/x/secret", text, sizeof(text), &err) == 0)
+		if (read_text(r, "/srv/x/secret", text, sizeof(text), &err) == 0)
 			assert_string_equal(text, "the sandbox's");
-		(void)client_file_write(r->root, "/work/x/new", "evil", 4, 0644, false, &err);
+		(void)client_file_write(r->root, "/srv/x/new", "evil", 4, 0644, false, &err);
 		(void)rc;
 		(void)ak_remove_tree(r->host, "out");
 	}
