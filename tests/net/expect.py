@@ -88,15 +88,16 @@ def addresses(message):
     return [a["data"] for a in message["answers"] if a["type"] in ("A", "AAAA")]
 
 
-@contextlib.contextmanager
-def holding(lab, args, script="", **kw):
-    """A sandbox that stays: SCRIPT (Python) runs first, then each line written to it is evaluated as a probe step list.
-
-    Yields (process, do) where do(steps) → results."""
+def probe_server(script):
+    """A command that runs SCRIPT (Python), then evaluates each line written to it as a list of probe steps."""
     with open(os.path.join(HERE, "probe.py")) as f:
         probe = f.read().replace('if __name__ == "__main__":', "if False:")
-    code = probe + "\n%s\nprint('ready', flush=True)\nfor line in sys.stdin:\n    main(json.loads(line)); sys.stdout.flush()\n" % script
-    proc = lab.start([*args, "--", PYTHON, "-c", code], stdin="pipe", **kw)
+    return [PYTHON, "-c", probe + "\n%s\nprint('ready', flush=True)\nfor line in sys.stdin:\n    main(json.loads(line)); sys.stdout.flush()\n" % script]
+
+
+@contextlib.contextmanager
+def talking(proc):
+    """PROC runs a probe_server; yields (process, do) where do(steps) → results."""
     proc.wait_output(b"ready\n")
 
     def do(steps, timeout=60):
@@ -115,6 +116,32 @@ def holding(lab, args, script="", **kw):
         with contextlib.suppress(Exception):
             if proc.code is None:
                 proc.result = proc.wait(10)
+
+
+def holding(lab, args, script="", **kw):
+    """A sandbox that stays for as long as the context does; see probe_server and talking."""
+    return talking(lab.start([*args, "--", *probe_server(script)], stdin="pipe", **kw))
+
+
+class Gate:
+    """Where a command in a sandbox waits for the test: its shell runs WAIT, and goes on when open() is called here. In the project folder."""
+
+    def __init__(self, lab, name="gate"):
+        self.path = lab.path("project", name)
+        os.mkfifo(self.path)
+        os.chmod(self.path, 0o666)
+        self.fd = os.open(self.path, os.O_RDWR)  # both ends: nobody waits for the other to come
+        self.wait = "read _ < '%s'" % self.path
+
+    def open(self):
+        os.write(self.fd, b"\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)
+        os.unlink(self.path)
 
 
 PROCESSES = """

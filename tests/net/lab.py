@@ -14,12 +14,14 @@ Works for root and for an ordinary user; nothing of it outlives the process. See
 what answers there.
 """
 import contextlib
+import ctypes
 import errno
 import fcntl
 import glob
 import json
 import os
 import pwd
+import select
 import selectors
 import shutil
 import signal
@@ -76,6 +78,54 @@ ZONE = [
 
 class LabError(Exception):
     pass
+
+
+def wait_for(what, timeout=10, every=0.01):
+    """Until WHAT() is true; its value. What costs much to ask is asked more seldom."""
+    end = time.monotonic() + timeout
+    while True:
+        got = what()
+        if got:
+            return got
+        assert time.monotonic() < end, "never came true within %ss: %r" % (timeout, what)
+        time.sleep(every)
+
+
+class Watch:
+    """Tells when a file is read; inotify(7) sees it whoever reads, in whatever namespace."""
+    OPEN, CLOSE_NOWRITE = 0x20, 0x10
+
+    def __init__(self, path):
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self.fd < 0 or libc.inotify_add_watch(self.fd, path.encode(), self.OPEN | self.CLOSE_NOWRITE) < 0:
+            raise OSError(ctypes.get_errno(), "inotify: %s" % path)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)
+
+    def forget(self):
+        """What happened until now does not count."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.fd, 4096):
+                pass
+
+    def wait_read(self, timeout=10):
+        """Until someone has opened it and closed it again without having written."""
+        begun, end = False, time.monotonic() + timeout
+        while True:
+            if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+                raise LabError("nobody read the file within %ss" % timeout)
+            data = os.read(self.fd, 4096)
+            while data:
+                _, mask, _, size = struct.unpack("iIII", data[:16])
+                if begun and mask & self.CLOSE_NOWRITE:
+                    return
+                begun |= bool(mask & self.OPEN)
+                data = data[16 + size:]
 
 
 class Result:
@@ -318,8 +368,15 @@ class Lab:
     def clear(self):
         self.internet(op="clear")
 
-    def resolv(self, text):
-        self.agent(op="resolv", text=text)
+    def resolv(self, text, read=False):
+        """The host's resolv.conf; with READ only when someone has read it anew."""
+        if not read:
+            self.agent(op="resolv", text=text)
+            return
+        with Watch(os.path.join(self.folder, "resolv.conf")) as watch:
+            self.agent(op="resolv", text=text)
+            watch.forget()
+            watch.wait_read()
 
     def listen(self, port, kind="echo"):
         self.internet(op="listen", port=port, kind=kind)
@@ -466,13 +523,7 @@ class Lab:
 
     def sandbox_init(self, proc, timeout=10):
         """The pid, on the lab's host, of the pid 1 of the sandbox that PROC runs."""
-        code = SANDBOX_INIT % proc.pid
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            r = self.host([PYTHON, "-c", code])
-            if r.out.strip():
-                return int(r.out)
-        raise LabError("no sandbox init below pid %d" % proc.pid)
+        return int(wait_for(lambda: self.host([PYTHON, "-c", SANDBOX_INIT % proc.pid]).out.strip(), timeout))
 
     def running(self, text):
         """Processes, in sandboxes or not, whose command line holds TEXT."""

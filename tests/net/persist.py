@@ -1,23 +1,8 @@
 """Persistent sandboxes in the lab: what the tests of create, start, exec, live policies and the daemon say over and over."""
-import contextlib
 import json
-import os
-import time
 
-from lab import HERE, PYTHON, LabError
-
-SERVE = "\n%s\nprint('ready', flush=True)\nfor line in sys.stdin:\n    main(json.loads(line)); sys.stdout.flush()\n"
-
-
-def wait_for(what, timeout=10):
-    """Until WHAT() is true; its value."""
-    end = time.monotonic() + timeout
-    while True:
-        got = what()
-        if got:
-            return got
-        assert time.monotonic() < end, "never came true: %r" % what
-        time.sleep(0.01)
+from expect import probe_server, talking
+from lab import LabError, wait_for
 
 
 class Boxes:
@@ -94,6 +79,10 @@ class Boxes:
         for pid in pids:
             wait_for(lambda: self.lab.host(["test", "!", "-d", "/proc/%d" % pid]).code == 0)
 
+    def supervisors(self):
+        """The pids of those who hold the sandboxes that run."""
+        return self.lab.host(["sh", "-c", "grep -l '^ak-super' /proc/[0-9]*/comm 2>/dev/null | cut -d/ -f3"]).out.split()
+
     def runs(self):
         return self.lab.ak(["daemon", "status", "--json"]).code == 0
 
@@ -106,30 +95,9 @@ class Boxes:
 
     # ---- a command that stays ----
 
-    @contextlib.contextmanager
     def holding(self, name, script=""):
-        """A command in NAME that evaluates each line written to it as probe steps; yields (process, do)."""
-        with open(os.path.join(HERE, "probe.py")) as f:
-            probe = f.read().replace('if __name__ == "__main__":', "if False:")
-        proc = self.lab.spawn([self.lab.binary, "exec", name, PYTHON, "-c", probe + SERVE % script], env=self.lab.env(), stdin="pipe")
-        proc.wait_output(b"ready\n")
-
-        def do(steps, timeout=60):
-            lines = proc.output[1].count(b"\n")
-            proc.write(json.dumps(steps).encode() + b"\n")
-            if not proc._pump(time.monotonic() + timeout, lambda: proc.output[1].count(b"\n") > lines or proc.code is not None):
-                raise AssertionError("no answer from the sandbox: %r" % proc.output)
-            assert proc.code is None, "ended with %s: %r" % (proc.code, proc.output)
-            return json.loads(proc.output[1].split(b"\n")[lines])
-
-        try:
-            yield proc, do
-        finally:
-            with contextlib.suppress(OSError):
-                proc.close_stdin()
-            with contextlib.suppress(Exception):
-                if proc.code is None:
-                    proc.wait(10)
+        """A command in NAME that stays for as long as the context does; see probe_server and talking."""
+        return talking(self.lab.spawn([self.lab.binary, "exec", name, *probe_server(script)], env=self.lab.env(), stdin="pipe"))
 
 
 # A connection that echoes for as long as it lives, and says for how long after its end it was cut.
@@ -147,7 +115,7 @@ def open_flow(key, host, port):
                 if not s.recv(1): raise OSError('eof')
                 now = time.monotonic(); row['longest'] = max(row['longest'], now - last); last = now
                 row['echoes'] += 1
-                time.sleep(0.002)
+                let_pass(0.002, 'an echo every few milliseconds tells enough, and leaves the processors to others')
         except OSError as e:
             row['dead'] = time.time(); row['why'] = str(e)
     threading.Thread(target=pump, daemon=True).start()

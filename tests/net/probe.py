@@ -17,6 +17,23 @@ import time
 LIMIT_S = 8
 
 
+def wait_for(what, timeout=10):
+    """Until WHAT() is true; its value."""
+    end = time.monotonic() + timeout
+    while True:
+        got = what()
+        if got:
+            return got
+        if time.monotonic() >= end:
+            raise AssertionError("never came true within %ss" % timeout)
+        time.sleep(0.01)
+
+
+def let_pass(seconds, why):
+    """For the rare case in which nothing happens that could be waited for; WHY says so."""
+    time.sleep(seconds)
+
+
 def gateway():
     for line in open("/etc/resolv.conf"):
         if line.startswith("nameserver"):
@@ -131,6 +148,16 @@ def tcp_frame(s):
             data += more
         return data
     return exactly(struct.unpack("!H", exactly(2))[0])
+
+
+def do_until(step, timeout=10):
+    """Another step, again and again until it works; what came back then."""
+    def attempt():
+        try:
+            return [globals()["do_" + step[0]](*step[1:])]
+        except (OSError, EOFError):
+            return None
+    return wait_for(attempt, timeout)[0]
 
 
 def do_eval(code):
