@@ -2,7 +2,8 @@
 import re
 
 from expect import denied, find, refused, worked
-from persist import FLOW, TELL, open_flow, wait_for
+from lab import wait_for
+from persist import FLOW, TELL, open_flow
 
 
 def test_c6_every_way_to_revoke_cuts_the_flow_concerned(boxes):

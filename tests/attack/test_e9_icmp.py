@@ -61,13 +61,11 @@ while True:
 print('said', flush=True)
 """
 SEND = """
-import time
 s = socket.socket(*socket.getaddrinfo(%r, 5000, 0, socket.SOCK_DGRAM)[0][:3]); s.settimeout(1); s.connect((%r, 5000)); out = []
-for i in range(20):
-    s.send(b'%%02d' %% i + b'x' * 1400)
+while len(out) < 30 and out[-10:] != [1402] * 10:
+    s.send(b'%%02d' %% len(out) + b'x' * 1400)
     try: out.append(len(s.recv(4000)))
     except OSError as e: out.append(str(e))
-    time.sleep(0.02)
 """
 
 

@@ -2,8 +2,7 @@
 import os
 import stat
 
-from lab import PYTHON
-from persist import wait_for
+from lab import PYTHON, wait_for
 
 PLANT = """
 import os, socket, sys

@@ -3,8 +3,7 @@ import random
 import time
 
 import pytest
-from lab import PYTHON
-from persist import wait_for
+from lab import PYTHON, wait_for
 
 ECHO = ["tcp", "ok.test", 7, b"x".hex()]
 

@@ -59,7 +59,7 @@ def test_g6_killed_while_starting_leaves_nothing(any_user):
     lab = any_user
     reached = 0
     for step in range(25):
-        proc = lab.start([*allow("ok.test"), "--", PYTHON, "-c", "import time; print('up', flush=True); time.sleep(100)"])
+        proc = lab.start([*allow("ok.test"), "--", PYTHON, "-c", "import signal; print('up', flush=True); signal.pause()"])
         end = proc.started + step * 0.002
         while time.monotonic() < end:
             pass
@@ -88,7 +88,7 @@ def test_g6_killed_while_stopping_leaves_nothing(any_user):
 def test_g6_gateway_or_init_killed_while_starting(any_user):
     lab = any_user
     for step in range(16):
-        proc = lab.start([*allow("ok.test"), "--", PYTHON, "-c", "import time; print('up', flush=True); time.sleep(100)"])
+        proc = lab.start([*allow("ok.test"), "--", PYTHON, "-c", "import signal; print('up', flush=True); signal.pause()"])
         killed = False
         end = time.monotonic() + 5
         while not killed and time.monotonic() < end:

@@ -46,7 +46,7 @@ def test_g7_taken_ports_of_the_host_do_not_matter(any_user):
     """Ours are in a namespace of our own."""
     lab = any_user
     code = ("import socket\nkeep=[]\nfor p in (53,15001,15002,853):\n for f,a in ((socket.AF_INET,'0.0.0.0'),(socket.AF_INET6,'::')):\n  for t in (1,2):\n   s=socket.socket(f,t)\n"
-            "   if f==socket.AF_INET6: s.setsockopt(41,26,1)\n   s.bind((a,p)); keep.append(s)\n   if t==1: s.listen()\nprint('up',flush=True)\nimport time; time.sleep(600)")
+            "   if f==socket.AF_INET6: s.setsockopt(41,26,1)\n   s.bind((a,p)); keep.append(s)\n   if t==1: s.listen()\nprint('up',flush=True)\nimport signal; signal.pause()")
     holder = lab.spawn([PYTHON, "-c", code], who="root")
     try:
         holder.wait_output(b"up\n")

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from lab import ROOT, user_ids
+from lab import ROOT, user_ids, wait_for
 
 BINARY = os.path.abspath(os.environ.get("AK_BIN") or os.path.join(ROOT, "build", "agentkernel"))
 pytestmark = pytest.mark.xdist_group("selftest")
@@ -52,11 +52,8 @@ def left_over(program):
     return found
 
 
-def gone(program, timeout=5):
-    end = time.monotonic() + timeout
-    while left_over(program) and time.monotonic() < end:
-        time.sleep(0.01)
-    return left_over(program) == []
+def nothing_left(program):
+    wait_for(lambda: left_over(program) == [], 5)
 
 
 def test_selftest_every_row_holds(start):
@@ -67,7 +64,7 @@ def test_selftest_every_row_holds(start):
     assert re.match(r"ROW +WHAT +RESULT +REASON", lines[0])
     assert {line.split()[0] for line in lines[1:] if re.match(r"[a-g]\d", line)} >= ROWS
     assert re.search(r"^\d+ passed, 0 failed", out, re.M), out
-    assert gone(start.program)
+    nothing_left(start.program)
 
 
 def test_selftest_json_is_one_object(start):
@@ -99,6 +96,6 @@ def test_selftest_leaves_nothing_when_it_is_ended(start, sig):
             pass
         proc.send_signal(sig)
         proc.communicate(timeout=10)
-        assert gone(start.program), left_over(start.program)
+        nothing_left(start.program)
     assert world() == before
     assert not os.path.exists("/tmp/project"), "a file outside of its own memory"

@@ -24,7 +24,8 @@ out.health = await client.health();
 out.run = await client.run(["sh", "-c", "echo hello; exit 3"]);
 out.restrictive = await client.run(["echo", "quiet"], { profile: "restrictive", fast: false });
 out.events = [];
-for await (const event of client.runStream(["sh", "-c", "echo one; sleep 0.3; echo two; exit 2"])) out.events.push([Date.now(), event.type, event.data]);
+const apart = "sleep 0.3"; // the time between two events is what is looked at: it shows that each is told when it happens
+for await (const event of client.runStream(["sh", "-c", `echo one; ${apart}; echo two; exit 2`])) out.events.push([Date.now(), event.type, event.data]);
 
 out.created = await client.createSandbox("node-box", { vcpus: 1, memory_mb: 256, profile: "moderate" });
 out.got = await client.getSandbox("node-box");

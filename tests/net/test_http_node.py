@@ -7,8 +7,7 @@ import subprocess
 import conftest
 import pytest
 from api import Api, children
-from lab import HERE
-from persist import wait_for
+from lab import HERE, wait_for
 
 PACKAGE = "agentkernel@0.18.1"
 

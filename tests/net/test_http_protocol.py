@@ -7,6 +7,8 @@ import time
 
 import pytest
 from api import Api, api, read_answer, serving  # noqa: F401
+from expect import Gate
+from lab import wait_for
 
 CAP = 16 << 20
 
@@ -352,12 +354,20 @@ def test_without_descriptors_it_waits_for_better_times(lab):
 
 
 def test_the_first_signal_lets_requests_finish_and_takes_no_more(lab):
+    def refuses():
+        try:
+            api.connect().close()
+        except OSError:
+            return True
     api = Api(lab)
-    s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "echo begun; sleep 1; echo done"]})
-    rows = iter(s)
-    assert next(r for r in rows if r[1] == "output")[2]["data"] == "begun\n"
-    api.proc.signal(15)
-    rest = [(name, data) for _, name, data in rows]
+    with Gate(lab) as gate:
+        s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "echo begun; %s; echo done" % gate.wait], "compatibility_mode": "codex", "cwd": lab.path("project")})
+        rows = iter(s)
+        assert next(r for r in rows if r[1] == "output")[2]["data"] == "begun\n"
+        api.proc.signal(15)
+        wait_for(refuses)
+        gate.open()
+        rest = [(name, data) for _, name, data in rows]
     assert ("output", {"data": "done\n", "stream": "stdout"}) in rest and rest[-1][0] == "done"
     s.close()
     api.door.close()

@@ -1,11 +1,13 @@
 """Commands by way of the HTTP API: /run, /run/stream and /batch/run."""
+import contextlib
 import json
+import os
 import time
 
 import pytest
 from api import Api, api, box_api, children, read_answer, serving  # noqa: F401
-from lab import PYTHON
-from persist import wait_for
+from expect import Gate
+from lab import PYTHON, wait_for
 
 
 # ---- /run ----
@@ -54,7 +56,8 @@ def test_a_project_is_mounted_only_where_the_mode_says_so(api):
 
 
 def test_bytes_that_are_no_text_are_shown_as_such_and_characters_are_never_torn(api):
-    code = "import sys,time\nfor b in 'aä€😀'.encode() + b'\\xff\\xfe!':\n sys.stdout.buffer.write(bytes([b])); sys.stdout.flush(); time.sleep(0.005)"
+    code = ("import fcntl,os,struct,termios\nfor b in 'aä€😀'.encode() + b'\\xff\\xfe!':\n os.write(1, bytes([b]))\n"
+            " while struct.unpack('i', fcntl.ioctl(1, termios.FIONREAD, bytes(4)))[0]: os.sched_yield()  # until it was read, by itself")
     r = api.run(PYTHON, "-c", code)
     assert r["stdout"] == "aä€😀\ufffd\ufffd!" == r["output"]
     s = api.stream("POST", "/run/stream", {"command": [PYTHON, "-c", code]})
@@ -113,14 +116,19 @@ for host in sys.argv[2:]:
 # ---- streaming ----
 
 def test_output_arrives_while_the_command_runs(api):
-    s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.4; done; echo e >&2; exit 3"]})
-    assert s.status == 200 and s.headers["content-type"] == "text/event-stream"
-    rows = list(s)
-    s.close()
+    rows = []
+    with Gate(api.lab) as gate:
+        s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "for i in 1 2 3; do echo $i; %s; done; echo e >&2; exit 3" % gate.wait],
+                                               "compatibility_mode": "codex", "cwd": api.lab.path("project")})
+        assert s.status == 200 and s.headers["content-type"] == "text/event-stream"
+        for row in s:
+            rows.append(row)
+            if row[1] == "output" and row[2]["stream"] == "stdout":
+                gate.open()  # only now does it go on
+        s.close()
     assert [n for _, n, _ in rows if n != "progress"] == ["started", "output", "output", "output", "output", "done"]
-    out = [(t, d) for t, n, d in rows if n == "output"]
-    assert [d["data"] for _, d in out] == ["1\n", "2\n", "3\n", "e\n"] and [d["stream"] for _, d in out] == ["stdout"] * 3 + ["stderr"]
-    assert out[0][0] < 0.4 + out[1][0] - 0.3 and out[2][0] - out[0][0] > 0.6
+    out = [d for _, n, d in rows if n == "output"]
+    assert [d["data"] for d in out] == ["1\n", "2\n", "3\n", "e\n"] and [d["stream"] for d in out] == ["stdout"] * 3 + ["stderr"]
     assert rows[-1][2]["exit_code"] == 3 and rows[-1][2]["success"] is False
 
 
@@ -140,10 +148,16 @@ def test_a_failure_to_start_is_an_error_event(api):
 
 def test_a_slow_reader_holds_its_command_back_and_no_one_else(api):
     """The command writes 100 MB; a reader that takes nothing lets it get no further than the buffers on the way."""
-    s = api.stream("POST", "/run/stream", {"command": [PYTHON, "-c", "import os\nfor i in range(100): os.write(1, b'x' * 1000000); os.write(2, b'%d\\n' % i)"]})
-    end = time.monotonic() + 1.5
-    while time.monotonic() < end:
+    code = "import os\nfor i in range(100):\n with open('written', 'w') as f: f.write(str(i))\n os.write(1, b'x' * 1000000); os.write(2, b'%d\\n' % i)"
+    s = api.stream("POST", "/run/stream", {"command": [PYTHON, "-c", code], "compatibility_mode": "codex", "cwd": api.lab.path("project")})
+    looks = []
+
+    def stuck():
         api.alive()
+        with contextlib.suppress(FileNotFoundError), open(api.lab.path("project", "written")) as f:
+            looks.append(f.read())
+        return len(looks) > 50 and set(looks[-50:]) == {looks[-1]} and looks[-1]
+    assert int(wait_for(stuck, 30)) < 90
     rss = int(api.lab.host(["sh", "-c", "grep VmRSS /proc/%d/status" % api.proc.pid]).out.split()[1])
     assert rss < 60000, "the server holds %d kB" % rss
     rows = list(s)
@@ -180,10 +194,21 @@ def test_when_the_server_is_killed_nothing_of_it_stays(lab):
 # ---- many ----
 
 def test_a_batch_runs_in_parallel_and_answers_in_order(api):
-    began = time.monotonic()
-    commands = [{"command": ["sh", "-c", "sleep %s; echo %d; exit %d" % (0.5 if i % 2 else 0.6, i, i)]} for i in range(8)]
-    rows = api.post("/batch/run", {"commands": commands}).data["results"]
-    assert time.monotonic() - began < 3
+    """All eight are there before any may end, and the last ends first."""
+    here = lambda i: api.lab.path("project", "here-%d" % i)
+    gone = lambda i: api.lab.path("project", "gone-%d" % i)
+    with contextlib.ExitStack() as stack:
+        gates = [stack.enter_context(Gate(api.lab, "gate-%d" % i)) for i in range(8)]
+        body = api.encode({"commands": [{"command": ["sh", "-c", "touch %s; %s; echo %d; touch %s; exit %d" % (here(i), gate.wait, i, gone(i), i)],
+                                         "compatibility_mode": "codex", "cwd": api.lab.path("project")} for i, gate in enumerate(gates)]})
+        s = stack.enter_context(api.connect())
+        s.sendall(api.head("POST", "/batch/run", (), len(body)) + body)
+        wait_for(lambda: all(os.path.exists(here(i)) for i in range(8)))
+        for i in reversed(range(8)):
+            gates[i].open()
+            wait_for(lambda: os.path.exists(gone(i)))
+        with s.makefile("rb") as f:
+            rows = read_answer(f).data["results"]
     assert [r["output"] for r in rows] == ["%d\n" % i for i in range(8)] and [r["exit_code"] for r in rows] == list(range(8))
     assert all(r["error"] is None for r in rows)
 

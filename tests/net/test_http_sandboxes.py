@@ -9,8 +9,7 @@ import urllib.parse
 import conftest
 import pytest
 from api import api, box_api, read_answer, serving  # noqa: F401
-from lab import PYTHON
-from persist import wait_for
+from lab import PYTHON, wait_for
 
 
 @pytest.fixture

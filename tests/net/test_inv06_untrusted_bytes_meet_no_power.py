@@ -10,6 +10,7 @@ from lab import PYTHON
 
 INJECT = r"""
 #include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ INJECT = r"""
 #include <sys/ptrace.h>
 #include <sys/user.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* inject PID NR A1 A2 A3 A4 …: make PID execute the system call and print its result. @text becomes a pointer to that text. */
@@ -25,18 +27,19 @@ int main(int argc, char **argv)
 	pid_t pid = atoi(argv[1]);
 	struct user_regs_struct saved, regs;
 	unsigned long long *slot[6];
+	time_t until = time(NULL) + 10;
 	int status;
 
 	/* Caught asleep in a system call, its instruction (0f 05) is the one before: that one will be executed again. */
-	for (int tries = 0;; tries++) {
-		if (tries > 5000 || ptrace(PTRACE_ATTACH, pid, 0, 0) < 0)
+	for (;;) {
+		if (time(NULL) > until || ptrace(PTRACE_ATTACH, pid, 0, 0) < 0)
 			return perror("attach"), 1;
 		waitpid(pid, &status, __WALL);
 		ptrace(PTRACE_GETREGS, pid, 0, &saved);
 		if ((ptrace(PTRACE_PEEKTEXT, pid, saved.rip - 2, 0) & 0xffff) == 0x050f)
 			break;
 		ptrace(PTRACE_DETACH, pid, 0, 0);
-		usleep(1000);
+		sched_yield();
 	}
 	regs = saved;
 	slot[0] = &regs.rdi, slot[1] = &regs.rsi, slot[2] = &regs.rdx, slot[3] = &regs.r10, slot[4] = &regs.r8, slot[5] = &regs.r9;

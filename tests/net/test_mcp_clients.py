@@ -5,9 +5,8 @@ import shutil
 
 import conftest
 import pytest
-from lab import HERE
+from lab import HERE, wait_for
 from mcp import TOOLS, npm_folder
-from persist import wait_for
 
 SDK, INSPECTOR = "@modelcontextprotocol/sdk", "@modelcontextprotocol/inspector"
 CODEX = ["--compatibility-mode", "codex", "--allow-host", "ok.test"]

@@ -5,9 +5,9 @@ import os
 import time
 
 import pytest
-from lab import PYTHON
+from lab import PYTHON, wait_for
 from mcp import Mcp, serving
-from persist import Boxes, wait_for
+from persist import Boxes
 
 CODEX = ("--compatibility-mode", "codex")
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 from expect import refused, worked
+from lab import wait_for
 from mcp import serving as mcp_serving
-from persist import wait_for
 
 
 def folder(lab, name):
@@ -143,7 +143,7 @@ def test_one_that_no_daemon_ever_knew_ends_with_its_removal(any_boxes):
 def test_one_whose_supervisor_hangs_is_ended_by_force(boxes):
     b, lab = boxes, boxes.lab
     p = busy(b, "sleep 4743")
-    pids = lab.host(["sh", "-c", "grep -l '^ak-super' /proc/[0-9]*/comm 2>/dev/null | cut -d/ -f3"]).out.split()
+    pids = b.supervisors()
     assert len(pids) == 1, pids
     b.kill_daemon()
     put(record(lab, "x"), "{")

@@ -3,12 +3,12 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import termios
 import time
 
-from lab import PYTHON
-from persist import wait_for
+from lab import PYTHON, wait_for
 
 
 def test_codes_streams_environment_and_folder(any_boxes):
@@ -128,7 +128,8 @@ class Screen:
             self.read()
             if not re.search(pattern, self.seen):
                 self.type(text)
-                time.sleep(0.1)
+                select.select([self.master], [], [], 0.1)
+                self.read()
             return re.search(pattern, self.seen)
         wait_for(look)
         self.seen = b""

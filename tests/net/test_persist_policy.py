@@ -4,7 +4,8 @@ import os
 import time
 
 from expect import allowed, denied, find, refused, worked
-from persist import FLOW, TELL, open_flow, wait_for
+from lab import wait_for
+from persist import FLOW, TELL, open_flow
 
 
 def test_allow_and_block_take_effect_at_once_and_persist(any_boxes):

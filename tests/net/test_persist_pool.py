@@ -2,8 +2,7 @@
 import json
 
 from expect import CODEX, allow, denied, refused, worked
-from lab import PYTHON
-from persist import wait_for
+from lab import PYTHON, wait_for
 
 
 def pool(b, mode):

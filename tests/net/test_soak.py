@@ -6,8 +6,7 @@ import os
 import random
 import time
 
-from lab import PYTHON
-from persist import wait_for
+from lab import PYTHON, wait_for
 
 CYCLES = int(os.environ.get("AK_SOAK_CYCLES") or 150)
 SEED = int(os.environ.get("AK_SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
