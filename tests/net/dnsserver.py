@@ -39,6 +39,18 @@ class Zone:
                 return self.records[wild]
         return None
 
+    @staticmethod
+    def spread(owner, rows):
+        """An A of "11.96.0.0*4" stands for four addresses of each name's own: the number in its first label tells which."""
+        for rtype, value, ttl in rows:
+            if rtype != "A" or "*" not in value:
+                yield rtype, value, ttl
+                continue
+            base, each = value.split("*")
+            first = struct.unpack("!I", socket.inet_aton(base))[0] + int(each) * int("".join(filter(str.isdigit, owner.split(".")[0])) or 0)
+            for i in range(int(each)):
+                yield rtype, socket.inet_ntoa(struct.pack("!I", first + i)), ttl
+
     def answer(self, name, qtype):
         """(rcode, [(owner, type, value, ttl)]) with the CNAME chain followed."""
         out, seen, owner = [], set(), name
@@ -46,7 +58,7 @@ class Zone:
             rows = self.rows(owner)
             if rows is None:
                 return (0 if out else 3), out
-            hit = [(owner, rtype, value, ttl) for rtype, value, ttl in rows if qtype in (dnswire.TYPES[rtype], 255)]
+            hit = [(owner, rtype, value, ttl) for rtype, value, ttl in self.spread(owner, rows) if qtype in (dnswire.TYPES[rtype], 255)]
             alias = [(owner, rtype, value, ttl) for rtype, value, ttl in rows if rtype == "CNAME"]
             if hit or not alias or qtype == 5:
                 return 0, out + hit
