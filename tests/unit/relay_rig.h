@@ -387,6 +387,43 @@ static inline void rig_set_policy(const char *json)
 	rig.policy = p;
 }
 
+/* ---- flows ---- */
+
+/* A connection through the relay, from both ends. */
+struct rig_flow {
+	int far; /* who listens at the far side */
+	int fd, peer; /* the sandbox's end, and the far side's */
+};
+
+/* One more to the same listener: the sandbox connects to DST and says FIRST (LEN may be 0), the far side takes it. */
+static inline void rig_flow_again(struct rig_flow *f, const char *dst, uint16_t port, const void *first, size_t len)
+{
+	f->fd = rig_connect(dst, port);
+	if (len)
+		rig_send(f->fd, first, len);
+	f->peer = rig_accept(f->far);
+}
+
+static inline struct rig_flow rig_flow_open(const char *dst, uint16_t port, const void *first, size_t len)
+{
+	struct rig_flow f = { .far = rig_listen(rig.ns_far, dst, port) };
+
+	rig_flow_again(&f, dst, port, first, len);
+	return f;
+}
+
+static inline void rig_flow_end(struct rig_flow *f)
+{
+	close(f->fd);
+	close(f->peer);
+}
+
+static inline void rig_flow_close(struct rig_flow *f)
+{
+	rig_flow_end(f);
+	close(f->far);
+}
+
 /* ---- refusals ---- */
 
 /* Connect to DST, say BYTES: refused with DETAIL and nobody was dialled. */

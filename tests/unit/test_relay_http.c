@@ -5,34 +5,34 @@
 
 #define REQ(host) "GET / HTTP/1.1\r\nHost: " host "\r\n\r\n"
 
+/* ok.test at 11.1.2.3 is asked for something. */
+static struct rig_flow open_http(const char *first, size_t len)
+{
+	rig_open(ALLOW_OK, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	return rig_flow_open("11.1.2.3", 80, first, len);
+}
+
 static void each_request_is_judged(void **state)
 {
 	static const char post[] = "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 3\r\n\r\nabc" REQ("ok.test:80");
-	int far, fd, peer;
+	struct rig_flow f = open_http(REQ("ok.test"), strlen(REQ("ok.test")));
 
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
 	rig_learn("evil.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	rig_send(fd, REQ("ok.test"), strlen(REQ("ok.test")));
-	peer = rig_accept(far);
-	rig_expect(peer, REQ("ok.test"));
-	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
-	rig_expect(fd, "HTTP/1.1 200 OK\r\n\r\n");
-	rig_send(fd, post, strlen(post));
-	rig_expect(peer, post);
-	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
-	assert_int_equal(rig_end_of(fd), ECONNRESET);
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_expect(f.peer, REQ("ok.test"));
+	rig_send(f.peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
+	rig_expect(f.fd, "HTTP/1.1 200 OK\r\n\r\n");
+	rig_send(f.fd, post, strlen(post));
+	rig_expect(f.peer, post);
+	rig_send(f.fd, REQ("evil.test"), strlen(REQ("evil.test")));
+	assert_int_equal(rig_end_of(f.fd), ECONNRESET);
+	assert_int_equal(rig_end_of(f.peer), ECONNRESET);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_DENIED);
 	assert_string_equal(rig.events[0].sni, "evil.test");
 	assert_string_equal(rig.events[0].seen, "http");
 	assert_int_equal(rig.events[0].bytes_out, strlen(REQ("ok.test")) + strlen(post));
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 }
 
 static void wrong_or_doubtful_requests_are_cut(void **state)
@@ -85,47 +85,31 @@ static void smuggled_request_never_arrives(void **state)
 
 static void websocket_is_opaque_once_the_far_side_agrees(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f = open_http(UPGRADE "\x81\x03", strlen(UPGRADE) + 2);
 
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	rig_send(fd, UPGRADE "\x81\x03", strlen(UPGRADE) + 2);
-	peer = rig_accept(far);
-	rig_expect(peer, UPGRADE);
-	rig_send(peer, "HTTP/1.1 10", 11);
+	rig_expect(f.peer, UPGRADE);
+	rig_send(f.peer, "HTTP/1.1 10", 11);
 	event_base_loop(rig.base, EVLOOP_NONBLOCK);
-	rig_send(peer, "1 Switching\r\n\r\n", 15);
-	rig_expect(fd, "HTTP/1.1 101 Switching\r\n\r\n");
-	rig_expect(peer, "\x81\x03");
-	rig_send(fd, "\x00\x01\xff", 3);
+	rig_send(f.peer, "1 Switching\r\n\r\n", 15);
+	rig_expect(f.fd, "HTTP/1.1 101 Switching\r\n\r\n");
+	rig_expect(f.peer, "\x81\x03");
+	rig_send(f.fd, "\x00\x01\xff", 3);
 	rig_wait(rig.sb.bytes_out == strlen(UPGRADE) + 5);
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 	rig_wait_events(1);
 }
 
 static void refused_upgrade_stays_http(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f = open_http(UPGRADE REQ("evil.test"), strlen(UPGRADE REQ("evil.test")));
 
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
-	rig_send(fd, UPGRADE REQ("evil.test"), strlen(UPGRADE REQ("evil.test")));
-	peer = rig_accept(far);
-	rig_expect(peer, UPGRADE);
-	rig_send(peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_expect(f.peer, UPGRADE);
+	rig_send(f.peer, "HTTP/1.1 200 OK\r\n\r\n", 19);
+	assert_int_equal(rig_end_of(f.peer), ECONNRESET);
 	rig_wait_events(1);
 	assert_string_equal(rig.events[0].sni, "evil.test");
 	assert_int_equal(rig.events[0].bytes_out, strlen(UPGRADE));
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 }
 
 static void body_of_known_length_passes_and_the_next_request_is_seen(void **state)
@@ -134,31 +118,24 @@ static void body_of_known_length_passes_and_the_next_request_is_seen(void **stat
 	static char got[400000];
 	char head[128];
 	size_t sent = 0, n_got = 0, total;
-	int far, fd, peer;
+	struct rig_flow f;
 
-	rig_open(ALLOW_OK, 80, NULL);
-	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 80);
-	fd = rig_connect("11.1.2.3", 80);
 	memset(body, 'b', sizeof(body));
 	snprintf(head, sizeof(head), "PUT / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: %zu\r\n\r\n", sizeof(body));
-	rig_send(fd, head, strlen(head));
-	peer = rig_accept(far);
+	f = open_http(head, strlen(head));
 	total = strlen(head) + sizeof(body);
 	rig_wait(({
-		ssize_t n = send(fd, body + sent, sizeof(body) - sent, MSG_NOSIGNAL);
-		ssize_t m = recv(peer, got + n_got, sizeof(got) - n_got, 0);
+		ssize_t n = send(f.fd, body + sent, sizeof(body) - sent, MSG_NOSIGNAL);
+		ssize_t m = recv(f.peer, got + n_got, sizeof(got) - n_got, 0);
 		sent += n > 0 ? (size_t)n : 0;
 		n_got += m > 0 ? (size_t)m : 0;
 		n_got == total;
 	}));
-	rig_send(fd, REQ("evil.test"), strlen(REQ("evil.test")));
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	rig_send(f.fd, REQ("evil.test"), strlen(REQ("evil.test")));
+	assert_int_equal(rig_end_of(f.peer), ECONNRESET);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].bytes_out, total);
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 }
 
 int main(void)

@@ -27,6 +27,22 @@ static void expect_hello(int fd)
 	assert_memory_equal(in.buf, hello.data, hello.len);
 }
 
+/* OPTS say what the ClientHello says; the far side gets it as it was. */
+static void again_tls(struct rig_flow *f, const char *dst, uint16_t port, const struct hello_opts *o)
+{
+	hello_build(&hello, o);
+	rig_flow_again(f, dst, port, hello.data, hello.len);
+	expect_hello(f->peer);
+}
+
+static struct rig_flow open_tls(const char *dst, uint16_t port, const struct hello_opts *o)
+{
+	struct rig_flow f = { .far = rig_listen(rig.ns_far, dst, port) };
+
+	again_tls(&f, dst, port, o);
+	return f;
+}
+
 static void deny_hello(const char *dst, const struct hello_opts *o, const char *detail)
 {
 	hello_build(&hello, o);
@@ -37,22 +53,18 @@ static void deny_hello(const char *dst, const struct hello_opts *o, const char *
 
 static void allowed_name_at_its_address_passes_unchanged(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_OK, 443, NULL);
 	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 443);
-	fd = rig_connect("11.1.2.3", 443);
-	send_hello(fd, &(struct hello_opts){ .sni = "OK.test.", .ech = true, .grease = true });
-	peer = rig_accept(far);
-	expect_hello(peer);
-	rig_send(peer, "server hello", 12);
-	rig_expect(fd, "server hello");
-	rig_send(fd, "more", 4);
-	rig_expect(peer, "more");
-	close(peer);
-	assert_int_equal(rig_end_of(fd), 0);
-	close(fd);
+	f = open_tls("11.1.2.3", 443, &(struct hello_opts){ .sni = "OK.test.", .ech = true, .grease = true });
+	rig_send(f.peer, "server hello", 12);
+	rig_expect(f.fd, "server hello");
+	rig_send(f.fd, "more", 4);
+	rig_expect(f.peer, "more");
+	shutdown(f.peer, SHUT_WR);
+	assert_int_equal(rig_end_of(f.fd), 0);
+	rig_flow_close(&f);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
 	assert_true(rig.events[0].allow);
@@ -62,7 +74,6 @@ static void allowed_name_at_its_address_passes_unchanged(void **state)
 	assert_string_equal(rig.events[0].name, "ok.test");
 	assert_int_equal(rig.events[0].bytes_out, hello.len + 4);
 	assert_int_equal(rig.events[0].bytes_in, 12);
-	close(far);
 }
 
 static void wrong_or_missing_names_are_reset(void **state)
@@ -153,49 +164,38 @@ static void stranger_is_dropped_without_a_word(void **state)
 
 static void far_side_may_speak_first(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_OK, 22, NULL);
 	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 22);
-	fd = rig_connect("11.1.2.3", 22);
-	peer = rig_accept(far);
-	rig_send(peer, "SSH-2.0-far\r\n", 13);
-	rig_expect(fd, "SSH-2.0-far\r\n");
-	rig_send(fd, "SSH-2.0-near\r\n", 14);
-	rig_expect(peer, "SSH-2.0-near\r\n");
-	close(fd);
-	assert_int_equal(rig_end_of(peer), 0);
-	close(peer);
+	f = rig_flow_open("11.1.2.3", 22, NULL, 0);
+	rig_send(f.peer, "SSH-2.0-far\r\n", 13);
+	rig_expect(f.fd, "SSH-2.0-far\r\n");
+	rig_send(f.fd, "SSH-2.0-near\r\n", 14);
+	rig_expect(f.peer, "SSH-2.0-near\r\n");
+	shutdown(f.fd, SHUT_WR);
+	assert_int_equal(rig_end_of(f.peer), 0);
+	rig_flow_close(&f);
 	rig_wait_events(1);
 	assert_string_equal(rig.events[0].name, "ok.test");
-	close(far);
 	rig_denied("11.1.2.4", 22, NULL, 0, NULL);
 }
 
 static void names_on_other_ports_are_judged_when_given(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_OK, 22, NULL);
 	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 22);
-	fd = rig_connect("11.1.2.3", 22);
-	send_hello(fd, &(struct hello_opts){ .sni = "evil.test" });
-	peer = rig_accept(far);
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	hello_build(&hello, &(struct hello_opts){ .sni = "evil.test" });
+	f = rig_flow_open("11.1.2.3", 22, hello.data, hello.len);
+	assert_int_equal(rig_end_of(f.peer), ECONNRESET);
 	rig_wait_events(1);
 	assert_string_equal(rig.events[0].detail, "SNI not allowed here");
 	assert_int_equal(rig.events[0].bytes_out, 0);
-	close(fd);
-	close(peer);
-	fd = rig_connect("11.1.2.3", 22);
-	send_hello(fd, &(struct hello_opts){ .sni = "ok.test" });
-	peer = rig_accept(far);
-	expect_hello(peer);
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_end(&f);
+	again_tls(&f, "11.1.2.3", 22, &(struct hello_opts){ .sni = "ok.test" });
+	rig_flow_close(&f);
 	rig_wait_events(2);
 }
 
@@ -203,44 +203,31 @@ static void names_on_other_ports_are_judged_when_given(void **state)
 
 static void native_passes_everything_but_denied_names(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_ALL, 443, NULL);
 	deny_hello("11.5.5.5", &(struct hello_opts){ .sni = "evil.test" }, "name denied");
-	far = rig_listen(rig.ns_far, "0.0.0.0", 443);
-	fd = rig_connect("11.5.5.5", 443);
-	rig_send(fd, "not tls at all", 14);
-	peer = rig_accept(far);
-	rig_expect(peer, "not tls at all");
-	close(fd);
-	close(peer);
+	f = rig_flow_open("11.5.5.5", 443, "not tls at all", 14);
+	rig_expect(f.peer, "not tls at all");
+	rig_flow_end(&f);
 	/* One that says nothing is dialled all the same, after a moment. */
-	fd = rig_connect("11.5.5.5", 443);
-	peer = rig_accept(far);
-	rig_send(peer, "hi", 2);
-	rig_expect(fd, "hi");
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_again(&f, "11.5.5.5", 443, NULL, 0);
+	rig_send(f.peer, "hi", 2);
+	rig_expect(f.fd, "hi");
+	rig_flow_close(&f);
 	rig_wait_events(3);
 }
 
 static void open_range_wants_no_name_but_honours_a_denial(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(
 		"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[],\"deny\":[\"evil.test\"],\"allow_cidr\":[\"11.7.0.0/16\"]}",
 		443, NULL);
 	deny_hello("11.7.0.1", &(struct hello_opts){ .sni = "evil.test" }, "name denied");
-	far = rig_listen(rig.ns_far, "11.7.0.1", 443);
-	fd = rig_connect("11.7.0.1", 443);
-	send_hello(fd, &(struct hello_opts){ .sni = "anything.internal" });
-	peer = rig_accept(far);
-	expect_hello(peer);
-	close(fd);
-	close(peer);
-	close(far);
+	f = open_tls("11.7.0.1", 443, &(struct hello_opts){ .sni = "anything.internal" });
+	rig_flow_close(&f);
 	rig_wait_events(2);
 }
 
@@ -288,45 +275,39 @@ static void addresses_of_the_host_are_refused_even_when_public(void **state)
 
 static void half_close_is_kept_both_ways(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_ALL, 9000, NULL);
-	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
-	fd = rig_connect("11.1.1.1", 9000);
-	peer = rig_accept(far);
-	rig_send(fd, "question", 8);
-	shutdown(fd, SHUT_WR);
-	rig_expect(peer, "question");
-	assert_int_equal(rig_end_of(peer), 0);
-	rig_send(peer, "answer", 6);
-	rig_expect(fd, "answer");
+	f = rig_flow_open("11.1.1.1", 9000, NULL, 0);
+	rig_send(f.fd, "question", 8);
+	shutdown(f.fd, SHUT_WR);
+	rig_expect(f.peer, "question");
+	assert_int_equal(rig_end_of(f.peer), 0);
+	rig_send(f.peer, "answer", 6);
+	rig_expect(f.fd, "answer");
 	assert_int_equal(rig.n_events, 0);
-	close(peer);
-	assert_int_equal(rig_end_of(fd), 0);
+	shutdown(f.peer, SHUT_WR);
+	assert_int_equal(rig_end_of(f.fd), 0);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
-	close(fd);
-	close(far);
+	rig_flow_close(&f);
 }
 
 static void reset_reaches_the_other_side(void **state)
 {
 	const struct linger now = { 1, 0 };
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_ALL, 9000, NULL);
-	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
-	fd = rig_connect("11.1.1.1", 9000);
-	peer = rig_accept(far);
-	rig_send(peer, "hi", 2);
-	rig_expect(fd, "hi");
-	setsockopt(peer, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-	close(peer);
-	assert_int_equal(rig_end_of(fd), ECONNRESET);
+	f = rig_flow_open("11.1.1.1", 9000, NULL, 0);
+	rig_send(f.peer, "hi", 2);
+	rig_expect(f.fd, "hi");
+	setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	f.peer = ak_close(f.peer);
+	assert_int_equal(rig_end_of(f.fd), ECONNRESET);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_RESET);
-	close(fd);
-	close(far);
+	rig_flow_close(&f);
 }
 
 static void refused_far_side_is_a_reset(void **state)
@@ -344,20 +325,13 @@ static void refused_far_side_is_a_reset(void **state)
 
 static void policy_change_cuts_only_what_it_no_longer_allows(void **state)
 {
-	int far, a, b, peer_a, peer_b;
+	struct rig_flow a, b;
 
 	rig_open("{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test\",\"b.test\"]}", 443, NULL);
 	rig_learn("ok.test", "11.1.2.3");
 	rig_learn("b.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 443);
-	a = rig_connect("11.1.2.3", 443);
-	send_hello(a, &(struct hello_opts){ .sni = "ok.test" });
-	peer_a = rig_accept(far);
-	expect_hello(peer_a);
-	b = rig_connect("11.1.2.3", 443);
-	send_hello(b, &(struct hello_opts){ .sni = "b.test" });
-	peer_b = rig_accept(far);
-	expect_hello(peer_b);
+	a = b = open_tls("11.1.2.3", 443, &(struct hello_opts){ .sni = "ok.test" });
+	again_tls(&b, "11.1.2.3", 443, &(struct hello_opts){ .sni = "b.test" });
 	rig_set_policy(ALLOW_OK);
 	assert_int_equal(rig.n_events, 1);
 	assert_int_equal(rig.events[0].end, RELAY_END_REVOKED);
@@ -365,19 +339,16 @@ static void policy_change_cuts_only_what_it_no_longer_allows(void **state)
 	assert_string_equal(rig.events[0].name, "b.test");
 	assert_false(rig.events[0].allow);
 	assert_int_equal(rig.events[0].generation, 2);
-	assert_int_equal(rig_end_of(b), ECONNRESET);
-	assert_int_equal(rig_end_of(peer_b), ECONNRESET);
-	rig_send(a, "still", 5);
-	rig_expect(peer_a, "still");
+	assert_int_equal(rig_end_of(b.fd), ECONNRESET);
+	assert_int_equal(rig_end_of(b.peer), ECONNRESET);
+	rig_send(a.fd, "still", 5);
+	rig_expect(a.peer, "still");
 	rig_set_policy(ALLOW_NONE);
-	assert_int_equal(rig_end_of(a), ECONNRESET);
+	assert_int_equal(rig_end_of(a.fd), ECONNRESET);
 	assert_int_equal(rig.n_events, 2);
 	assert_string_equal(rig.events[1].name, "ok.test");
-	close(a);
-	close(b);
-	close(peer_a);
-	close(peer_b);
-	close(far);
+	rig_flow_end(&b);
+	rig_flow_close(&a);
 }
 
 static void flow_cut_later_is_told_by_the_name_that_let_it_in(void **state)
@@ -387,51 +358,40 @@ static void flow_cut_later_is_told_by_the_name_that_let_it_in(void **state)
 		"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test:22\"],\"deny_cidr\":[\"11.1.2.3/32\"]}",
 		"{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"deny\":[\"ok.test:22\"]}",
 	};
-	int far, fd, peer;
+	struct rig_flow f = { .far = rig_listen(rig.ns_far, "11.1.2.3", 22) };
 
 	rig_open(ALLOW_OK, 22, NULL);
 	rig_learn("ok.test", "11.1.2.3");
-	far = rig_listen(rig.ns_far, "11.1.2.3", 22);
 	for (size_t i = 0; i < ARRAY_SIZE(after); i++) {
 		rig_set_policy(ALLOW_OK);
-		fd = rig_connect("11.1.2.3", 22);
-		peer = rig_accept(far);
+		rig_flow_again(&f, "11.1.2.3", 22, NULL, 0);
 		rig_set_policy(after[i]);
 		assert_int_equal(rig.n_events, i + 1);
 		assert_int_equal(rig.events[i].end, RELAY_END_REVOKED);
 		assert_false(rig.events[i].allow);
 		assert_string_equal(rig.events[i].name, "ok.test");
-		close(fd);
-		close(peer);
+		rig_flow_end(&f);
 	}
 	rig_set_policy(
 		"{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test:22\"],\"limits\":{\"egress_bytes\":\"3\"}}");
-	fd = rig_connect("11.1.2.3", 22);
-	peer = rig_accept(far);
-	rig_send(fd, "four", 4);
+	rig_flow_again(&f, "11.1.2.3", 22, "four", 4);
 	rig_wait_events(ARRAY_SIZE(after) + 1);
 	assert_int_equal(rig.events[ARRAY_SIZE(after)].end, RELAY_END_LIMIT);
 	assert_string_equal(rig.events[ARRAY_SIZE(after)].name, "ok.test");
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 }
 
 static void flow_outlives_the_binding_that_admitted_it(void **state)
 {
 	struct ak_addr addr = rig_addr("11.1.2.3");
 	struct learned_name *n;
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_OK, 443, NULL);
 	n = learned_name_new("ok.test", NULL, 0, &addr, 1, 1);
 	learned_add(rig.sb.learned, n, ak_now_ms(), 3000);
 	learned_name_unref(n);
-	far = rig_listen(rig.ns_far, "11.1.2.3", 443);
-	fd = rig_connect("11.1.2.3", 443);
-	send_hello(fd, &(struct hello_opts){ .sni = "ok.test" });
-	peer = rig_accept(far);
-	expect_hello(peer);
+	f = open_tls("11.1.2.3", 443, &(struct hello_opts){ .sni = "ok.test" });
 	/* Something learned long after lets the first go from the table. */
 	n = learned_name_new("x.test", NULL, 0, &addr, 1, 1);
 	learned_add(rig.sb.learned, n, ak_now_ms() + 10000, 3000);
@@ -439,11 +399,9 @@ static void flow_outlives_the_binding_that_admitted_it(void **state)
 	assert_null(learned_find(rig.sb.learned, &addr, "ok.test", ak_now_ms()));
 	rig_set_policy(ALLOW_OK);
 	rig_set_policy(ALLOW_ALL);
-	rig_send(fd, "alive", 5);
-	rig_expect(peer, "alive");
-	close(fd);
-	close(peer);
-	close(far);
+	rig_send(f.fd, "alive", 5);
+	rig_expect(f.peer, "alive");
+	rig_flow_close(&f);
 	rig_wait_events(1);
 	assert_string_equal(rig.events[0].name, "ok.test");
 }
@@ -479,36 +437,28 @@ static void limits_of_the_policy_hold(void **state)
 
 static void sandbox_that_ends_takes_its_flows_along(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_ALL, 9000, NULL);
-	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
-	fd = rig_connect("11.1.1.1", 9000);
-	peer = rig_accept(far);
+	f = rig_flow_open("11.1.1.1", 9000, NULL, 0);
 	relay_sandbox_close(rig.relay, &rig.sb);
 	assert_int_equal(rig.n_events, 1);
 	assert_int_equal(rig.events[0].end, RELAY_END_STOPPED);
-	assert_int_equal(rig_end_of(peer), ECONNRESET);
+	assert_int_equal(rig_end_of(f.peer), ECONNRESET);
 	assert_int_equal(rig.sb.n_flows, 0);
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 }
 
 static void idle_flow_ends(void **state)
 {
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_ALL, 9000, &(struct relay_conf){ .tcp_idle_ms = 60 });
-	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
-	fd = rig_connect("11.1.1.1", 9000);
-	peer = rig_accept(far);
+	f = rig_flow_open("11.1.1.1", 9000, NULL, 0);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_TIMEOUT);
 	assert_string_equal(rig.events[0].detail, "idle");
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 }
 
 /* A pattern that shows any byte lost, doubled or moved. */
@@ -552,22 +502,18 @@ static void bytes_arrive_whole_and_in_order_both_ways(void **state)
 {
 	struct stream up = { .total = 12 << 20 }, down = { .total = 20 << 20 };
 	bool up_done = false, down_done = false;
-	int far, fd, peer;
+	struct rig_flow f;
 
 	rig_open(ALLOW_ALL, 9000, NULL);
-	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
-	fd = rig_connect("11.1.1.1", 9000);
-	peer = rig_accept(far);
-	up.src = down.dst = fd;
-	up.dst = down.src = peer;
+	f = rig_flow_open("11.1.1.1", 9000, NULL, 0);
+	up.src = down.dst = f.fd;
+	up.dst = down.src = f.peer;
 	rig_wait(({
 		up_done = up_done || stream_step(&up);
 		down_done = down_done || stream_step(&down);
 		up_done &&down_done;
 	}));
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_CLOSED);
 	assert_int_equal(rig.events[0].bytes_out, 12 << 20);
@@ -578,24 +524,21 @@ static void slow_reader_holds_the_writer_back(void **state)
 {
 	static const uint8_t block[65536];
 	size_t pushed = 0;
-	int far, fd, peer, quiet = 0;
+	struct rig_flow f;
+	int quiet = 0;
 
 	rig_open(ALLOW_ALL, 9000, NULL);
-	far = rig_listen(rig.ns_far, "11.1.1.1", 9000);
-	fd = rig_connect("11.1.1.1", 9000);
-	peer = rig_accept(far);
+	f = rig_flow_open("11.1.1.1", 9000, NULL, 0);
 	/* Nobody reads at the client: after a while nothing more is taken from the far side. */
 	while (quiet < 50 && pushed < 256u << 20) {
-		ssize_t n = send(peer, block, sizeof(block), MSG_NOSIGNAL);
+		ssize_t n = send(f.peer, block, sizeof(block), MSG_NOSIGNAL);
 
 		quiet = n > 0 ? 0 : quiet + 1;
 		pushed += n > 0 ? (size_t)n : 0;
 		event_base_loop(rig.base, EVLOOP_ONCE);
 	}
 	assert_true(pushed < 256u << 20);
-	close(fd);
-	close(peer);
-	close(far);
+	rig_flow_close(&f);
 	rig_wait_events(1);
 }
 
