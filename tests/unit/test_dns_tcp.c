@@ -230,18 +230,25 @@ static bool conn_gone(struct rig *r, void *arg)
 	return r->events[DNS_OUTCOME_UPSTREAM] >= 1;
 }
 
+/* A connection on which one question was asked. */
+static void open_and_ask(struct rig *r, struct stream *s)
+{
+	uint8_t buf[512];
+	size_t n = frame(buf, 9, "ok.test", 1);
+
+	stream_open(r, s);
+	assert_int_equal(send(s->fd, buf, n, 0), n);
+}
+
 static void answers_for_a_closed_connection_go_nowhere(void **state)
 {
 	static struct rig r;
 	static struct stream s, s2;
 	static const struct linger reset = { .l_onoff = 1 };
-	uint8_t buf[512];
-	size_t n = frame(buf, 9, "ok.test", 1);
 
 	rig_open(&r, POLICY_DENY, false);
 	r.script = script_silent;
-	stream_open(&r, &s);
-	assert_int_equal(send(s.fd, buf, n, 0), n);
+	open_and_ask(&r, &s);
 	assert_true(rig_until(&r, asked_once, NULL));
 	setsockopt(s.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	close(s.fd);
@@ -258,12 +265,9 @@ static void half_closed_client_gets_its_answers(void **state)
 {
 	static struct rig r;
 	static struct stream s;
-	uint8_t buf[512];
-	size_t n = frame(buf, 9, "ok.test", 1);
 
 	rig_open(&r, POLICY_DENY, false);
-	stream_open(&r, &s);
-	assert_int_equal(send(s.fd, buf, n, 0), n);
+	open_and_ask(&r, &s);
 	shutdown(s.fd, SHUT_WR);
 	assert_true(rig_until(&r, is_closed, &s));
 	assert_int_equal(count_replies(&s), 1);
@@ -310,13 +314,10 @@ static void freeing_the_proxy_with_connections_and_questions_is_safe(void **stat
 {
 	static struct rig r;
 	static struct stream s;
-	uint8_t buf[512];
-	size_t n = frame(buf, 9, "ok.test", 1);
 
 	rig_open(&r, POLICY_DENY, false);
 	r.script = script_silent;
-	stream_open(&r, &s);
-	assert_int_equal(send(s.fd, buf, n, 0), n);
+	open_and_ask(&r, &s);
 	assert_true(rig_until(&r, asked_once, NULL));
 	rig_close(&r);
 	close(s.fd);

@@ -1,7 +1,6 @@
 /* Commands in a sandbox that has none of its own: side by side, on terminals, with their signals and their ends. */
 #include "test_sandbox_util.h"
 
-#include <dirent.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -9,24 +8,6 @@
 #include <linux/openat2.h>
 
 /* ---- probes: run inside ---- */
-
-/* Descriptors other than 0 to 2 and the one that lists them. */
-static int probe_fds(int argc, char **argv)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int others = 0;
-
-	if (!dir)
-		return 98;
-	for (struct dirent *e; (e = readdir(dir));) {
-		int fd = atoi(e->d_name);
-
-		if (e->d_name[0] != '.' && fd > 2 && fd != dirfd(dir))
-			others++;
-	}
-	closedir(dir);
-	return others;
-}
 
 /* Length of all arguments and of the environment. */
 static int probe_lengths(int argc, char **argv)
@@ -153,20 +134,6 @@ static void expect_end(struct trial *t, uint32_t id, int exit_code)
 		fail_msg("exit %d, not %d: %s", ev.exit_code, exit_code, ev.err.text);
 }
 
-/* What was written to the memory file so far. */
-static const char *output(struct trial *t)
-{
-	off_t size = lseek(t->out, 0, SEEK_END);
-
-	free(t->text);
-	t->text = calloc(1, (size_t)size + 1);
-	assert_non_null(t->text);
-	assert_int_equal(pread(t->out, t->text, (size_t)size, 0), size);
-	assert_int_equal(ftruncate(t->out, 0), 0);
-	lseek(t->out, 0, SEEK_SET);
-	return t->text;
-}
-
 #define EXEC_OK(t, id, ...)                                                                                                      \
 	do {                                                                                                                     \
 		EXEC(t, id, NULL, __VA_ARGS__);                                                                                  \
@@ -191,9 +158,9 @@ static void commands_run_one_after_the_other(void **state)
 
 	serve(&t, SANDBOX_STRICT);
 	EXEC_OK(&t, 1, "sh", "-c", "echo one > ~/file; pwd");
-	assert_string_equal(output(&t), "/home/agent\n");
+	assert_string_equal(trial_output(&t), "/home/agent\n");
 	EXEC_OK(&t, 1, "sh", "-c", "cat file");
-	assert_string_equal(output(&t), "one\n");
+	assert_string_equal(trial_output(&t), "one\n");
 	EXEC(&t, 7, NULL, "sh", "-c", "exit 7");
 	expect_started(&t, 7, NULL);
 	expect_end(&t, 7, 7);
@@ -253,7 +220,7 @@ static void what_cannot_run_says_why(void **state)
 	EXEC(&t, 1, &ex, "pwd");
 	expect_started(&t, 1, NULL);
 	expect_end(&t, 1, 0);
-	assert_string_equal(output(&t), "/usr/lib\n");
+	assert_string_equal(trial_output(&t), "/usr/lib\n");
 }
 
 static void what_is_wrong_is_refused_at_once(void **state)
@@ -297,7 +264,7 @@ static void big_arguments_and_environment_arrive(void **state)
 	assert_int_equal(try_exec(&t, 1, &ex, argv, &err), 0);
 	expect_started(&t, 1, NULL);
 	expect_end(&t, 1, 0);
-	assert_string_equal(output(&t), expected);
+	assert_string_equal(trial_output(&t), expected);
 }
 
 static void more_than_the_kernel_takes_is_an_error(void **state)
@@ -486,7 +453,7 @@ static void every_command_ends_with_the_sandbox(void **state)
 	}
 }
 
-static _Noreturn void doomed_caller(int stage_fd)
+static void start_doomed(void *arg)
 {
 	struct sandbox_exec tty = { .tty = true };
 	struct trial t;
@@ -495,28 +462,12 @@ static _Noreturn void doomed_caller(int stage_fd)
 	EXEC(&t, 1, NULL, "sh", "-c", "setsid sleep 1000 & sleep 1000");
 	EXEC(&t, 2, &tty, "sleep", "1000");
 	expect_started(&t, 1, NULL);
-	(void)!write(stage_fd, "s", 1);
-	for (;;)
-		pause();
 }
 
 static void killing_the_caller_leaves_nothing(void **state)
 {
-	int stage[2];
-	char byte;
-	pid_t pid;
-
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	assert_int_equal(pipe2(stage, O_CLOEXEC), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0)
-		doomed_caller(stage[1]);
-	assert_int_equal(read(stage[0], &byte, 1), 1);
-	kill(pid, SIGKILL);
-	wait_for_no_children();
-	close(stage[0]);
-	close(stage[1]);
+	kill_caller(start_doomed, NULL, 0);
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
@@ -545,7 +496,7 @@ static void the_root_opens_from_outside(void **state)
 	assert_true(link >= 0);
 	assert_int_equal(write(link, "ho", 2), 2);
 	EXEC_OK(&t, 1, "cat", "/home/agent/a");
-	assert_string_equal(output(&t), "ho\n");
+	assert_string_equal(trial_output(&t), "ho\n");
 	assert_int_equal(sandbox_signal(t.sb, SIGKILL), 0);
 	trial_wait(&t, SANDBOX_ENDED);
 	assert_int_equal(sandbox_root_fd(t.sb), -ENOENT);

@@ -60,18 +60,16 @@ static void a_kept_root_with_planted_links_reaches_nothing_outside(void **state)
 
 /* ---- ends ---- */
 
-static _Noreturn void doomed_caller(int stage_fd, bool go)
+static void start_doomed(void *arg)
 {
+	const bool *go = arg;
 	struct trial t;
 
 	trial_init(&t, SANDBOX_STRICT);
-	t.spec.limits.memory_bytes = go ? (uint64_t)64 << 20 : 0;
+	t.spec.limits.memory_bytes = *go ? (uint64_t)64 << 20 : 0;
 	trial_start(&t, (const char *const[]){ "sleep", "1000", NULL });
-	if (go)
+	if (*go)
 		trial_go(&t);
-	(void)!write(stage_fd, "s", 1);
-	for (;;)
-		pause();
 }
 
 /* Whether a control group of caller PID is below our own, in any hierarchy. */
@@ -95,23 +93,9 @@ static bool has_cgroup(pid_t pid)
 
 static void kill_a_caller(bool go, int delay_us)
 {
-	struct timespec delay = { .tv_nsec = (long)delay_us * 1000 };
-	int stage[2];
-	char byte;
-	pid_t pid;
+	pid_t pid = kill_caller(start_doomed, &go, delay_us);
 
-	assert_int_equal(pipe2(stage, O_CLOEXEC), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0)
-		doomed_caller(stage[1], go);
-	assert_int_equal(read(stage[0], &byte, 1), 1);
-	nanosleep(&delay, NULL); /* not to wait for anything: to hit another moment each time */
-	kill(pid, SIGKILL);
-	wait_for_no_children();
 	assert_false(has_cgroup(pid));
-	close(stage[0]);
-	close(stage[1]);
 }
 
 static void killing_the_caller_at_any_moment_leaves_nothing(void **state)

@@ -238,34 +238,18 @@ static void freeing_one_leaves_no_process(void **state)
 	}
 }
 
-static _Noreturn void doomed_caller(int stage_fd)
+static void park_doomed(void *arg)
 {
 	struct trial t;
 
 	trial_init(&t, SANDBOX_STRICT);
 	trial_park(&t);
-	(void)!write(stage_fd, "s", 1);
-	for (;;)
-		pause();
 }
 
 static void killing_the_caller_leaves_nothing(void **state)
 {
-	int stage[2];
-	char byte;
-	pid_t pid;
-
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	assert_int_equal(pipe2(stage, O_CLOEXEC), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0)
-		doomed_caller(stage[1]);
-	assert_int_equal(read(stage[0], &byte, 1), 1);
-	kill(pid, SIGKILL);
-	wait_for_no_children();
-	close(stage[0]);
-	close(stage[1]);
+	kill_caller(park_doomed, NULL, 0);
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 

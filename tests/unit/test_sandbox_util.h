@@ -11,6 +11,7 @@
 #include "gateway/base/io.h"
 #include "vmctl/sandbox.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -25,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -168,23 +170,29 @@ static inline void trial_go(struct trial *t)
 		fail_msg("sandbox_go: %s", err.text);
 }
 
-/* Until its end; everything of interest is copied out and the sandbox freed. */
-static inline int trial_finish(struct trial *t)
+/* What was written to the memory file since the last look, as text; the trial's own. */
+static inline const char *trial_output(struct trial *t)
 {
-	off_t size;
+	off_t size = lseek(t->out, 0, SEEK_END);
 
-	trial_wait(t, SANDBOX_ENDED);
-	t->result = *sandbox_result(t->sb);
-	snprintf(t->notes, sizeof(t->notes), "%s", sandbox_notes(t->sb));
-	sandbox_free(t->sb);
-	t->sb = NULL;
-	size = lseek(t->out, 0, SEEK_END);
 	free(t->text);
 	t->text = calloc(1, (size_t)size + 1);
 	assert_non_null(t->text);
 	assert_int_equal(pread(t->out, t->text, (size_t)size, 0), size);
 	assert_int_equal(ftruncate(t->out, 0), 0);
 	lseek(t->out, 0, SEEK_SET);
+	return t->text;
+}
+
+/* Until its end; everything of interest is copied out and the sandbox freed. */
+static inline int trial_finish(struct trial *t)
+{
+	trial_wait(t, SANDBOX_ENDED);
+	t->result = *sandbox_result(t->sb);
+	snprintf(t->notes, sizeof(t->notes), "%s", sandbox_notes(t->sb));
+	sandbox_free(t->sb);
+	t->sb = NULL;
+	(void)trial_output(t);
 	return t->result.exit_code;
 }
 
@@ -243,7 +251,53 @@ static inline void wait_for_no_children(void)
 	assert_int_equal(errno, ECHILD);
 }
 
+/*
+ * A caller that starts what CALL starts, and dies DELAY_US after it is up: nothing of it may stay. For a caller that is a subreaper. Who it was.
+ */
+static inline pid_t kill_caller(void (*call)(void *arg), void *arg, int delay_us)
+{
+	struct timespec delay = { .tv_nsec = (long)delay_us * 1000 };
+	int up[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe2(up, O_CLOEXEC), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		call(arg);
+		(void)!write(up[1], "s", 1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(up[0], &byte, 1), 1);
+	nanosleep(&delay, NULL); /* not to wait for anything: to hit another moment each time */
+	kill(pid, SIGKILL);
+	wait_for_no_children();
+	close(up[0]);
+	close(up[1]);
+	return pid;
+}
+
 /* ---- probes ---- */
+
+/* Descriptors other than 0 to 2 and the one that lists them. */
+static inline int probe_fds(int argc, char **argv)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int others = 0;
+
+	if (!dir)
+		return 98;
+	for (struct dirent *e; (e = readdir(dir));) {
+		int fd = atoi(e->d_name);
+
+		if (e->d_name[0] != '.' && fd > 2 && fd != dirfd(dir))
+			others++;
+	}
+	closedir(dir);
+	return others;
+}
 
 struct probe {
 	const char *name;

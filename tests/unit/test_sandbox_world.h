@@ -7,7 +7,6 @@
 
 #include "test_sandbox_util.h"
 
-#include <dirent.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 
@@ -18,24 +17,6 @@ static int probe_argv(int argc, char **argv)
 	for (int i = 0; i < argc; i++)
 		printf("%zu:%s;", strlen(argv[i]), argv[i]);
 	return 0;
-}
-
-/* Descriptors other than 0 to 2 and the one that lists them. */
-static int probe_fds(int argc, char **argv)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int others = 0;
-
-	if (!dir)
-		return 98;
-	for (struct dirent *e; (e = readdir(dir));) {
-		int fd = atoi(e->d_name);
-
-		if (e->d_name[0] != '.' && fd > 2 && fd != dirfd(dir))
-			others++;
-	}
-	closedir(dir);
-	return others;
 }
 
 /* Processes in /proc that are neither init nor this. */
