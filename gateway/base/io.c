@@ -225,14 +225,14 @@ ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds)
 	}
 	if (n_fds)
 		*n_fds = got;
-	if (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+	/* A message without a byte reads like the end: nobody looks at what came with it. */
+	if (n == 0 || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
 		for (size_t i = 0; i < got; i++)
 			ak_close(fds[i]);
 		if (n_fds)
 			*n_fds = 0;
-		return -EMSGSIZE;
 	}
-	return n;
+	return msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -EMSGSIZE : n;
 }
 
 int ak_set_nonblock(int fd, bool on)

@@ -27,8 +27,8 @@ int ak_remove_tree(int dirfd, const char *name);
 /* One message with file descriptors (SCM_RIGHTS) on a SOCK_SEQPACKET socket. */
 int ak_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds);
 
-/* Receive one message; *N_FDS is the room on entry and the count on return. 0 at end of file, -errno on
- * failure, else the length. Received descriptors are CLOEXEC. */
+/* Receive one message; *N_FDS is the room on entry and the count on return. 0 at end of file (or for a
+ * message without a byte, whose descriptors are closed), -errno on failure, else the length. Received descriptors are CLOEXEC. */
 ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds);
 
 int ak_set_nonblock(int fd, bool on);

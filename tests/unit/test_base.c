@@ -167,6 +167,23 @@ static void descriptors_travel_and_excess_is_closed(void **state)
 	close(pair[1]);
 }
 
+static void a_message_without_a_byte_leaves_no_descriptor_behind(void **state)
+{
+	int pair[2], fd = open("/dev/null", O_RDONLY), got[2], before = open_descriptors();
+	size_t room = 2;
+	char byte;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+	assert_int_equal(ak_send_fds(pair[0], "", 0, &fd, 1), 0);
+	assert_int_equal(ak_recv_fds(pair[1], &byte, 1, got, &room), 0);
+	assert_int_equal(room, 0);
+	close(pair[0]);
+	close(pair[1]);
+	assert_int_equal(open_descriptors(), before);
+	close(fd);
+}
+
 static void trees_are_removed_without_following_links(void **state)
 {
 	char root[] = "/tmp/ak-test-XXXXXX", path[256], outside[] = "/tmp/ak-outside-XXXXXX";
@@ -212,6 +229,7 @@ int main(void)
 		cmocka_unit_test(json_errors_name_the_place),
 		cmocka_unit_test(sha256_of_known_texts),
 		cmocka_unit_test(descriptors_travel_and_excess_is_closed),
+		cmocka_unit_test(a_message_without_a_byte_leaves_no_descriptor_behind),
 		cmocka_unit_test(trees_are_removed_without_following_links),
 		cmocka_unit_test(resolvers_are_read_from_resolv_conf),
 	};
