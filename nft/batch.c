@@ -8,7 +8,7 @@
  */
 #include "nft/batch.h"
 
-#include "nft/netlink.h"
+#include "gateway/base/netlink.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -126,19 +126,17 @@ void fw_acks_parse(const struct fw_batch *b, const void *data, size_t len, struc
 	const struct nlmsghdr *nlh;
 	size_t at = 0;
 
-	while ((nlh = fw_nlmsg_next(data, len, &at))) {
-		const struct nlmsgerr *e = mnl_nlmsg_get_payload(nlh);
+	while ((nlh = ak_nlmsg_next(data, len, &at))) {
 		uint32_t index = nlh->nlmsg_seq - b->seq; /* 0 is the begin; wraps on what is not ours */
+		int code;
 
-		if (nlh->nlmsg_type != NLMSG_ERROR || mnl_nlmsg_get_payload_len(nlh) < sizeof(e->error) || index > b->n)
+		if (!ak_nlmsg_ack(nlh, &code) || index > b->n)
 			continue;
-		if (e->error > 0 || e->error < -4095)
-			continue;
-		if (e->error && !acks->code) {
-			acks->code = e->error;
+		if (code && !acks->code) {
+			acks->code = code;
 			acks->failed_seq = nlh->nlmsg_seq;
 		}
-		if (!e->error && index == b->n)
+		if (!code && index == b->n)
 			acks->committed = true;
 	}
 }

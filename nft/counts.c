@@ -1,8 +1,8 @@
 /* Counters: each is asked for by name (a dump would carry every sandbox's), all in one send. */
 #include "nft/counts.h"
 
+#include "gateway/base/netlink.h"
 #include "nft/batch.h"
-#include "nft/netlink.h"
 #include "nft/object.h"
 #include "nft/ruleset.h"
 
@@ -99,15 +99,13 @@ static int take_answer(struct count_request *q, const struct nlmsghdr *nlh, stru
 	uint32_t index = nlh->nlmsg_seq - q->seq;
 	struct count_slot *slot;
 	uint64_t packets;
+	int code;
 
 	if (index >= q->n)
 		return 0;
 	slot = &q->slots[index];
-	if (nlh->nlmsg_type == NLMSG_ERROR && mnl_nlmsg_get_payload_len(nlh) >= sizeof(int)) {
-		int code = *(const int *)mnl_nlmsg_get_payload(nlh);
-
+	if (ak_nlmsg_ack(nlh, &code))
 		return code < 0 ? ak_fail_errno(err, -code, "counter %s", slot->name) : 0;
-	}
 	if (nlh->nlmsg_type == ((NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_NEWOBJ) && !slot->seen && fw_counter_parse(nlh, &packets)) {
 		slot->seen = true;
 		*slot->into += packets;
@@ -137,7 +135,7 @@ static int read_answers(struct count_request *q, int fd, struct ak_err *err)
 		}
 		if (n < 0)
 			return rc < 0 ? rc : ak_fail_errno(err, errno, "counters");
-		while ((nlh = fw_nlmsg_next(buf, (size_t)n, &at))) {
+		while ((nlh = ak_nlmsg_next(buf, (size_t)n, &at))) {
 			int one = take_answer(q, nlh, rc < 0 ? &ignored : err);
 
 			rc = rc < 0 ? rc : one;

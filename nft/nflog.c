@@ -8,7 +8,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "nft/netlink.h"
+#include "gateway/base/netlink.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -199,16 +199,16 @@ static int config_send(int fd, struct nlmsghdr *nlh)
 	for (;;) {
 		const struct nlmsghdr *reply;
 		size_t at = 0;
+		int code;
 
 		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 		if (n < 0 && (errno == EINTR || errno == ENOBUFS))
 			continue;
 		if (n < 0)
 			return errno == EAGAIN ? -EIO : -errno;
-		while ((reply = fw_nlmsg_next(buf, (size_t)n, &at)))
-			if (reply->nlmsg_type == NLMSG_ERROR && reply->nlmsg_seq == nlh->nlmsg_seq &&
-				mnl_nlmsg_get_payload_len(reply) >= sizeof(int))
-				return *(const int *)mnl_nlmsg_get_payload(reply);
+		while ((reply = ak_nlmsg_next(buf, (size_t)n, &at)))
+			if (reply->nlmsg_seq == nlh->nlmsg_seq && ak_nlmsg_ack(reply, &code))
+				return code;
 	}
 }
 
@@ -284,7 +284,7 @@ static unsigned log_take(struct fw_log *log, size_t len)
 	size_t at = 0;
 	unsigned n = 0;
 
-	while ((nlh = fw_nlmsg_next(log->buf, len, &at))) {
+	while ((nlh = ak_nlmsg_next(log->buf, len, &at))) {
 		struct fw_denial d;
 
 		if (nlh->nlmsg_type == NLMSG_DONE)

@@ -1,6 +1,8 @@
 /* Just enough rtnetlink: see rtnl.h. */
 #include "vmctl/rtnl.h"
 
+#include "gateway/base/netlink.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <linux/netlink.h>
@@ -10,6 +12,8 @@
 #include <sys/socket.h>
 
 #define RTNL_ACK_TIMEOUT_MS 2000
+
+static_assert(RTNL_MESSAGES_MAX < 32, "a bit for each message");
 
 static void *put(struct rtnl_batch *b, const void *data, size_t len)
 {
@@ -73,14 +77,31 @@ void rtnl_nest_end(struct rtnl_batch *b, size_t nest)
 	((struct rtattr *)(b->buf + nest))->rta_len = (uint16_t)(b->len - nest);
 }
 
-/* Read until COUNT acknowledgements came; other messages (there should be none) are passed over. */
+/* What is in one datagram: each message of the batch is ticked off MISSING once, and the first failure is kept. */
+static int take_acks(const struct rtnl_batch *b, const void *data, size_t len, uint32_t *missing, int rc, struct ak_err *err)
+{
+	const struct nlmsghdr *nlh;
+	size_t at = 0;
+	int code;
+
+	while ((nlh = ak_nlmsg_next(data, len, &at))) {
+		if (!ak_nlmsg_ack(nlh, &code) || nlh->nlmsg_seq >= b->n)
+			continue;
+		*missing &= ~(1u << nlh->nlmsg_seq);
+		if (code && rc == 0)
+			rc = ak_fail_errno(err, -code, "%s", b->what[nlh->nlmsg_seq]);
+	}
+	return rc;
+}
+
+/* Read until all acknowledgements came; other messages (there should be none) are passed over. */
 static int read_acks(int fd, const struct rtnl_batch *b, struct ak_err *err)
 {
 	_Alignas(8) char buf[8192];
-	unsigned left = b->n;
+	uint32_t missing = (1u << b->n) - 1;
 	int rc = 0;
 
-	while (left > 0) {
+	while (missing) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
 		ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 
@@ -93,15 +114,7 @@ static int read_acks(int fd, const struct rtnl_batch *b, struct ak_err *err)
 		}
 		if (n < 0)
 			return ak_fail_errno(err, errno, "rtnetlink");
-		for (struct nlmsghdr *h = (void *)buf; NLMSG_OK(h, (uint32_t)n); h = NLMSG_NEXT(h, n)) {
-			const struct nlmsgerr *e = NLMSG_DATA(h);
-
-			if (h->nlmsg_type != NLMSG_ERROR || h->nlmsg_len < NLMSG_LENGTH(sizeof(*e)) || h->nlmsg_seq >= b->n)
-				continue;
-			left--;
-			if (e->error && rc == 0)
-				rc = ak_fail_errno(err, -e->error, "%s", b->what[h->nlmsg_seq]);
-		}
+		rc = take_acks(b, buf, (size_t)n, &missing, rc, err);
 	}
 	return rc;
 }

@@ -1,7 +1,7 @@
 /* Acknowledgements of a batch and counters: whatever comes, only the right one means success. */
+#include "gateway/base/netlink.h"
 #include "nft/batch.h"
 #include "nft/counts.h"
-#include "nft/netlink.h"
 #include "nft/ruleset.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	fw_acks_parse(&batch, copy, len, &acks);
 	if (fw_acks_result(&batch, &acks, &err) > 0)
 		abort();
-	while ((nlh = fw_nlmsg_next(copy, len, &at)))
+	while ((nlh = ak_nlmsg_next(copy, len, &at)))
 		fw_counter_parse(nlh, &packets);
 	free(copy);
 	return 0;

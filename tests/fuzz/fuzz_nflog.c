@@ -1,5 +1,5 @@
 /* What the kernel logs carries bytes that a sandbox chose: any datagram may come, none may be read past its end. */
-#include "nft/netlink.h"
+#include "gateway/base/netlink.h"
 #include "nft/nflog.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (!copy)
 		return 0;
 	memcpy(copy, data, len);
-	while ((nlh = fw_nlmsg_next(copy, len, &at)))
+	while ((nlh = ak_nlmsg_next(copy, len, &at)))
 		if (fw_nflog_parse(nlh, &d) && (d.reason >= FW_REASON_NUM || d.src.family != d.dst.family))
 			abort();
 	fw_nflog_packet_parse((const uint8_t *)copy, len, &d);

@@ -1,0 +1,40 @@
+/* Reading one datagram of the kernel's. The usual macros take a length that is negative, or above INT_MAX, for a fitting one; this does not. */
+#ifndef AK_NETLINK_H
+#define AK_NETLINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <linux/netlink.h>
+
+#define AK_ERRNO_MAX 4095 /* the kernel's own bound */
+
+/* The message at *AT of the LEN bytes of DATA (aligned to 4), moving *AT past it; NULL when no whole one is left. */
+static inline const struct nlmsghdr *ak_nlmsg_next(const void *data, size_t len, size_t *at)
+{
+	const struct nlmsghdr *nlh;
+
+	if (*at > len || len - *at < sizeof(*nlh))
+		return NULL;
+	nlh = (const struct nlmsghdr *)(const void *)((const char *)data + *at);
+	if (nlh->nlmsg_len < sizeof(*nlh) || nlh->nlmsg_len > len - *at)
+		return NULL;
+	*at += NLMSG_ALIGN((size_t)nlh->nlmsg_len);
+	return nlh;
+}
+
+/* Whether it is an acknowledgement, with 0 or -errno in *RET_CODE; a code that no kernel gives makes it none. */
+static inline bool ak_nlmsg_ack(const struct nlmsghdr *nlh, int *ret_code)
+{
+	int code;
+
+	if (nlh->nlmsg_type != NLMSG_ERROR || nlh->nlmsg_len < NLMSG_HDRLEN + sizeof(code))
+		return false;
+	memcpy(&code, (const char *)nlh + NLMSG_HDRLEN, sizeof(code));
+	if (code > 0 || code < -AK_ERRNO_MAX)
+		return false;
+	*ret_code = code;
+	return true;
+}
+
+#endif
