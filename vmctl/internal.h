@@ -7,6 +7,7 @@
 
 #include "gateway/base/err.h"
 #include "vmctl/cgroup.h"
+#include "vmctl/pack.h"
 #include "vmctl/sandbox.h"
 
 #include <stdbool.h>
@@ -71,8 +72,9 @@ int sb_send(int ctl, enum sb_msg_type type, int value, const char *text, int fd)
 int sb_send_fds(int ctl, enum sb_msg_type type, uint32_t id, int value, const char *text, const int *fds, size_t n_fds);
 /* 1 a message, 0 end of file, -errno. -EMSGSIZE: the message is there, but its descriptors found no room. */
 int sb_recv(int ctl, struct sb_msg *ret, int fds[static SB_FDS_MAX], size_t *n_fds);
-_Noreturn void sb_child_fail(int ctl, int exit_code, const struct ak_err *err);
 
+/* child.c */
+_Noreturn void sb_child_fail(int ctl, int exit_code, const struct ak_err *err);
 /* Close every descriptor but the N given ones (negative ones and repetitions are fine). */
 int sb_keep_fds(const int *fds, size_t n);
 
@@ -118,6 +120,23 @@ int sb_root_names(const struct sb_root *r, struct ak_err *err);
 int sb_root_dev(const struct sb_root *r, struct ak_err *err);
 int sb_root_proc(struct sb_root *r, struct ak_err *err);
 
+/*
+ * job.c: what travels to init in a memory file, read and nothing more. The streams are those whose bits are set in the message's VALUE, in the
+ * order of their numbers after the pack.
+ */
+#define SB_MOUNTS_MAX 64
+struct sb_job {
+	struct sandbox_spec spec; /* its strings are the pack's, its streams owned */
+	struct pack pack; /* owned */
+	struct sandbox_mount mounts[SB_MOUNTS_MAX];
+	struct sb_identity sources[SB_MOUNTS_MAX];
+};
+/* SB_MSG_ASSIGN over what the sandbox was PARKED with. FDS from *RET_GROUPS on are control groups; what is taken of FDS becomes -1. RET is to be freed
+ * by sb_job_done, also after a failure. */
+int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int *fds, size_t n_fds, struct sb_job *ret,
+	size_t *ret_groups);
+void sb_job_done(struct sb_job *job);
+
 /* park.c: wait for the job and make its spec and sources the context's. Their memory is never given back. */
 int sb_await_job(struct sb_ctx *ctx, struct ak_err *err);
 
@@ -136,8 +155,12 @@ struct sb_command {
 	const char *workdir; /* NULL is the home */
 	const char *home;
 	int tty_slave; /* its controlling terminal and all three streams; -1: STREAMS */
-	int streams[3]; /* -1 is the null device */
+	int streams[3]; /* -1 is the null device; borrowed */
+	bool tty; /* wants a terminal, of this size when there is one */
+	uint16_t rows, cols;
 };
+/* job.c: SB_MSG_EXEC. The strings point into P, which the caller frees; all but home and tty_slave is filled in. */
+int sb_command_read(const struct sb_msg *msg, const int *fds, size_t n_fds, struct pack *p, struct sb_command *ret);
 struct sb_failure {
 	int exit_code; /* 125, 126 or 127 */
 	struct ak_err err;

@@ -1,4 +1,4 @@
-/* The control socket between a sandbox's processes and its caller, and the descriptors that a child keeps. */
+/* The control socket between a sandbox's processes and its caller. */
 #include "vmctl/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 int sb_send_fds(int ctl, enum sb_msg_type type, uint32_t id, int value, const char *text, const int *fds, size_t n_fds)
 {
@@ -48,30 +46,4 @@ int sb_recv(int ctl, struct sb_msg *ret, int fds[static SB_FDS_MAX], size_t *n_f
 	n -= (ssize_t)offsetof(struct sb_msg, text);
 	ret->text[(size_t)n < sizeof(ret->text) ? (size_t)n : sizeof(ret->text) - 1] = '\0';
 	return 1;
-}
-
-_Noreturn void sb_child_fail(int ctl, int exit_code, const struct ak_err *err)
-{
-	sb_send(ctl, SB_MSG_FAILED, exit_code, err->text, -1);
-	_exit(exit_code);
-}
-
-int sb_keep_fds(const int *fds, size_t n)
-{
-	unsigned next = 0;
-
-	for (;;) {
-		int keep = -1;
-
-		for (size_t i = 0; i < n; i++) {
-			if (fds[i] >= (int)next && (keep < 0 || fds[i] < keep))
-				keep = fds[i];
-		}
-		if (keep < 0)
-			break;
-		if ((unsigned)keep > next && syscall(SYS_close_range, next, (unsigned)keep - 1, 0) < 0)
-			return -errno;
-		next = (unsigned)keep + 1;
-	}
-	return syscall(SYS_close_range, next, ~0u, 0) < 0 ? -errno : 0;
 }

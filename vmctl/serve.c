@@ -8,7 +8,6 @@
 #include "vmctl/internal.h"
 
 #include "gateway/base/cleanup.h"
-#include "vmctl/pack.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,34 +28,11 @@ struct sb_served {
 
 /* ---- start ---- */
 
-/* What the message says: streams in the order of their numbers after the pack. */
-static int read_command(struct pack *p, const struct sb_msg *msg, const int *fds, size_t n_fds, struct sb_command *ret)
+static int open_terminal(const struct sb_command *cmd, int *ret_master, int *ret_slave, struct ak_err *err)
 {
-	size_t at = 1;
-
-	ret->argv = unpack_list(p);
-	ret->envp = unpack_list(p);
-	ret->workdir = unpack_str(p);
-	if (p->bad || !ret->argv || !ret->envp)
-		return -EBADMSG;
-	for (int i = 0; i < 3; i++) {
-		ret->streams[i] = -1;
-		if (!(msg->value & 1 << i))
-			continue;
-		if (at >= n_fds)
-			return -EBADMSG;
-		ret->streams[i] = fds[at++];
-	}
-	return 0;
-}
-
-static int open_terminal(struct pack *p, int *ret_master, int *ret_slave, struct ak_err *err)
-{
-	struct winsize size = { 0 };
+	struct winsize size = { .ws_row = cmd->rows, .ws_col = cmd->cols };
 	int rc = sb_open_pty(ret_master, ret_slave, err);
 
-	size.ws_row = (unsigned short)unpack_u64(p);
-	size.ws_col = (unsigned short)unpack_u64(p);
 	if (rc == 0 && (size.ws_row || size.ws_col))
 		ioctl(*ret_master, TIOCSWINSZ, &size);
 	return rc;
@@ -68,15 +44,13 @@ static int start(struct sb_served *s, const struct sb_ctx *ctx, const struct sb_
 	struct sb_command cmd = { .home = ctx->spec->home, .tty_slave = -1 };
 	_cleanup_pack_ struct pack p = { .bad = true };
 	_cleanup_close_ int master = -1, slave = -1;
-	int rc = n_fds ? pack_open(fds[0], &p) : -EMFILE;
+	int rc = n_fds ? sb_command_read(msg, fds, n_fds, &p, &cmd) : -EMFILE; /* we had no room for them */
 
 	failure->exit_code = 125;
-	if (rc == 0)
-		rc = read_command(&p, msg, fds, n_fds, &cmd);
 	if (rc < 0)
 		return ak_fail_errno(&failure->err, -rc, "receiving the command");
-	if (unpack_u64(&p)) {
-		rc = open_terminal(&p, &master, &slave, &failure->err);
+	if (cmd.tty) {
+		rc = open_terminal(&cmd, &master, &slave, &failure->err);
 		if (rc < 0)
 			return rc;
 		cmd.tty_slave = slave;
