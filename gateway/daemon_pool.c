@@ -168,7 +168,7 @@ static int host(struct warm *w, struct ak_err *err)
 	struct gw_msg msg = { .type = GW_MSG_ADD, .id = w->net.id, .generation = 1 };
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	int fds[3] = { -1, -1, -1 }, sockets[GWNS_FD_NUM];
-	int rc = gw_receive_sockets(w->net_sock, sockets, err);
+	int rc = gwns_sockets_receive(w->net_sock, sockets, err);
 
 	if (rc < 0)
 		return rc;

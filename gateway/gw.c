@@ -174,25 +174,6 @@ static void on_control(evutil_socket_t fd, short what, void *ctx)
 
 /* ---- start ---- */
 
-int gw_receive_sockets(int sock, int fds[static GWNS_FD_NUM], struct ak_err *err)
-{
-	uint32_t mask = 0;
-	int got[AK_FDS_MAX];
-	size_t n_got = AK_FDS_MAX, at = 0;
-	ssize_t n = ak_recv_fds(sock, &mask, sizeof(mask), got, &n_got);
-
-	if (n == 0)
-		return ak_fail(err, EPIPE, "the setup process ended before it sent the gateway's sockets");
-	if (n != sizeof(mask) || (size_t)__builtin_popcount(mask) != n_got) {
-		for (size_t i = 0; n > 0 && i < n_got; i++)
-			ak_close(got[i]);
-		return ak_fail(err, EPROTO, "bad message from the setup process");
-	}
-	for (int i = 0; i < GWNS_FD_NUM; i++)
-		fds[i] = mask & 1u << i ? got[at++] : -1;
-	return 0;
-}
-
 static int start_rules(struct gw *gw, const struct gw_first *first, int fds[static GWNS_FD_NUM], struct ak_err *err)
 {
 	struct fw_log_hooks hooks = { .ctx = gw, .on_denial = on_denial, .on_loss = on_loss };
@@ -299,7 +280,7 @@ static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 		return ak_fail(err, ENOMEM, "event loop");
 	rc = confine_prepare(&confine, err);
 	if (rc == 0 && conf->first)
-		rc = gw_receive_sockets(conf->first->net_sock, fds, err);
+		rc = gwns_sockets_receive(conf->first->net_sock, fds, err);
 	else if (rc == 0)
 		memcpy(fds, conf->fds, sizeof(fds));
 	if (rc < 0)

@@ -84,9 +84,6 @@ struct gw_conf {
 	const int *fds; /* without FIRST: the sockets, GWNS_FD_NUM of them */
 };
 
-/* What sandbox_start's setup child sends on its NET_SOCK: enum gwns_fd order, -1 where absent; owned by the caller. */
-int gw_receive_sockets(int sock, int fds[static GWNS_FD_NUM], struct ak_err *err);
-
 /* Fork the gateway process. It closes every descriptor that is not in CONF but 0–2, which it points at /dev/null. */
 int gw_spawn(const struct gw_conf *conf, pid_t *ret, struct ak_err *err);
 

@@ -108,7 +108,7 @@ static int wait_ready(struct super *v, struct ak_err *err)
 
 static int take_rtnl(struct super *v, int net_sock, struct ak_err *err)
 {
-	int fds[GWNS_FD_NUM], rc = gw_receive_sockets(net_sock, fds, err);
+	int fds[GWNS_FD_NUM], rc = gwns_sockets_receive(net_sock, fds, err);
 
 	if (rc < 0)
 		return rc;

@@ -71,6 +71,18 @@ struct gwns {
 /* In a short-lived child: make the namespaces, or join those given (both owned by the caller's uid), and open fresh sockets in them. */
 int gwns_spawn(int user_ns, int net_ns, struct gwns *ret, struct ak_err *err);
 
+/*
+ * How the sockets travel, always the same way: gwns_msg.c. What sandbox_start's setup child sends on its NET_SOCK; received ones are owned by
+ * the caller, -1 where absent.
+ */
+int gwns_sockets_send(int sock, const int fds[static GWNS_FD_NUM], struct ak_err *err);
+int gwns_sockets_receive(int sock, int fds[static GWNS_FD_NUM], struct ak_err *err);
+
+/* What gwns_spawn's child says: everything, or why there is nothing. */
+int gwns_report_send(int sock, const struct gwns *ns);
+int gwns_report_fail(int sock, int rc, const struct ak_err *err);
+int gwns_report_receive(int sock, struct gwns *ret, struct ak_err *err);
+
 /* Only loopback: for a sandbox without network. */
 int gwns_loopback_only(struct ak_err *err);
 

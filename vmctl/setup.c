@@ -32,22 +32,6 @@ static int follow_caller(const struct sb_ctx *ctx)
 	return getppid() == ctx->caller ? 0 : -ESRCH;
 }
 
-static int send_sockets(int sock, const int fds[static GWNS_FD_NUM], struct ak_err *err)
-{
-	int present[GWNS_FD_NUM], rc;
-	uint32_t mask = 0;
-	size_t n = 0;
-
-	for (unsigned i = 0; i < GWNS_FD_NUM; i++) {
-		if (fds[i] < 0)
-			continue;
-		mask |= 1u << i;
-		present[n++] = fds[i];
-	}
-	rc = ak_send_fds(sock, &mask, sizeof(mask), present, n);
-	return rc < 0 ? ak_fail_errno(err, -rc, "passing the gateway's sockets") : 0;
-}
-
 /* From the sandbox's network namespace into the gateway's, new or old, and its sockets that are for us to send. */
 static int enter_gateway(const struct sandbox_spec *spec, int ret_fds[static GWNS_FD_NUM], int *ret_rtnl, struct ak_err *err)
 {
@@ -81,7 +65,7 @@ static int connect_gateway(const struct sb_ctx *ctx, int fds[static GWNS_FD_NUM]
 	if (rc < 0)
 		return rc;
 	fds[GWNS_PEER_RTNL] = TAKE_FD(peer.rtnl);
-	return send_sockets(ctx->net_sock, fds, err);
+	return gwns_sockets_send(ctx->net_sock, fds, err);
 }
 
 static int build_network(const struct sb_ctx *ctx, struct ak_err *err)

@@ -10,6 +10,7 @@
 #define AK_BASE_ERR_H
 
 #define AK_ERR_MAX 512
+#define AK_ERRNO_MAX 4095 /* the kernel's own bound: what says more is no errno */
 
 struct ak_err {
 	char text[AK_ERR_MAX];

@@ -2,12 +2,12 @@
 #ifndef AK_NETLINK_H
 #define AK_NETLINK_H
 
+#include "gateway/base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <linux/netlink.h>
-
-#define AK_ERRNO_MAX 4095 /* the kernel's own bound */
 
 /* The message at *AT of the LEN bytes of DATA (aligned to 4), moving *AT past it; NULL when no whole one is left. */
 static inline const struct nlmsghdr *ak_nlmsg_next(const void *data, size_t len, size_t *at)
