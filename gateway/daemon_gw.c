@@ -197,14 +197,14 @@ static void on_ready(struct daemon *d)
 	pool_refill(d);
 }
 
-static void on_message(struct daemon *d, struct gw_msg *msg)
+static void on_message(struct daemon *d, const struct gw_msg *msg)
 {
 	switch (msg->type) {
 	case GW_MSG_READY:
-		on_ready(d);
+		if (d->gw.state == DGW_STARTING)
+			on_ready(d);
 		break;
 	case GW_MSG_FAILED:
-		msg->text[GW_TEXT_MAX - 1] = '\0';
 		lost(d, msg->text);
 		break;
 	case GW_MSG_LOG_FULL:
@@ -213,8 +213,6 @@ static void on_message(struct daemon *d, struct gw_msg *msg)
 	case GW_MSG_DONE:
 	case GW_MSG_REFUSED:
 	case GW_MSG_STATS:
-		if (msg->type == GW_MSG_REFUSED)
-			msg->text[GW_TEXT_MAX - 1] = '\0';
 		on_answer(d, msg);
 		break;
 	default:
@@ -229,11 +227,15 @@ static void on_control(evutil_socket_t fd, short what, void *ctx)
 
 	(void)what;
 	for (int i = 0; i < WINDOW; i++) {
-		ssize_t n = ak_recv_fds(fd, &msg, sizeof(msg), NULL, NULL);
+		int rc = gw_reply_recv(fd, &msg);
 
-		if (n == -EAGAIN)
+		if (rc == -EAGAIN)
 			return;
-		if (n != sizeof(msg)) {
+		if (rc == -EPROTO) {
+			lost(d, "the gateway process cannot be understood");
+			return;
+		}
+		if (rc <= 0) {
 			lost(d,
 				d->gw.state == DGW_STARTING ? "the gateway process ended before it was ready"
 							    : "the gateway process ended");

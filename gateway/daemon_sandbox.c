@@ -291,10 +291,16 @@ void dsb_host(struct dsb *sb, dgw_done_fn done)
 	dgw_send(sb->d, &msg, fds, rc < 0 ? 0 : 3, done, sb);
 }
 
+/* A sum that the state's file could not hold would make the whole file unreadable. */
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return a + b < GW_COUNT_MAX ? a + b : GW_COUNT_MAX;
+}
+
 static void count_stats(struct dsb *sb)
 {
-	sb->state.allowed += sb->stats.allowed;
-	sb->state.denied += sb->stats.denied;
+	sb->state.allowed = sum(sb->state.allowed, sb->stats.allowed);
+	sb->state.denied = sum(sb->state.denied, sb->stats.denied);
 	memset(&sb->stats, 0, sizeof(sb->stats));
 }
 

@@ -19,6 +19,8 @@
 
 #define GW_TEXT_MAX 1024
 #define GW_NAME_MAX 64
+#define GW_FDS_MAX 3 /* descriptors of one message */
+#define GW_COUNT_MAX ((1ull << 53) - 1) /* what a JSON number holds exactly, and more than anyone will ever count */
 #define GW_ID_MAX 16383 /* link ids are 1 … this: the links lie in 100.64.0.0/16, which never opens */
 
 /* Supervisor → gateway (→), and back (←). Requests about a sandbox are answered by one ← message with the same id. */
@@ -66,6 +68,13 @@ struct gw_msg {
 		struct gw_log_state log;
 	};
 };
+
+/*
+ * Take one message from the other side: 1; 0 when that has ended; -EAGAIN; -EPROTO (or another error) for what no one in his right mind sends, after
+ * which there is no use in going on. FDS are owned by the caller, -1 where absent.
+ */
+int gw_request_recv(int sock, struct gw_msg *ret, int fds[static GW_FDS_MAX]);
+int gw_reply_recv(int sock, struct gw_msg *ret);
 
 /* The sandbox that a `run` starts with. */
 struct gw_first {

@@ -14,13 +14,12 @@
 #include <unistd.h>
 
 #define POLICY_MAX (32u << 20)
-#define MSG_FDS 3
 #define SEND_PATIENCE_MS 2000
 
 /* A message and what came with it; the handler takes what it uses. */
 struct request {
 	struct gw_msg msg;
-	int fds[MSG_FDS]; /* owned; -1 where absent */
+	int fds[GW_FDS_MAX]; /* owned; -1 where absent */
 };
 
 /* An answer must not get lost, and a supervisor that does not read for this long is no supervisor. */
@@ -232,21 +231,16 @@ static void (*const handlers[GW_MSG_NUM])(struct gw *gw, struct request *r) = {
 
 void gw_control_readable(struct gw *gw)
 {
-	struct request r = { .fds = { -1, -1, -1 } };
-	size_t n_fds = MSG_FDS;
-	ssize_t n = ak_recv_fds(gw->control, &r.msg, sizeof(r.msg), r.fds, &n_fds);
+	struct request r;
+	int rc = gw_request_recv(gw->control, &r.msg, r.fds);
 
-	if (n == -EAGAIN)
+	if (rc == -EAGAIN)
 		return;
-	if (n != sizeof(r.msg)) { /* the supervisor is gone, so must we be */
+	if (rc <= 0) { /* the supervisor is gone, so must we be */
 		event_base_loopbreak(gw->base);
 		return;
 	}
-	r.msg.name[GW_NAME_MAX - 1] = '\0';
-	if (r.msg.type == GW_MSG_UPSTREAM)
-		r.msg.text[GW_TEXT_MAX - 1] = '\0';
-	if (r.msg.type < GW_MSG_NUM && handlers[r.msg.type])
-		handlers[r.msg.type](gw, &r);
-	for (int i = 0; i < MSG_FDS; i++)
+	handlers[r.msg.type](gw, &r);
+	for (int i = 0; i < GW_FDS_MAX; i++)
 		ak_close(r.fds[i]);
 }

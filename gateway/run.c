@@ -209,15 +209,14 @@ static void on_gateway(struct run *r)
 {
 	struct gw_msg msg;
 	struct ak_err err;
-	ssize_t n;
+	int rc;
 
-	while ((n = ak_recv_fds(r->control, &msg, sizeof(msg), NULL, NULL)) == sizeof(msg)) {
+	while ((rc = gw_reply_recv(r->control, &msg)) > 0) {
 		switch (msg.type) {
 		case GW_MSG_READY:
 			r->gw_ready = true;
 			break;
 		case GW_MSG_FAILED:
-			msg.text[GW_TEXT_MAX - 1] = '\0';
 			ak_fail(&err, EPROTO, "%.500s", msg.text);
 			fail(r, &err);
 			break;
@@ -232,7 +231,7 @@ static void on_gateway(struct run *r)
 			break;
 		}
 	}
-	if (n != -EAGAIN)
+	if (rc != -EAGAIN)
 		gateway_gone(r);
 }
 
