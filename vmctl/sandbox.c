@@ -22,6 +22,7 @@
 
 /* How long sandbox_free waits for a process that was told to end. */
 #define KILL_PATIENCE_MS 10000
+#define NOTES_MAX 16384 /* no more is kept */
 
 /* ---- start ---- */
 
@@ -221,9 +222,12 @@ static void on_silence(struct sandbox *sb)
 		end(sb, 125, "the sandbox's first process was killed before it was ready");
 }
 
+/* A parked one says it twice, the first time without descriptors. */
 static void on_ready(struct sandbox *sb, int *fds)
 {
 	sb->init_done = true;
+	ak_close(sb->root);
+	ak_close(sb->tty);
 	sb->root = TAKE_FD(fds[0]);
 	sb->tty = TAKE_FD(fds[1]);
 }
@@ -281,7 +285,8 @@ static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 		sb->network_done = true;
 		break;
 	case SB_MSG_NOTE:
-		strbuf_printf(&sb->notes, "%s\n", msg->text);
+		if (sb->notes.len < NOTES_MAX)
+			strbuf_printf(&sb->notes, "%s\n", msg->text);
 		break;
 	case SB_MSG_READY:
 		on_ready(sb, fds);

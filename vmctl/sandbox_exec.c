@@ -20,6 +20,7 @@
 struct exec {
 	TAILQ_ENTRY(exec) link;
 	uint32_t id;
+	bool begun; /* was told to have started, which is done once */
 	bool started, ended; /* events to fetch */
 	bool over; /* has ended, whether or not that was fetched */
 	int tty; /* owned until it is fetched */
@@ -163,13 +164,13 @@ void sandbox_on_exec(struct sandbox *sb, const struct sb_msg *msg, int fd)
 {
 	struct exec *e = find(sb, msg->id);
 
-	if (!e || e->over) {
+	if (!e || e->over || (msg->type == SB_MSG_EXEC_STARTED && e->begun)) {
 		ak_close(fd);
 		return;
 	}
 	tell(sb, e);
 	if (msg->type == SB_MSG_EXEC_STARTED) {
-		e->started = true;
+		e->begun = e->started = true;
 		e->tty = fd;
 		return;
 	}
