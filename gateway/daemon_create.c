@@ -9,31 +9,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* The request is the state's own form, but for the edits, which come as they do later. */
-static int read_request(struct request *r, struct state_sandbox *ret, struct ak_err *err)
-{
-	static const char *const known[] = { "op", "name", "mode", "profile", "dir", "no_network", "limits", "env", "edits",
-		NULL };
-	_cleanup_json_ cJSON *edits = NULL;
-	int rc = json_check_keys(r->obj, known, err);
-
-	if (rc < 0)
-		return rc;
-	cJSON_DeleteItemFromObjectCaseSensitive(r->obj, "op");
-	edits = cJSON_CreateObject();
-	if (!edits || !cJSON_AddNumberToObject(r->obj, "version", STATE_VERSION))
-		return ak_fail(err, ENOMEM, "out of memory");
-	if (cJSON_HasObjectItem(r->obj, "edits"))
-		cJSON_AddItemToObject(edits, "edits", cJSON_DetachItemFromObjectCaseSensitive(r->obj, "edits"));
-	rc = state_from_json(r->obj, ret, err);
-	if (rc < 0)
-		return rc;
-	rc = policy_edits_read(r->d, edits, ret, err);
-	if (rc < 0)
-		state_done(ret);
-	return rc;
-}
-
 /* What start would refuse is refused now. */
 static int check(struct daemon *d, const struct state_sandbox *s, struct policy **ret_policy, struct ak_err *err)
 {
@@ -69,7 +44,7 @@ void op_create(struct request *r)
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
 	struct dsb *sb = NULL;
 	struct ak_err err, ignored;
-	int rc = read_request(r, &s, &err);
+	int rc = create_ask_parse(d->paths, r->obj, &s, &err);
 
 	if (rc == 0)
 		rc = check(d, &s, &policy, &err);

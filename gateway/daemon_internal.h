@@ -48,6 +48,23 @@ void request_answer(struct request *r, cJSON *obj);
 void request_fail(struct request *r, int code, const char *text);
 void request_free(struct request *r);
 
+/* ---- what is asked for (daemon_ask.c) ---- */
+
+struct run_ask {
+	cJSON *obj; /* owned: what the strings below are borrowed from */
+	char **argv; /* owned */
+	struct run_opts opts;
+	struct run_plan plan;
+};
+
+/* {"op":"run"}, which is in A->obj and came with N_FDS descriptors. A is to be freed also after a failure. */
+int run_ask_parse(struct run_ask *a, size_t n_fds, struct ak_err *err);
+void run_ask_done(struct run_ask *a);
+
+/* {"op":"create"}: OBJ is used up on the way. {"op":"policy"}: its edits, added to S. Policies are looked up in PATHS. */
+int create_ask_parse(const struct ak_paths *paths, cJSON *obj, struct state_sandbox *ret, struct ak_err *err);
+int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err);
+
 /* ---- the gateway process (daemon_gw.c) ---- */
 
 enum dgw_state { DGW_DOWN, DGW_STARTING, DGW_UP, DGW_STOPPING };
@@ -153,7 +170,6 @@ void op_remove(struct request *r);
 /* daemon_policy.c */
 void op_policy(struct request *r);
 void op_expire_run(struct request *r);
-int policy_edits_read(struct daemon *d, const cJSON *obj, struct state_sandbox *s, struct ak_err *err);
 
 /* daemon_discard.c: a sandbox to be removed whose record cannot be read, with its supervisor, should one still run. */
 int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err);

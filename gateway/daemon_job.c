@@ -17,15 +17,11 @@
 #include <string.h>
 
 #define START_MAX_MS 10000
-#define TIMEOUT_MAX_MS (366ull * 86400 * 1000)
 
 struct job {
 	struct warm *w; /* borrowed: owns us */
 	uint64_t peer_id; /* 0 once the client has left */
-	cJSON *obj; /* owned: what the strings below are borrowed from */
-	char **argv; /* owned */
-	struct run_opts opts;
-	struct run_plan plan;
+	struct run_ask ask;
 	struct policy *policy; /* owned reference */
 	struct rundir dir;
 	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2, then a folder for each mount */
@@ -58,10 +54,8 @@ void job_free(struct job *j)
 		event_free(j->on_time);
 	close_fds(j);
 	rundir_done(&j->dir);
-	run_plan_done(&j->plan);
+	run_ask_done(&j->ask);
 	policy_unref(j->policy);
-	ipc_strings_free(j->argv);
-	cJSON_Delete(j->obj);
 	free(j);
 }
 
@@ -70,162 +64,13 @@ static void job_freep(struct job **j)
 	job_free(*j);
 }
 
-/* ---- reading the request ---- */
-
-static int get_path(const cJSON *obj, const char *key, char ret[static PATH_MAX], struct ak_err *err)
-{
-	const char *text = "";
-	int rc = json_get_string(obj, key, &text, err);
-
-	if (rc < 0)
-		return rc;
-	if (strlen(text) >= PATH_MAX || (text[0] && text[0] != '/'))
-		return ak_fail(err, EINVAL, "%s: must be an absolute path", key);
-	memcpy(ret, text, strlen(text) + 1);
-	return 0;
-}
-
-static int get_plan(struct job *j, struct ak_err *err)
-{
-	const char *name = "", *mode = "native", *profile = "moderate";
-	uint64_t isolation = 0;
-	int readonly_root = 0, rc = json_get_string(j->obj, "name", &name, err);
-
-	if (rc >= 0 && !ak_sandbox_name_ok(name))
-		rc = ak_fail(err, EINVAL, "name: '%.100s' cannot be one", name);
-	if (rc >= 0)
-		rc = json_get_string(j->obj, "mode", &mode, err);
-	if (rc >= 0)
-		rc = ak_mode_parse(mode, &j->opts.mode, err);
-	if (rc >= 0)
-		rc = json_get_string(j->obj, "profile", &profile, err);
-	if (rc >= 0)
-		rc = ak_profile_parse(profile, &j->opts.profile, err);
-	if (rc >= 0)
-		rc = json_get_uint(j->obj, "isolation", SANDBOX_ISOLATION_NUM - 1, &isolation, err);
-	if (rc >= 0)
-		rc = json_get_bool(j->obj, "readonly_root", &readonly_root, err);
-	if (rc < 0)
-		return rc;
-	memcpy(j->plan.name, name, strlen(name) + 1);
-	j->plan.network = true;
-	j->plan.policy = ak_mode_name(j->opts.mode);
-	j->plan.isolation = (enum sandbox_isolation)isolation;
-	j->plan.readonly_root = readonly_root != 0;
-	rc = get_path(j->obj, "home", j->plan.home, err);
-	if (rc == 0)
-		rc = get_path(j->obj, "project", j->plan.project, err);
-	return rc < 0 ? rc : get_path(j->obj, "workdir", j->plan.workdir, err);
-}
-
-static int get_env(struct job *j, struct ak_err *err)
-{
-	char **env = NULL;
-	int rc = ipc_get_strings(j->obj, "env", &env, err);
-
-	for (size_t i = 0; rc > 0 && env[i]; i++) {
-		if (j->plan.n_env == PLAN_ENV_MAX)
-			rc = ak_fail(err, E2BIG, "env: more than %d variables", PLAN_ENV_MAX);
-		else
-			j->plan.env[j->plan.n_env++] = TAKE(env[i]);
-		if (rc > 0 && !env[i + 1])
-			break;
-	}
-	if (rc > 0)
-		free(env);
-	else
-		ipc_strings_free(env);
-	return rc < 0 ? rc : 0;
-}
-
-static int get_mounts(struct job *j, struct ak_err *err)
-{
-	const cJSON *list = NULL, *m;
-	int rc = json_get_array(j->obj, "mounts", &list, err);
-
-	if (rc <= 0)
-		return rc;
-	cJSON_ArrayForEach(m, list) {
-		struct sandbox_mount *out = &j->plan.mounts[j->plan.n_mounts];
-		int readonly = 0;
-
-		if (j->plan.n_mounts == PLAN_MOUNTS_MAX)
-			return ak_fail(err, E2BIG, "mounts: more than %d", PLAN_MOUNTS_MAX);
-		rc = json_get_string(m, "source", &out->source, err);
-		if (rc >= 0)
-			rc = json_get_string(m, "target", &out->target, err);
-		if (rc >= 0)
-			rc = json_get_bool(m, "readonly", &readonly, err);
-		if (rc < 0)
-			return rc;
-		if (!out->source || out->source[0] != '/' || !out->target || out->target[0] != '/')
-			return ak_fail(err, EINVAL, "mounts[%zu]: wants absolute paths", j->plan.n_mounts);
-		out->readonly = readonly != 0;
-		j->plan.n_mounts++;
-	}
-	return j->n_fds == 3 + j->plan.n_mounts
-		? 0
-		: ak_fail(err, EINVAL, "run wants its three streams and a descriptor for each mount");
-}
-
-static int get_edits(struct job *j, struct ak_err *err)
-{
-	const cJSON *list = NULL, *item;
-	int rc = json_get_array(j->obj, "edits", &list, err);
-
-	if (rc <= 0)
-		return rc;
-	cJSON_ArrayForEach(item, list) {
-		struct policy_edit *e = &j->opts.edits[j->opts.n_edits];
-		const char *op = "", *text = NULL;
-
-		if (j->opts.n_edits == PLAN_LIST_MAX)
-			return ak_fail(err, E2BIG, "edits: more than %d", PLAN_LIST_MAX);
-		rc = json_get_string(item, "op", &op, err);
-		if (rc >= 0)
-			rc = json_get_string(item, "text", &text, err);
-		if (rc >= 0)
-			rc = text ? state_edit_parse(op, &e->op, err) : ak_fail(err, EINVAL, "edits: wants op and text");
-		if (rc < 0)
-			return rc;
-		e->text = text;
-		j->opts.n_edits++;
-	}
-	return 0;
-}
-
-static int parse(struct job *j, struct ak_err *err)
-{
-	int tty = 0, rc = ipc_get_strings(j->obj, "argv", &j->argv, err);
-
-	if (rc >= 0 && (!j->argv || !j->argv[0]))
-		rc = ak_fail(err, EINVAL, "argv: which command?");
-	if (rc >= 0)
-		rc = get_plan(j, err);
-	if (rc >= 0)
-		rc = get_env(j, err);
-	if (rc >= 0)
-		rc = get_mounts(j, err);
-	if (rc >= 0)
-		rc = get_edits(j, err);
-	if (rc >= 0)
-		rc = state_limits_get(j->obj, &j->opts.limits, err);
-	if (rc >= 0)
-		rc = json_get_bool(j->obj, "tty", &tty, err);
-	if (rc >= 0)
-		rc = json_get_uint(j->obj, "timeout_ms", TIMEOUT_MAX_MS, &j->opts.timeout_ms, err);
-	j->opts.tty = tty != 0;
-	j->opts.argv = j->argv;
-	return rc < 0 ? rc : 0;
-}
-
 static int load_policy(struct daemon *d, struct job *j, struct ak_err *err)
 {
 	char storage[3][PATH_MAX];
 	struct policy_dirs dirs;
 
 	ak_paths_policy_dirs(d->paths, storage, &dirs);
-	return policy_load(j->plan.policy, &dirs, j->opts.edits, j->opts.n_edits, &j->policy, err);
+	return policy_load(j->ask.plan.policy, &dirs, j->ask.opts.edits, j->ask.opts.n_edits, &j->policy, err);
 }
 
 /* ---- telling the client ---- */
@@ -239,12 +84,13 @@ static void tell_started(struct job *j)
 {
 	struct ipc_peer *peer = client_of(j);
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddStringToObject(obj, "event", "started") && cJSON_AddStringToObject(obj, "name", j->plan.name) &&
+	bool ok = obj && cJSON_AddStringToObject(obj, "event", "started") &&
+		cJSON_AddStringToObject(obj, "name", j->ask.plan.name) &&
 		cJSON_AddNumberToObject(obj, "start_us", (double)j->outcome.start_us);
 	int tty = sandbox_tty_fd(j->w->sandbox);
 
 	if (peer)
-		ipc_peer_send(peer, ok ? obj : NULL, &tty, j->opts.tty && tty >= 0 ? 1 : 0);
+		ipc_peer_send(peer, ok ? obj : NULL, &tty, j->ask.opts.tty && tty >= 0 ? 1 : 0);
 }
 
 static void tell_exit(struct job *j)
@@ -252,7 +98,8 @@ static void tell_exit(struct job *j)
 	const struct run_outcome *o = &j->outcome;
 	struct ipc_peer *peer = client_of(j);
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddStringToObject(obj, "event", "exit") && cJSON_AddStringToObject(obj, "name", j->plan.name) &&
+	bool ok = obj && cJSON_AddStringToObject(obj, "event", "exit") &&
+		cJSON_AddStringToObject(obj, "name", j->ask.plan.name) &&
 		cJSON_AddNumberToObject(obj, "exit_code", o->exit_code) &&
 		cJSON_AddBoolToObject(obj, "timed_out", o->timed_out) &&
 		cJSON_AddBoolToObject(obj, "out_of_memory", o->out_of_memory) &&
@@ -294,7 +141,7 @@ static void finish(struct job *j)
 {
 	struct ak_err err;
 
-	if (!j->recorded && rundir_record_end(&j->dir, &j->plan, &j->opts, &j->outcome, &err) < 0)
+	if (!j->recorded && rundir_record_end(&j->dir, &j->ask.plan, &j->ask.opts, &j->outcome, &err) < 0)
 		ak_say("%s", err.text);
 	j->recorded = true;
 	rundir_done(&j->dir);
@@ -371,9 +218,9 @@ static void maybe_go(struct job *j)
 	j->running = true;
 	j->command_began_ms = ak_now_ms();
 	j->outcome.start_us = (j->command_began_ms - j->began_ms) * 1000;
-	arm(j, j->opts.timeout_ms);
+	arm(j, j->ask.opts.timeout_ms);
 	tell_started(j);
-	rundir_point_last(j->w->d->paths, j->plan.name);
+	rundir_point_last(j->w->d->paths, j->ask.plan.name);
 }
 
 void job_sandbox_event(struct warm *w)
@@ -415,7 +262,7 @@ static int assign_gateway(struct job *j, struct ak_err *err)
 	if (fds[0] < 0)
 		return ak_fail_errno(err, -fds[0], "policy");
 	j->dir.log_fd = -1;
-	memcpy(msg.name, j->plan.name, sizeof(msg.name));
+	memcpy(msg.name, j->ask.plan.name, sizeof(msg.name));
 	j->w->hosting = true;
 	dgw_send(j->w->d, &msg, fds, 2, on_assigned, j->w);
 	return 0;
@@ -427,10 +274,10 @@ static int assign_sandbox(struct job *j, struct ak_err *err)
 	struct sandbox_spec spec;
 	int rc;
 
-	run_plan_spec(&j->plan, &j->w->net, resolv, &spec);
-	spec.argv = j->argv;
-	spec.limits = j->opts.limits;
-	spec.tty = j->opts.tty;
+	run_plan_spec(&j->ask.plan, &j->w->net, resolv, &spec);
+	spec.argv = j->ask.argv;
+	spec.limits = j->ask.opts.limits;
+	spec.tty = j->ask.opts.tty;
 	memcpy(spec.stdio, j->fds, sizeof(spec.stdio));
 	rc = sandbox_assign(j->w->sandbox, &spec, j->fds + 3, err);
 	close_fds(j); /* the reader of a pipe must see its end when the command closes it */
@@ -443,13 +290,13 @@ static int begin(struct job *j, struct ak_err *err)
 	int rc;
 
 	j->on_time = evtimer_new(d->base, on_time, j);
-	rc = j->on_time ? rundir_create(&j->dir, d->paths, j->plan.name, false, err) : ak_fail(err, ENOMEM, "out of memory");
+	rc = j->on_time ? rundir_create(&j->dir, d->paths, j->ask.plan.name, false, err) : ak_fail(err, ENOMEM, "out of memory");
 	if (rc == 0)
 		rc = assign_gateway(j, err);
 	if (rc == 0)
 		rc = assign_sandbox(j, err);
 	if (rc == 0)
-		rc = rundir_record_start(&j->dir, &j->plan, &j->opts, j->policy, err);
+		rc = rundir_record_start(&j->dir, &j->ask.plan, &j->ask.opts, j->policy, err);
 	if (rc == 0)
 		arm(j, START_MAX_MS);
 	return rc;
@@ -464,7 +311,7 @@ static struct job *job_new(struct request *r)
 	j->dir.dir_fd = j->dir.log_fd = -1;
 	j->began_ms = ak_now_ms();
 	j->peer_id = r->peer_id;
-	j->obj = TAKE(r->obj);
+	j->ask.obj = TAKE(r->obj);
 	memcpy(j->fds, r->fds, r->n_fds * sizeof(r->fds[0]));
 	j->n_fds = r->n_fds;
 	r->n_fds = 0;
@@ -478,12 +325,12 @@ void op_run(struct request *r)
 	struct ipc_peer *peer = ipc_server_find(d->clients, r->peer_id);
 	struct warm *w = NULL;
 	struct ak_err err;
-	int rc = j ? parse(j, &err) : ak_fail(&err, ENOMEM, "out of memory");
+	int rc = j ? run_ask_parse(&j->ask, j->n_fds, &err) : ak_fail(&err, ENOMEM, "out of memory");
 
 	if (rc == 0)
 		rc = load_policy(d, j, &err);
 	if (rc == 0) {
-		w = pool_take(d, j->opts.mode, &j->plan);
+		w = pool_take(d, j->ask.opts.mode, &j->ask.plan);
 		rc = w ? 0 : ak_fail(&err, EAGAIN, "no warm sandbox");
 	}
 	if (rc < 0) {

@@ -12,48 +12,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define FOR_MAX_MS (366ull * 86400 * 1000)
-
-/* ---- reading edits ---- */
-
-static int read_edit(struct daemon *d, const cJSON *item, struct state_sandbox *s, struct ak_err *err)
-{
-	static const char *const known[] = { "op", "text", "for_ms", NULL };
-	const char *op = NULL, *text = NULL;
-	enum policy_edit_op parsed;
-	uint64_t for_ms = 0;
-	int rc = cJSON_IsObject(item) ? json_check_keys(item, known, err) : ak_fail(err, EINVAL, "must be an object");
-
-	if (rc == 0)
-		rc = json_get_string(item, "op", &op, err);
-	if (rc >= 0)
-		rc = json_get_string(item, "text", &text, err);
-	if (rc >= 0)
-		rc = json_get_uint(item, "for_ms", FOR_MAX_MS, &for_ms, err);
-	if (rc >= 0 && (!op || !text))
-		rc = ak_fail(err, EINVAL, "wants op and text");
-	if (rc >= 0)
-		rc = state_edit_parse(op, &parsed, err);
-	if (rc < 0)
-		return rc;
-	return state_edit_add(d->paths, s, parsed, text, for_ms ? ak_wall_us() + for_ms * 1000 : 0, err);
-}
-
-int policy_edits_read(struct daemon *d, const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
-{
-	const cJSON *list = NULL, *item;
-	int rc = json_get_array(obj, "edits", &list, err);
-
-	if (rc <= 0)
-		return rc;
-	cJSON_ArrayForEach(item, list) {
-		rc = read_edit(d, item, s, err);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
 /* ---- answering ---- */
 
 static cJSON *edits_json(const struct state_sandbox *s)
@@ -229,7 +187,7 @@ void op_policy(struct request *r)
 	r->change.mode = r->sb->state.mode;
 	if (rc >= 0) {
 		(void)state_edits_expire(&r->change, ak_wall_us());
-		rc = policy_edits_read(r->d, r->obj, &r->change, &err);
+		rc = policy_edits_read(r->d->paths, r->obj, &r->change, &err);
 	}
 	if (rc < 0) {
 		request_fail(r, -rc, err.text);

@@ -45,8 +45,10 @@ struct super {
 	size_t n_waiters;
 };
 
-/* super_serve.c: from "go" to the end. */
+/* super_serve.c: from "go" to the end, which is: open, the loop until everything inside is dead, finish. */
 int super_serve(struct super *v, struct ak_err *err);
+int super_open(struct super *v, struct ak_err *err);
+void super_finish(struct super *v);
 
 /* super_exec.c */
 void super_exec_request(struct super *v, struct ipc_peer *peer, struct ipc_message *msg);

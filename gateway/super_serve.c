@@ -168,8 +168,8 @@ static void on_sandbox(evutil_socket_t fd, short what, void *ctx)
 		event_base_loopbreak(v->base);
 }
 
-/* Everything inside is dead. Reap it, free the name, and only then say so. */
-static void finish(struct super *v)
+/* Reap it, free the name, and only then say so. */
+void super_finish(struct super *v)
 {
 	unlink(v->path);
 	v->path[0] = '\0';
@@ -182,7 +182,7 @@ static void finish(struct super *v)
 	}
 }
 
-static int start(struct super *v, struct ak_err *err)
+int super_open(struct super *v, struct ak_err *err)
 {
 	static const struct ipc_hooks hooks = { .on_message = on_message, .on_gone = on_gone };
 	struct ipc_hooks own = hooks;
@@ -214,10 +214,10 @@ int super_serve(struct super *v, struct ak_err *err)
 
 	v->started_us = ak_wall_us();
 	tell_running(v);
-	rc = start(v, err);
+	rc = super_open(v, err);
 	if (rc < 0)
 		return rc;
 	event_base_dispatch(v->base);
-	finish(v);
+	super_finish(v);
 	return 0;
 }

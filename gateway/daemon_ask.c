@@ -1,0 +1,230 @@
+/* What a client asks for in many words, a run, a new sandbox, changes of a policy: read whole, and nothing done. See daemon_internal.h. */
+#include "gateway/daemon_internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TIMEOUT_MAX_MS (366ull * 86400 * 1000)
+#define FOR_MAX_MS TIMEOUT_MAX_MS
+
+/* ---- a run ---- */
+
+static int get_path(const cJSON *obj, const char *key, char ret[static PATH_MAX], struct ak_err *err)
+{
+	const char *text = "";
+	int rc = json_get_string(obj, key, &text, err);
+
+	if (rc < 0)
+		return rc;
+	if (strlen(text) >= PATH_MAX || (text[0] && text[0] != '/'))
+		return ak_fail(err, EINVAL, "%s: must be an absolute path", key);
+	memcpy(ret, text, strlen(text) + 1);
+	return 0;
+}
+
+static int get_plan(struct run_ask *a, struct ak_err *err)
+{
+	const char *name = "", *mode = "native", *profile = "moderate";
+	uint64_t isolation = 0;
+	int readonly_root = 0, rc = json_get_string(a->obj, "name", &name, err);
+
+	if (rc >= 0 && !ak_sandbox_name_ok(name))
+		rc = ak_fail(err, EINVAL, "name: '%.100s' cannot be one", name);
+	if (rc >= 0)
+		rc = json_get_string(a->obj, "mode", &mode, err);
+	if (rc >= 0)
+		rc = ak_mode_parse(mode, &a->opts.mode, err);
+	if (rc >= 0)
+		rc = json_get_string(a->obj, "profile", &profile, err);
+	if (rc >= 0)
+		rc = ak_profile_parse(profile, &a->opts.profile, err);
+	if (rc >= 0)
+		rc = json_get_uint(a->obj, "isolation", SANDBOX_ISOLATION_NUM - 1, &isolation, err);
+	if (rc >= 0)
+		rc = json_get_bool(a->obj, "readonly_root", &readonly_root, err);
+	if (rc < 0)
+		return rc;
+	memcpy(a->plan.name, name, strlen(name) + 1);
+	a->plan.network = true;
+	a->plan.policy = ak_mode_name(a->opts.mode);
+	a->plan.isolation = (enum sandbox_isolation)isolation;
+	a->plan.readonly_root = readonly_root != 0;
+	rc = get_path(a->obj, "home", a->plan.home, err);
+	if (rc == 0)
+		rc = get_path(a->obj, "project", a->plan.project, err);
+	return rc < 0 ? rc : get_path(a->obj, "workdir", a->plan.workdir, err);
+}
+
+static int get_env(struct run_ask *a, struct ak_err *err)
+{
+	_cleanup_free_ char **env = NULL;
+	int rc = ipc_get_strings(a->obj, "env", &env, err);
+	size_t i = 0;
+
+	for (; rc > 0 && env[i] && a->plan.n_env < PLAN_ENV_MAX; i++)
+		a->plan.env[a->plan.n_env++] = env[i];
+	if (rc <= 0 || !env[i])
+		return rc < 0 ? rc : 0;
+	for (; env[i]; i++)
+		free(env[i]);
+	return ak_fail(err, E2BIG, "env: more than %d variables", PLAN_ENV_MAX);
+}
+
+static int get_mounts(struct run_ask *a, size_t n_fds, struct ak_err *err)
+{
+	const cJSON *list = NULL, *m;
+	int rc = json_get_array(a->obj, "mounts", &list, err);
+
+	if (rc < 0)
+		return rc;
+	cJSON_ArrayForEach(m, list) {
+		struct sandbox_mount *out = &a->plan.mounts[a->plan.n_mounts];
+		int readonly = 0;
+
+		if (a->plan.n_mounts == PLAN_MOUNTS_MAX)
+			return ak_fail(err, E2BIG, "mounts: more than %d", PLAN_MOUNTS_MAX);
+		rc = json_get_string(m, "source", &out->source, err);
+		if (rc >= 0)
+			rc = json_get_string(m, "target", &out->target, err);
+		if (rc >= 0)
+			rc = json_get_bool(m, "readonly", &readonly, err);
+		if (rc < 0)
+			return rc;
+		if (!out->source || out->source[0] != '/' || !out->target || out->target[0] != '/')
+			return ak_fail(err, EINVAL, "mounts[%zu]: wants absolute paths", a->plan.n_mounts);
+		out->readonly = readonly != 0;
+		a->plan.n_mounts++;
+	}
+	return n_fds == 3 + a->plan.n_mounts
+		? 0
+		: ak_fail(err, EINVAL, "run wants its three streams and a descriptor for each mount");
+}
+
+static int get_edits(struct run_ask *a, struct ak_err *err)
+{
+	const cJSON *list = NULL, *item;
+	int rc = json_get_array(a->obj, "edits", &list, err);
+
+	if (rc <= 0)
+		return rc;
+	cJSON_ArrayForEach(item, list) {
+		struct policy_edit *e = &a->opts.edits[a->opts.n_edits];
+		const char *op = "", *text = NULL;
+
+		if (a->opts.n_edits == PLAN_LIST_MAX)
+			return ak_fail(err, E2BIG, "edits: more than %d", PLAN_LIST_MAX);
+		rc = json_get_string(item, "op", &op, err);
+		if (rc >= 0)
+			rc = json_get_string(item, "text", &text, err);
+		if (rc >= 0)
+			rc = text ? state_edit_parse(op, &e->op, err) : ak_fail(err, EINVAL, "edits: wants op and text");
+		if (rc < 0)
+			return rc;
+		e->text = text;
+		a->opts.n_edits++;
+	}
+	return 0;
+}
+
+int run_ask_parse(struct run_ask *a, size_t n_fds, struct ak_err *err)
+{
+	int tty = 0, rc = ipc_get_strings(a->obj, "argv", &a->argv, err);
+
+	if (rc >= 0 && (!a->argv || !a->argv[0]))
+		rc = ak_fail(err, EINVAL, "argv: which command?");
+	if (rc >= 0)
+		rc = get_plan(a, err);
+	if (rc >= 0)
+		rc = get_env(a, err);
+	if (rc >= 0)
+		rc = get_mounts(a, n_fds, err);
+	if (rc >= 0)
+		rc = get_edits(a, err);
+	if (rc >= 0)
+		rc = state_limits_get(a->obj, &a->opts.limits, err);
+	if (rc >= 0)
+		rc = json_get_bool(a->obj, "tty", &tty, err);
+	if (rc >= 0)
+		rc = json_get_uint(a->obj, "timeout_ms", TIMEOUT_MAX_MS, &a->opts.timeout_ms, err);
+	a->opts.tty = tty != 0;
+	a->opts.argv = a->argv;
+	return rc < 0 ? rc : 0;
+}
+
+void run_ask_done(struct run_ask *a)
+{
+	run_plan_done(&a->plan);
+	ipc_strings_free(a->argv);
+	cJSON_Delete(a->obj);
+}
+
+/* ---- changes of a policy ---- */
+
+static int read_edit(const struct ak_paths *paths, const cJSON *item, struct state_sandbox *s, struct ak_err *err)
+{
+	static const char *const known[] = { "op", "text", "for_ms", NULL };
+	const char *op = NULL, *text = NULL;
+	enum policy_edit_op parsed;
+	uint64_t for_ms = 0;
+	int rc = cJSON_IsObject(item) ? json_check_keys(item, known, err) : ak_fail(err, EINVAL, "must be an object");
+
+	if (rc == 0)
+		rc = json_get_string(item, "op", &op, err);
+	if (rc >= 0)
+		rc = json_get_string(item, "text", &text, err);
+	if (rc >= 0)
+		rc = json_get_uint(item, "for_ms", FOR_MAX_MS, &for_ms, err);
+	if (rc >= 0 && (!op || !text))
+		rc = ak_fail(err, EINVAL, "wants op and text");
+	if (rc >= 0)
+		rc = state_edit_parse(op, &parsed, err);
+	if (rc < 0)
+		return rc;
+	return state_edit_add(paths, s, parsed, text, for_ms ? ak_wall_us() + for_ms * 1000 : 0, err);
+}
+
+int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
+{
+	const cJSON *list = NULL, *item;
+	int rc = json_get_array(obj, "edits", &list, err);
+
+	if (rc <= 0)
+		return rc;
+	cJSON_ArrayForEach(item, list) {
+		rc = read_edit(paths, item, s, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* ---- a new sandbox ---- */
+
+/* The request is the state's own form, but for the edits, which come as they do later. */
+int create_ask_parse(const struct ak_paths *paths, cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
+{
+	static const char *const known[] = { "op", "name", "mode", "profile", "dir", "no_network", "limits", "env", "edits",
+		NULL };
+	_cleanup_json_ cJSON *edits = NULL;
+	int rc = json_check_keys(obj, known, err);
+
+	if (rc < 0)
+		return rc;
+	cJSON_DeleteItemFromObjectCaseSensitive(obj, "op");
+	edits = cJSON_CreateObject();
+	if (!edits || !cJSON_AddNumberToObject(obj, "version", STATE_VERSION))
+		return ak_fail(err, ENOMEM, "out of memory");
+	if (cJSON_HasObjectItem(obj, "edits"))
+		cJSON_AddItemToObject(edits, "edits", cJSON_DetachItemFromObjectCaseSensitive(obj, "edits"));
+	rc = state_from_json(obj, ret, err);
+	if (rc < 0)
+		return rc;
+	rc = policy_edits_read(paths, edits, ret, err);
+	if (rc < 0)
+		state_done(ret);
+	return rc;
+}
