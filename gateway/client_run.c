@@ -40,11 +40,14 @@ struct warm_run {
 
 /* ---- what the daemon says ---- */
 
-static double number_of(const cJSON *obj, const char *key)
+/* 0 where there is none, or none that fits. */
+static uint64_t number_of(const cJSON *obj, const char *key, uint64_t max)
 {
-	const cJSON *n = cJSON_GetObjectItemCaseSensitive(obj, key);
+	uint64_t n = 0;
+	struct ak_err ignored;
 
-	return cJSON_IsNumber(n) && n->valuedouble > 0 ? n->valuedouble : 0;
+	(void)json_get_uint(obj, key, max, &n, &ignored);
+	return n;
 }
 
 static const char *text_of(const cJSON *obj, const char *key)
@@ -222,13 +225,13 @@ static int conclude(struct warm_run *w, struct ak_err *err)
 {
 	struct run_outcome *o = &w->ret->outcome;
 
-	o->exit_code = (int)number_of(w->end, "exit_code");
+	o->exit_code = (int)number_of(w->end, "exit_code", INT_MAX);
 	o->timed_out = truth_of(w->end, "timed_out");
 	o->out_of_memory = truth_of(w->end, "out_of_memory");
-	o->start_us = (uint64_t)number_of(w->end, "start_us");
-	o->duration_ms = (uint64_t)number_of(w->end, "duration_ms");
-	o->net.allowed = (uint64_t)number_of(w->end, "allowed");
-	o->net.denied = (uint64_t)number_of(w->end, "denied");
+	o->start_us = number_of(w->end, "start_us", GW_COUNT_MAX);
+	o->duration_ms = number_of(w->end, "duration_ms", GW_COUNT_MAX);
+	o->net.allowed = number_of(w->end, "allowed", GW_COUNT_MAX);
+	o->net.denied = number_of(w->end, "denied", GW_COUNT_MAX);
 	o->has_net = true;
 	if (o->timed_out)
 		o->exit_code = AK_EXIT_TIMEOUT;

@@ -23,6 +23,7 @@
 
 #define RESULT_MAX (96u << 20) /* a file of 64 MiB as base64 and its frame */
 #define READ_SIZE 65536
+#define RESULT_HEAD 4 /* three digits and a blank */
 
 static void start(struct http_job *j);
 static void try_finish(struct http_job *j);
@@ -258,22 +259,36 @@ static void free_job(struct http_job *j)
 	free(j);
 }
 
+/* "STATUS " and the answer; 0 when it is none. */
+static unsigned status_of(const struct strbuf *result)
+{
+	unsigned status = 0;
+
+	if (result->failed || result->len < RESULT_HEAD || result->data[RESULT_HEAD - 1] != ' ')
+		return 0;
+	for (int i = 0; i < RESULT_HEAD - 1; i++) {
+		if (result->data[i] < '0' || result->data[i] > '9')
+			return 0;
+		status = status * 10 + (unsigned)(result->data[i] - '0');
+	}
+	return status >= 200 ? status : 0;
+}
+
 /* The last word: what the worker said, or what became of it. */
 static void finish(struct http_job *j)
 {
 	struct http_server *s = j->s;
-	char *end = NULL;
-	unsigned long status = j->result.len ? strtoul(j->result.data, &end, 10) : 0;
+	unsigned status = status_of(&j->result);
 
 	TAILQ_REMOVE(&s->jobs, j, link);
 	if (counter_of(j))
 		--*counter_of(j);
 	if (j->cancelled)
 		j->ops->end(j, 499, "cancelled", 9);
-	else if (!end || *end != ' ' || status < 200 || j->result.failed)
+	else if (!status)
 		j->ops->end(j, 500, "the worker ended without an answer", 34);
 	else
-		j->ops->end(j, (unsigned)status, end + 1, j->result.len - (size_t)(end + 1 - j->result.data));
+		j->ops->end(j, status, j->result.data + RESULT_HEAD, j->result.len - RESULT_HEAD);
 	free_job(j);
 	start_waiting(s);
 }

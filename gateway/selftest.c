@@ -337,6 +337,16 @@ static const char *keep_word(const char *word)
 	return pool[n++];
 }
 
+/* The vectors for which the probe may stop and wait. */
+static bool waits(unsigned number)
+{
+	for (size_t i = 0; st_vectors[i].row; i++) {
+		if (i == number)
+			return st_vectors[i].kind == ST_FRAMES || st_vectors[i].kind == ST_GATEWAY;
+	}
+	return false;
+}
+
 static void on_line(struct machine *m, char *line)
 {
 	unsigned number, took_ms;
@@ -347,7 +357,7 @@ static void on_line(struct machine *m, char *line)
 		m->facts.ran = true;
 		return;
 	}
-	if (sscanf(line, "pause %u", &number) == 1 && number < VECTORS_MAX) {
+	if (sscanf(line, "pause %u", &number) == 1 && waits(number)) {
 		on_pause(m, number);
 		return;
 	}
