@@ -198,8 +198,11 @@ int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int t
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "no answer");
 	rc = ipc_error_parse(answer, err);
-	if (rc < 0)
+	if (rc < 0) {
+		for (size_t i = 0; n_ret_fds && i < *n_ret_fds; i++)
+			ak_close(ret_fds[i]);
 		return rc;
+	}
 	*ret = TAKE(answer);
 	return 0;
 }
