@@ -102,7 +102,7 @@ int gwns_report_receive(int sock, struct gwns *ret, struct ak_err *err)
 
 	if (len == 0)
 		return ak_fail(err, EPIPE, "the process that makes the gateway's namespaces was ended");
-	if (len == sizeof(report) && n == 0 && report.code < 0 && report.code >= -AK_ERRNO_MAX) {
+	if (len == sizeof(report) && n == 0 && report.code < 0 && report.code >= -AK_ERRNO_MAX && report.reason[0]) {
 		report.reason[sizeof(report.reason) - 1] = '\0';
 		return ak_fail(err, -report.code, "%s", report.reason);
 	}

@@ -130,7 +130,8 @@ static void as_message(void)
 	close_all(fds, n);
 	if (there < 0)
 		return;
-	must(sb_send(there, msg.type, msg.value, msg.text, STDIN_FILENO) == 0 && sb_send(there, msg.type, msg.value, NULL, -1) == 0);
+	must(sb_send(there, msg.type, msg.value, msg.text, STDIN_FILENO) == 0 &&
+		sb_send(there, msg.type, msg.value, NULL, -1) == 0);
 	must(sb_recv(here, &msg, fds, &n) == 1 && n == 1);
 	close_all(fds, n);
 }
@@ -177,7 +178,9 @@ static void as_command(const struct sb_msg *msg, const int *fds, size_t n)
 
 static void as_job(const struct sb_msg *msg, int *fds, size_t n)
 {
-	static const struct sandbox_spec parked = { .name = "parked", .isolation = SANDBOX_STRICT, .stdio = { 0, 1, 2 }, .parked = true };
+	static const struct sandbox_spec parked = {
+		.name = "parked", .isolation = SANDBOX_STRICT, .stdio = { 0, 1, 2 }, .parked = true
+	};
 	struct sb_job job = { 0 };
 	size_t groups = 0;
 
