@@ -16,7 +16,7 @@
 
 /* One message on the control socket (SEQPACKET), either way. */
 enum sb_msg_type {
-	SB_MSG_NETWORK, /* setup → caller: the sandbox's network namespace is complete */
+	SB_MSG_NETWORK = 1, /* setup → caller: the sandbox's network namespace is complete */
 	SB_MSG_NOTE, /* → caller: something could not be done, in TEXT */
 	SB_MSG_FAILED, /* → caller: reason in TEXT, exit code in VALUE */
 	SB_MSG_READY, /* init → caller; with its root and, when there is one, the pty's master */

@@ -28,7 +28,6 @@ enum { BEGIN_STATE = 3, BEGIN_PARKED = 4, BEGIN_NETWORK = 8 };
 
 static struct super v;
 static int clients[CLIENTS], init_end;
-static bool init_named; /* the input told who init is */
 
 /* ---- what a supervisor may do to others ---- */
 
@@ -39,7 +38,7 @@ void __wrap_event_write(const struct ak_paths *paths, const char *event, const c
 
 int __wrap_kill(pid_t pid, int sig)
 {
-	must(sig == SIGKILL && pid > 1 && (init_named || pid == INIT_PID));
+	must(sig == SIGKILL && pid == INIT_PID);
 	return 0;
 }
 
@@ -87,8 +86,7 @@ static struct sandbox *make_sandbox(uint8_t begin, int ctl)
 	sb->serves = true;
 	sb->state = (begin & BEGIN_STATE) == 0 ? SANDBOX_RUNNING : (begin & BEGIN_STATE) == 1 ? SANDBOX_STARTING : SANDBOX_READY;
 	sb->parked = sb->state != SANDBOX_RUNNING && begin & BEGIN_PARKED;
-	sb->init_known = sb->state != SANDBOX_STARTING;
-	sb->init_pid = sb->init_known ? INIT_PID : 0;
+	sb->init_pid = INIT_PID;
 	TAILQ_INIT(&sb->running);
 	TAILQ_INIT(&sb->told);
 	return sb;
@@ -108,7 +106,6 @@ static void begin(uint8_t how)
 
 	open_pair(pair);
 	init_end = pair[1];
-	init_named = false;
 	v = (struct super){ .state = &state,
 		.user_ns = -1,
 		.net_ns = -1,
@@ -191,7 +188,6 @@ static void say(uint8_t how, const struct input *in)
 		fds[n++] = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (*sock >= 0)
 		(void)(how & HOW_MEMORY ? ak_send_fds(*sock, "@", 1, fds, n) : ak_send_fds(*sock, in->data, in->len, fds, n));
-	init_named = init_named || ((how & WHO) == INIT && v.sandbox->state == SANDBOX_STARTING);
 	while (n > 0)
 		ak_close(fds[--n]);
 	if (how & HOW_HANG_UP)
