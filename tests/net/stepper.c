@@ -1,8 +1,9 @@
 /*
- * Run a program and kill one of its processes at one exact system call: stepper INDEX CALL CMD…
+ * Run a program and kill one of its processes at one exact system call: stepper WHO CALL CMD…
  *
- * INDEX counts the processes in the order in which they appear (0 is CMD itself); CALL counts that process's system calls. With CALL 0 nothing is killed, CMD is ended after
- * its first output, and the list of processes with the number of their calls is printed. Then, as one JSON line: whether the kill happened, and how CMD ended.
+ * WHO says who made it: 0 is CMD itself, 0.2 the second process that CMD made, 0.2.1 the first that this one made. CALL counts that process's system calls. With CALL 0 nothing is
+ * killed, CMD is ended after its first output, and the list of processes with the number of their calls is printed. Then, as one JSON line: whether the kill happened, and
+ * how CMD ended.
  *
  * What outlives the kill is ended with SIGTERM to CMD after a short while, as a user would; what outlives that for seconds is "stuck".
  */
@@ -24,12 +25,13 @@
 
 static struct proc {
 	pid_t pid;
-	char comm[32];
+	char comm[32], who[32]; /* who is empty until its maker's stop has been seen, and so long it is not let go */
 	long calls;
-	int inside, gone;
+	int inside, gone, made, waits;
 } procs[MAX];
 static int n_procs, done, root_status = -1;
-static long want_index, want_call;
+static const char *want_who;
+static long want_call;
 
 static double now(void)
 {
@@ -64,17 +66,49 @@ static void learn_comm(struct proc *p)
 	close(fd);
 }
 
+static int wanted(const struct proc *p)
+{
+	return want_call && !strcmp(p->who, want_who);
+}
+
+static void go_on(struct proc *p, int pass)
+{
+	ptrace(done ? PTRACE_CONT : PTRACE_SYSCALL, p->pid, 0, pass);
+}
+
+/* P has made another process: now it has a name, and may run. */
+static void on_made(struct proc *p)
+{
+	unsigned long pid = 0;
+	struct proc *child;
+
+	if (ptrace(PTRACE_GETEVENTMSG, p->pid, 0, &pid) || !pid)
+		return;
+	child = find((pid_t)pid);
+	if (!child->who[0])
+		snprintf(child->who, sizeof(child->who), "%.20s.%d", p->who, ++p->made);
+	if (child->waits)
+		go_on(child, 0);
+	child->waits = 0;
+}
+
 static void on_stop(struct proc *p, int st)
 {
 	int sig = WSTOPSIG(st), event = st >> 16, pass = 0;
 
+	if (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK || event == PTRACE_EVENT_CLONE)
+		on_made(p);
+	if (!p->who[0]) {
+		p->waits = 1;
+		return;
+	}
 	if (sig == (SIGTRAP | 0x80)) {
 		p->inside = !p->inside;
 		if (p->inside) {
 			p->calls++;
 			if (p->calls % 16 == 1 || p->calls < 4)
 				learn_comm(p);
-			if (!done && want_call && p - procs == want_index && p->calls == want_call) {
+			if (!done && wanted(p) && p->calls == want_call) {
 				learn_comm(p);
 				kill(p->pid, SIGKILL);
 				done = 1;
@@ -87,7 +121,7 @@ static void on_stop(struct proc *p, int st)
 	} else if (!event) {
 		pass = sig;
 	}
-	ptrace(done ? PTRACE_CONT : PTRACE_SYSCALL, p->pid, 0, pass);
+	go_on(p, pass);
 }
 
 /* What each process that is left waits for, on stderr, so that a hang can be explained from the test's report alone. */
@@ -130,7 +164,7 @@ static int reap(int flags)
 	p->gone = 1;
 	if (p == procs)
 		root_status = st;
-	if (!done && want_call && p - procs == want_index)
+	if (!done && wanted(p))
 		done = 2; /* it ended before it made that many */
 	return 1;
 }
@@ -142,7 +176,7 @@ int main(int argc, char **argv)
 
 	if (argc < 4 || pipe(out) || pipe(go))
 		return 2;
-	want_index = atol(argv[1]);
+	want_who = argv[1];
 	want_call = atol(argv[2]);
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -156,7 +190,7 @@ int main(int argc, char **argv)
 		execv(argv[3], argv + 3);
 		_exit(127);
 	}
-	find(pid);
+	strcpy(find(pid)->who, "0");
 	if (ptrace(PTRACE_SEIZE, pid, 0, OPTIONS)) {
 		perror("ptrace");
 		kill(pid, SIGKILL);
@@ -194,11 +228,17 @@ int main(int argc, char **argv)
 		kill(pid, SIGKILL);
 	for (double end = now() + 5; now() < end && reap(WNOHANG) >= 0;)
 		;
-	printf("{\"killed\":%s,\"said\":%d,\"stuck\":%d,\"code\":%d,\"victim\":\"%s\",\"procs\":[", done == 1 ? "true" : "false",
-		said, stuck, WIFEXITED(root_status) ? WEXITSTATUS(root_status) : -WTERMSIG(root_status),
-		want_index < n_procs ? procs[want_index].comm : "");
+	const char *victim = "";
+	long calls = 0;
+	for (int i = 0; i < n_procs; i++) {
+		if (!strcmp(procs[i].who, want_who))
+			victim = procs[i].comm, calls = procs[i].calls;
+	}
+	printf("{\"killed\":%s,\"said\":%d,\"stuck\":%d,\"code\":%d,\"victim\":\"%s\",\"calls\":%ld,\"procs\":[",
+		done == 1 ? "true" : "false", said, stuck,
+		WIFEXITED(root_status) ? WEXITSTATUS(root_status) : -WTERMSIG(root_status), victim, calls);
 	for (int i = 0; i < n_procs; i++)
-		printf("%s[\"%s\",%ld]", i ? "," : "", procs[i].comm, procs[i].calls);
+		printf("%s[\"%s\",\"%s\",%ld]", i ? "," : "", procs[i].who, procs[i].comm, procs[i].calls);
 	printf("]}\n");
 	return 0;
 }
