@@ -62,7 +62,31 @@ int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err)
 	return AK_EXIT_ERROR;
 }
 
+int cmd_print_json(const cJSON *obj)
+{
+	char *text = cJSON_Print(obj);
+
+	if (!text) {
+		ak_say("out of memory");
+		return AK_EXIT_ERROR;
+	}
+	puts(text);
+	cJSON_free(text);
+	return 0;
+}
+
 /* ---- options ---- */
+
+int cmd_parsed(int rc, const struct ak_err *err)
+{
+	if (rc == CMD_HELP)
+		return 1;
+	if (rc >= 0)
+		return 0;
+	if (err->text[0])
+		ak_say("%s", err->text);
+	return 1 + AK_EXIT_USAGE;
+}
 
 void cmd_args_init(struct cmd_args *a, const struct cmd *cmd, int argc, char **argv)
 {

@@ -55,28 +55,21 @@ static bool last_record(const char *data, size_t len, struct tail *t)
 
 static int read_tail_window(int fd, uint64_t size, size_t window, struct tail *t, bool *ret_found)
 {
-	size_t want = size < window ? (size_t)size : window, got = 0;
+	size_t want = size < window ? (size_t)size : window;
 	_cleanup_free_ char *data = malloc(want + 1);
 	const char *nl;
+	ssize_t got;
 
 	if (!data)
 		return -ENOMEM;
-	while (got < want) {
-		ssize_t n = pread(fd, data + got, want - got, (off_t)(size - want + got));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		got += (size_t)n;
-	}
-	nl = memrchr(data, '\n', got);
+	got = ak_pread_all(fd, data, want, size - want);
+	if (got < 0)
+		return (int)got;
+	nl = memrchr(data, '\n', (size_t)got);
 	if (!nl && want < size && window == TAIL_MAX)
 		return -EBADMSG; /* one endless line: nothing of ours */
 	t->whole = nl ? size - want + (uint64_t)(nl + 1 - data) : 0;
-	*ret_found = last_record(data, got, t);
+	*ret_found = last_record(data, (size_t)got, t);
 	return 0;
 }
 

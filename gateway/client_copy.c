@@ -15,9 +15,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define DEPTH_MAX 200 /* each level holds three descriptors */
@@ -45,26 +43,6 @@ static int fail(const struct walk *w, int code, struct ak_err *err)
 static int interrupted(struct ak_err *err)
 {
 	return ak_fail(err, EINTR, "interrupted");
-}
-
-static int fresh_name(char buf[static 32])
-{
-	uint64_t id;
-
-	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-		return -EIO;
-	snprintf(buf, 32, ".ak-%016llx", (unsigned long long)id);
-	return 0;
-}
-
-static int reopen(int pinned, int flags)
-{
-	char path[64];
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", pinned);
-	fd = open(path, flags | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
 }
 
 /* ---- one file ---- */
@@ -126,7 +104,7 @@ static int copy_bytes(struct walk *w, int src, int dst, off_t size)
 static int fill_file(struct walk *w, int pinned, const struct stat *st, int dst)
 {
 	const struct timespec times[2] = { st->st_atim, st->st_mtim };
-	_cleanup_close_ int src = reopen(pinned, O_RDONLY | O_NONBLOCK);
+	_cleanup_close_ int src = ak_reopen(pinned, O_RDONLY | O_NONBLOCK);
 	int rc;
 
 	if (src < 0)
@@ -147,7 +125,7 @@ static int copy_file(struct walk *w, int pinned, const struct stat *st, int dst_
 
 	if (rc < 0)
 		return rc;
-	rc = fresh_name(tmp);
+	rc = ak_fresh_name(tmp);
 	if (rc == 0) {
 		out = openat(dst_dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		rc = out < 0 ? -errno : 0;
@@ -174,7 +152,7 @@ static int copy_link(struct walk *w, int pinned, int dst_dir, const char *dst, s
 	if (rc == 0 && client_file_replaceable(dst_dir, dst, err) < 0)
 		return -EINVAL;
 	if (rc == 0)
-		rc = fresh_name(tmp);
+		rc = ak_fresh_name(tmp);
 	if (rc < 0)
 		return fail(w, -rc, err);
 	target[n] = '\0';
@@ -231,7 +209,7 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 
 	if (w->depth == DEPTH_MAX)
 		return ak_fail(err, ELOOP, "'%.300s': more than %d folders deep", w->path.data, DEPTH_MAX);
-	in = reopen(pinned, O_RDONLY | O_DIRECTORY);
+	in = ak_reopen(pinned, O_RDONLY | O_DIRECTORY);
 	if (in < 0)
 		return fail(w, -in, err);
 	d = fdopendir(in);

@@ -135,18 +135,11 @@ static uint64_t number_of(const cJSON *obj, const char *key, uint64_t other)
 	return cJSON_IsNumber(n) && n->valuedouble >= 0 && n->valuedouble < 9e15 ? (uint64_t)n->valuedouble : other;
 }
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *t = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(t) ? t->valuestring : "";
-}
-
 /* 1 when it is the last word. */
 static int take_message(
 	struct client_exec *x, const cJSON *msg, int *fds, size_t n_fds, struct client_exit *ret, struct ak_err *err)
 {
-	const char *event = text_of(msg, "event");
+	const char *event = json_text(msg, "event", "");
 
 	if (!strcmp(event, "started")) {
 		x->id = (uint32_t)number_of(msg, "id", 0);
@@ -159,11 +152,11 @@ static int take_message(
 		ret->timed_out = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(msg, "timed_out"));
 		if (ret->timed_out)
 			ret->exit_code = AK_EXIT_TIMEOUT;
-		snprintf(ret->why.text, sizeof(ret->why.text), "%s", text_of(msg, "error"));
+		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
 		return 1;
 	}
 	if (cJSON_GetObjectItemCaseSensitive(msg, "error")) {
-		snprintf(ret->why.text, sizeof(ret->why.text), "%s", text_of(msg, "error"));
+		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
 		return 1;
 	}
 	return ak_fail(err, EPROTO, "the sandbox's supervisor said something unknown");

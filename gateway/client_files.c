@@ -20,7 +20,6 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -94,17 +93,6 @@ static int resolve(int root, const char *path, uint64_t flags)
 	return -EAGAIN;
 }
 
-/* The file behind a pinned descriptor. */
-static int reopen(int pinned, int flags)
-{
-	char path[64];
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", pinned);
-	fd = open(path, flags | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
-}
-
 int client_file_open(int root, const char *path, struct stat *ret_st, struct ak_err *err)
 {
 	_cleanup_close_ int pinned = -1;
@@ -122,7 +110,7 @@ int client_file_open(int root, const char *path, struct stat *ret_st, struct ak_
 		return ak_fail(err, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, "'%.200s' is %s", path, kind_of(st.st_mode));
 	if (client_fs_forbidden(pinned))
 		return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own files", path);
-	fd = reopen(pinned, O_RDONLY | O_NONBLOCK);
+	fd = ak_reopen(pinned, O_RDONLY | O_NONBLOCK);
 	if (fd < 0)
 		return ak_fail_errno(err, -fd, "'%.200s'", path);
 	*ret_st = st;
@@ -239,16 +227,6 @@ int client_file_parent(int root, const char *path, bool make, char ret_base[stat
 
 /* ---- changing ---- */
 
-static int fresh_name(char buf[static 32])
-{
-	uint64_t id;
-
-	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-		return -EIO;
-	snprintf(buf, 32, ".ak-%016llx", (unsigned long long)id);
-	return 0;
-}
-
 int client_file_replaceable(int dir, const char *name, struct ak_err *err)
 {
 	struct stat st;
@@ -271,7 +249,7 @@ int client_file_write(int root, const char *path, const void *data, size_t len, 
 	rc = client_file_replaceable(dir, base, err);
 	if (rc < 0)
 		return rc;
-	rc = fresh_name(tmp);
+	rc = ak_fresh_name(tmp);
 	if (rc == 0) {
 		fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		rc = fd < 0 ? -errno : 0;
@@ -302,7 +280,7 @@ int client_file_delete(int root, const char *path, bool tree, struct ak_err *err
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return ak_fail_errno(err, errno, "'%.200s'", path);
 	if (S_ISDIR(st.st_mode) && tree) {
-		_cleanup_close_ int real = reopen(dir, O_RDONLY | O_DIRECTORY);
+		_cleanup_close_ int real = ak_reopen(dir, O_RDONLY | O_DIRECTORY);
 
 		rc = real < 0 ? real : ak_remove_tree(real, base);
 	} else if (unlinkat(dir, base, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0) {
@@ -422,7 +400,7 @@ int client_file_list(
 		return ak_fail_errno(err, -pinned, "'%.200s'", path);
 	if (client_fs_forbidden(pinned))
 		return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own folders", path);
-	fd = reopen(pinned, O_RDONLY | O_DIRECTORY);
+	fd = ak_reopen(pinned, O_RDONLY | O_DIRECTORY);
 	if (fd < 0 || !(d = fdopendir(fd))) {
 		rc = fd < 0 ? fd : -errno;
 		ak_close(fd);

@@ -34,7 +34,7 @@ static bool put_change(cJSON *list, const struct state_edit *e)
 		cJSON_Delete(item);
 		return false;
 	}
-	return cJSON_AddStringToObject(item, "op", state_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
+	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
 		(!e->until_us || cJSON_AddStringToObject(item, "until", audit_time_print(e->until_us, when)));
 }
 
@@ -84,7 +84,7 @@ static bool put_edit(cJSON *list, const struct policy_edit *e, uint64_t for_ms)
 		cJSON_Delete(item);
 		return false;
 	}
-	return cJSON_AddStringToObject(item, "op", state_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
+	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
 		(!for_ms || cJSON_AddNumberToObject(item, "for_ms", (double)for_ms));
 }
 
@@ -186,16 +186,10 @@ static int add_rules(struct edits *e, const cJSON *json)
 	return 0;
 }
 
-static const char *default_of(const cJSON *json)
-{
-	const cJSON *word = cJSON_GetObjectItemCaseSensitive(json, "default");
-
-	return cJSON_IsString(word) ? word->valuestring : NULL;
-}
-
 static int add_json(struct edits *e, const cJSON *json)
 {
-	int rc = default_of(json) ? add_edit(e, POLICY_EDIT_DEFAULT, default_of(json)) : 0;
+	const char *word = json_text(json, "default", NULL);
+	int rc = word ? add_edit(e, POLICY_EDIT_DEFAULT, word) : 0;
 
 	return rc < 0 ? rc : add_rules(e, json);
 }
@@ -263,7 +257,7 @@ int client_edits_of_whole(const struct ak_paths *paths, const char *name, const 
 	_cleanup_(edits_done) struct edits e = { 0 };
 	int rc = base_policy(paths, name, &base, err);
 
-	if (rc == 0 && !default_of(json))
+	if (rc == 0 && !json_text(json, "default", NULL))
 		rc = add_edit(&e, POLICY_EDIT_DEFAULT, "deny");
 	if (rc == 0)
 		rc = add_removals(&e, base, json);

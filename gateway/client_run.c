@@ -50,13 +50,6 @@ static uint64_t number_of(const cJSON *obj, const char *key, uint64_t max)
 	return n;
 }
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *t = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(t) ? t->valuestring : "";
-}
-
 static bool truth_of(const cJSON *obj, const char *key)
 {
 	return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, key));
@@ -72,13 +65,13 @@ static int on_message(struct warm_run *w)
 	rc = ipc_recv(w->sock, &msg, fds, &n);
 	if (rc <= 0)
 		return w->started ? -EPIPE : -EAGAIN;
-	if (!strcmp(text_of(msg, "event"), "started")) {
+	if (!strcmp(json_text(msg, "event", ""), "started")) {
 		w->started = true;
-		snprintf(w->ret->name, sizeof(w->ret->name), "%s", text_of(msg, "name"));
+		snprintf(w->ret->name, sizeof(w->ret->name), "%s", json_text(msg, "name", ""));
 		if (n && w->tty_fd < 0)
 			w->tty_fd = TAKE_FD(fds[0]);
 		rc = 0;
-	} else if (!strcmp(text_of(msg, "event"), "exit")) {
+	} else if (!strcmp(json_text(msg, "event", ""), "exit")) {
 		w->ended = true;
 		w->end = TAKE(msg);
 		rc = 0;
@@ -235,11 +228,11 @@ static int conclude(struct warm_run *w, struct ak_err *err)
 	o->has_net = true;
 	if (o->timed_out)
 		o->exit_code = AK_EXIT_TIMEOUT;
-	if (o->exit_code == AK_EXIT_FAILED && text_of(w->end, "error")[0])
-		return ak_fail(err, EIO, "%s", text_of(w->end, "error"));
-	run_say_ended(o, w->opts->timeout_ms, truth_of(w->end, "pids_hit"), text_of(w->end, "error"));
+	if (o->exit_code == AK_EXIT_FAILED && json_text(w->end, "error", "")[0])
+		return ak_fail(err, EIO, "%s", json_text(w->end, "error", ""));
+	run_say_ended(o, w->opts->timeout_ms, truth_of(w->end, "pids_hit"), json_text(w->end, "error", ""));
 	if (!w->opts->quiet)
-		run_say_notes(text_of(w->end, "notes"));
+		run_say_notes(json_text(w->end, "notes", ""));
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #define AK_CMD_H
 
 #include "gateway/base/err.h"
+#include "gateway/base/json.h"
 #include "gateway/paths.h"
 
 #include <stdbool.h>
@@ -78,6 +79,12 @@ struct cmd_args {
 void cmd_args_init(struct cmd_args *a, const struct cmd *cmd, int argc, char **argv);
 int cmd_next(struct cmd_args *a, const char **value);
 
+/*
+ * How the reading of the words ended: RC is 0, CMD_HELP, CMD_BAD, or negative with its reason in ERR ("" when it was told). 0 to go on; else
+ * the exit code + 1, so that --help's 0 is told apart.
+ */
+int cmd_parsed(int rc, const struct ak_err *err);
+
 /* Print what --help prints for a command, or for all (NULL), or for a group ("network"). */
 void cmd_print_help(const struct cmd *cmd, FILE *out);
 void cmd_print_overview(const char *group, FILE *out);
@@ -87,6 +94,9 @@ void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Flush stdout. A failure is told once: what could not be written is dropped. -EPIPE when the reader has left. */
 int ak_flush(struct ak_err *err);
+
+/* OBJ on stdout, as a person reads it; the exit code. */
+int cmd_print_json(const cJSON *obj);
 
 /* How the showing of a log ended, told and as an exit code: a reader who left is no failure. CORRUPT lines could not be read. */
 int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err);

@@ -159,15 +159,10 @@ int cmd_audit(int argc, char **argv)
 {
 	struct events e = { .reader.fd = -1 };
 	struct ak_err err = { "" };
-	int rc = parse_events(&e, argc, argv, &err);
+	int rc = cmd_parsed(parse_events(&e, argc, argv, &err), &err);
 
-	if (rc == CMD_HELP)
-		return 0;
-	if (rc < 0) {
-		if (err.text[0])
-			ak_say("%s", err.text);
-		return AK_EXIT_USAGE;
-	}
+	if (rc)
+		return rc - 1;
 	rc = show_events(&e, &err);
 	audit_reader_done(&e.reader);
 	return ak_log_end(e.corrupt, rc, &err);

@@ -157,13 +157,6 @@ static double number_of(const cJSON *obj, const char *key)
 	return cJSON_IsNumber(n) ? n->valuedouble : 0;
 }
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *t = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(t) ? t->valuestring : "";
-}
-
 static void print_pool(const cJSON *pool)
 {
 	const cJSON *row;
@@ -171,10 +164,10 @@ static void print_pool(const cJSON *pool)
 	printf("\n%-8s %5s %5s %5s %9s %7s %8s %8s %8s\n", "MODE", "MIN", "MAX", "WARM", "BUILDING", "IN USE", "HITS", "MISSES",
 		"FAILED");
 	cJSON_ArrayForEach(row, pool) {
-		printf("%-8s %5.0f %5.0f %5.0f %9.0f %7.0f %8.0f %8.0f %8.0f%s%s\n", text_of(row, "mode"), number_of(row, "min"),
-			number_of(row, "max"), number_of(row, "warm"), number_of(row, "building"), number_of(row, "in_use"),
-			number_of(row, "hits"), number_of(row, "misses"), number_of(row, "failed"),
-			text_of(row, "reason")[0] ? "  " : "", text_of(row, "reason"));
+		printf("%-8s %5.0f %5.0f %5.0f %9.0f %7.0f %8.0f %8.0f %8.0f%s%s\n", json_text(row, "mode", ""),
+			number_of(row, "min"), number_of(row, "max"), number_of(row, "warm"), number_of(row, "building"),
+			number_of(row, "in_use"), number_of(row, "hits"), number_of(row, "misses"), number_of(row, "failed"),
+			json_text(row, "reason", "")[0] ? "  " : "", json_text(row, "reason", ""));
 	}
 }
 
@@ -182,28 +175,15 @@ static void print_status(const cJSON *s)
 {
 	const cJSON *gateway = cJSON_GetObjectItemCaseSensitive(s, "gateway"),
 		    *boxes = cJSON_GetObjectItemCaseSensitive(s, "sandboxes");
-	const char *reason = text_of(gateway, "reason");
+	const char *reason = json_text(gateway, "reason", "");
 	double up_s = ((double)ak_wall_us() - number_of(s, "started_us")) / 1e6;
 
-	printf("daemon      running, pid %.0f, version %s, for %.0f s\n", number_of(s, "pid"), text_of(s, "version"),
+	printf("daemon      running, pid %.0f, version %s, for %.0f s\n", number_of(s, "pid"), json_text(s, "version", ""),
 		up_s > 0 ? up_s : 0);
-	printf("gateway     %s, pid %.0f, %.0f restarts%s%s\n", text_of(gateway, "state"), number_of(gateway, "pid"),
+	printf("gateway     %s, pid %.0f, %.0f restarts%s%s\n", json_text(gateway, "state", ""), number_of(gateway, "pid"),
 		number_of(gateway, "restarts"), reason[0] ? ": " : "", reason);
 	printf("sandboxes   %.0f, %.0f running\n", number_of(boxes, "total"), number_of(boxes, "running"));
 	print_pool(cJSON_GetObjectItemCaseSensitive(s, "pool"));
-}
-
-static int print_json(const cJSON *obj)
-{
-	char *text = cJSON_Print(obj);
-
-	if (!text) {
-		ak_say("out of memory");
-		return AK_EXIT_ERROR;
-	}
-	puts(text);
-	cJSON_free(text);
-	return 0;
 }
 
 int cmd_daemon_status(int argc, char **argv)
@@ -226,7 +206,7 @@ int cmd_daemon_status(int argc, char **argv)
 	if (!cJSON_HasObjectItem(status, "running"))
 		cJSON_AddTrueToObject(status, "running");
 	if (json)
-		return print_json(status);
+		return cmd_print_json(status);
 	print_status(status);
 	return 0;
 }

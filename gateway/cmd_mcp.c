@@ -24,25 +24,14 @@ static int add_mode(struct mcp_ceiling *c, const char *value, size_t *n_modes, s
 
 static int add_rule(struct mcp_ceiling *c, const char *opt, const char *value, struct ak_err *err)
 {
-	static const struct {
-		const char *opt;
-		enum policy_edit_op op;
-	} rules[] = {
-		{ "allow-host", POLICY_EDIT_ALLOW_HOST },
-		{ "block-host", POLICY_EDIT_BLOCK_HOST },
-		{ "allow-cidr", POLICY_EDIT_ALLOW_CIDR },
-		{ "block-cidr", POLICY_EDIT_BLOCK_CIDR },
-	};
+	struct policy_edit edit = { .text = value };
 
-	for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
-		if (strcmp(rules[i].opt, opt) != 0)
-			continue;
-		if (c->n_edits == PLAN_LIST_MAX)
-			return ak_fail(err, E2BIG, "more than %d rules; put them in a policy file", PLAN_LIST_MAX);
-		c->edits[c->n_edits++] = (struct policy_edit){ rules[i].op, value };
-		return 0;
-	}
-	return -ENOENT;
+	if (!policy_edit_parse(opt, &edit.op))
+		return -ENOENT;
+	if (c->n_edits == PLAN_LIST_MAX)
+		return ak_fail(err, E2BIG, "more than %d rules; put them in a policy file", PLAN_LIST_MAX);
+	c->edits[c->n_edits++] = edit;
+	return 0;
 }
 
 static int set_option(struct mcp_ceiling *c, const char *opt, const char *value, size_t *n_modes, struct ak_err *err)

@@ -249,15 +249,10 @@ int cmd_network_log(int argc, char **argv)
 {
 	_cleanup_(view_done) struct view v = { .reader.fd = -1 };
 	struct ak_err err = { "" };
-	int rc = parse(&v, argc, argv, &err);
+	int rc = cmd_parsed(parse(&v, argc, argv, &err), &err);
 
-	if (rc == CMD_HELP)
-		return 0;
-	if (rc < 0) {
-		if (err.text[0])
-			ak_say("%s", err.text);
-		return AK_EXIT_USAGE;
-	}
+	if (rc)
+		return rc - 1;
 	rc = view_open(&v, &err);
 	if (rc == 0)
 		rc = watch(&v, &err);

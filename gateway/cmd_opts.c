@@ -98,26 +98,6 @@ static int add_edit(struct run_opts *o, enum policy_edit_op op, const char *v, s
 	return 0;
 }
 
-static int add_allow_host(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_ALLOW_HOST, v, err);
-}
-
-static int add_block_host(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_BLOCK_HOST, v, err);
-}
-
-static int add_allow_cidr(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_ALLOW_CIDR, v, err);
-}
-
-static int add_block_cidr(struct run_opts *o, const char *v, struct ak_err *err)
-{
-	return add_edit(o, POLICY_EDIT_BLOCK_CIDR, v, err);
-}
-
 static const struct {
 	const char *name;
 	int (*set)(struct run_opts *o, const char *value, struct ak_err *err);
@@ -132,10 +112,6 @@ static const struct {
 	{ "vcpus", set_vcpus },
 	{ "pids", set_pids },
 	{ "backend", set_backend },
-	{ "allow-host", add_allow_host },
-	{ "block-host", add_block_host },
-	{ "allow-cidr", add_allow_cidr },
-	{ "block-cidr", add_block_cidr },
 };
 
 static int set_flag(struct run_opts *o, const char *name)
@@ -163,14 +139,18 @@ static int set_flag(struct run_opts *o, const char *name)
 
 int run_opts_set(struct run_opts *o, const struct cmd_opt *opt, const char *value, struct ak_err *err)
 {
+	enum policy_edit_op op;
+	int rc = 1; /* nobody knows it */
+
 	if (!opt->arg)
 		return set_flag(o, opt->name);
+	if (policy_edit_parse(opt->name, &op))
+		rc = add_edit(o, op, value, err);
 	for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
-		if (!strcmp(values[i].name, opt->name)) {
-			int rc = values[i].set(o, value, err);
-
-			return rc < 0 ? ak_err_prefix(err, rc, "--%s", opt->name) : 0;
-		}
+		if (!strcmp(values[i].name, opt->name))
+			rc = values[i].set(o, value, err);
 	}
-	return ak_fail(err, ENOTSUP, "--%s is not there yet", opt->name);
+	if (rc > 0)
+		return ak_fail(err, ENOTSUP, "--%s is not there yet", opt->name);
+	return rc < 0 ? ak_err_prefix(err, rc, "--%s", opt->name) : 0;
 }

@@ -78,27 +78,6 @@ struct words {
 	size_t n_edits;
 };
 
-static bool edit_of_option(const char *name, enum policy_edit_op *ret)
-{
-	static const struct {
-		const char *name;
-		enum policy_edit_op op;
-	} known[] = {
-		{ "allow-host", POLICY_EDIT_ALLOW_HOST },
-		{ "block-host", POLICY_EDIT_BLOCK_HOST },
-		{ "allow-cidr", POLICY_EDIT_ALLOW_CIDR },
-		{ "block-cidr", POLICY_EDIT_BLOCK_CIDR },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
-		if (!strcmp(name, known[i].name)) {
-			*ret = known[i].op;
-			return true;
-		}
-	}
-	return false;
-}
-
 /* 0 to go on; else the exit code + 1, so that --help's 0 is told apart. */
 static int read_words(const char *command, int argc, char **argv, size_t min, size_t max, struct words *ret)
 {
@@ -121,7 +100,7 @@ static int read_words(const char *command, int argc, char **argv, size_t min, si
 			ret->operands[ret->n_operands++] = value;
 		} else if (!strcmp(a.cmd->opts[i].name, "json")) {
 			ret->json = true;
-		} else if (edit_of_option(a.cmd->opts[i].name, &edit.op)) {
+		} else if (policy_edit_parse(a.cmd->opts[i].name, &edit.op)) {
 			if (ret->n_edits == EDITS_MAX) {
 				ak_say("%s: more than %d rules: write them in a policy file", command, EDITS_MAX);
 				return 1 + AK_EXIT_USAGE;
@@ -134,6 +113,24 @@ static int read_words(const char *command, int argc, char **argv, size_t min, si
 		return 1 + AK_EXIT_USAGE;
 	}
 	return 0;
+}
+
+/* How every command here begins: its words, and where policies are. 0 to go on; else the exit code + 1, which is CODE when there are none. */
+static int begin(const char *command, int argc, char **argv, size_t min, size_t max, int code, struct words *w, struct places *at)
+{
+	struct ak_err err;
+	int rc = read_words(command, argc, argv, min, max, w);
+
+	if (rc || places_init(at, &err) == 0)
+		return rc;
+	ak_say("%s: %s", command, err.text);
+	return 1 + code;
+}
+
+static int fail(const char *command, int code, const struct ak_err *err)
+{
+	ak_say("%s: %s", command, err->text);
+	return code;
 }
 
 /* ---- policy list ---- */
@@ -167,14 +164,12 @@ int cmd_policy_list(int argc, char **argv)
 	struct places at;
 	struct words w;
 	struct ak_err err;
-	int code = read_words("policy list", argc, argv, 0, 0, &w);
+	int code = begin("policy list", argc, argv, 0, 0, AK_EXIT_ERROR, &w, &at);
 
 	if (code)
 		return code - 1;
-	if (places_init(&at, &err) < 0 || client_policies(&at.paths, &files, &n, &err) < 0) {
-		ak_say("policy list: %s", err.text);
-		return AK_EXIT_ERROR;
-	}
+	if (client_policies(&at.paths, &files, &n, &err) < 0)
+		return fail("policy list", AK_EXIT_ERROR, &err);
 	if (w.json)
 		strbuf_putc(&out, '[');
 	else
@@ -207,14 +202,12 @@ int cmd_policy_show(int argc, char **argv)
 	struct places at;
 	struct words w;
 	struct ak_err err;
-	int code = read_words("policy show", argc, argv, 1, 1, &w);
+	int code = begin("policy show", argc, argv, 1, 1, AK_EXIT_USAGE, &w, &at);
 
 	if (code)
 		return code - 1;
-	if (places_init(&at, &err) < 0 || load_any(w.operands[0], &at, NULL, 0, &p, &err) < 0) {
-		ak_say("policy show: %s", err.text);
-		return AK_EXIT_USAGE;
-	}
+	if (load_any(w.operands[0], &at, NULL, 0, &p, &err) < 0)
+		return fail("policy show", AK_EXIT_USAGE, &err);
 	policy_print(p, &out);
 	return put_out(&out, 0);
 }
@@ -262,15 +255,10 @@ int cmd_policy_validate(int argc, char **argv)
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct places at;
 	struct words w;
-	struct ak_err err;
-	int code = read_words("policy validate", argc, argv, 1, SIZE_MAX, &w);
+	int code = begin("policy validate", argc, argv, 1, SIZE_MAX, AK_EXIT_ERROR, &w, &at);
 
 	if (code)
 		return code - 1;
-	if (places_init(&at, &err) < 0) {
-		ak_say("policy validate: %s", err.text);
-		return AK_EXIT_ERROR;
-	}
 	for (size_t i = 0; i < w.n_operands; i++) {
 		if (w.json)
 			strbuf_puts(&out, i ? ",\n " : "[");
@@ -293,15 +281,12 @@ int cmd_network_check(int argc, char **argv)
 	struct places at;
 	struct words w;
 	struct ak_err err;
-	int code = read_words("network check", argc, argv, 2, 2, &w);
+	int code = begin("network check", argc, argv, 2, 2, AK_EXIT_USAGE, &w, &at);
 
 	if (code)
 		return code - 1;
-	if (places_init(&at, &err) < 0 || policy_target_parse(w.operands[1], &t, &err) < 0 ||
-		load_any(w.operands[0], &at, w.edits, w.n_edits, &p, &err) < 0) {
-		ak_say("network check: %s", err.text);
-		return AK_EXIT_USAGE;
-	}
+	if (policy_target_parse(w.operands[1], &t, &err) < 0 || load_any(w.operands[0], &at, w.edits, w.n_edits, &p, &err) < 0)
+		return fail("network check", AK_EXIT_USAGE, &err);
 	client_check(p, &t, &v);
 	if (w.json) {
 		strbuf_putc(&out, '{');

@@ -22,30 +22,17 @@ struct words {
 
 /* ---- words ---- */
 
-static const struct {
-	const char *name;
-	enum policy_edit_op op;
-} edit_options[] = {
-	{ "allow-host", POLICY_EDIT_ALLOW_HOST },
-	{ "block-host", POLICY_EDIT_BLOCK_HOST },
-	{ "allow-cidr", POLICY_EDIT_ALLOW_CIDR },
-	{ "block-cidr", POLICY_EDIT_BLOCK_CIDR },
-	{ "default", POLICY_EDIT_DEFAULT },
-	{ "policy", POLICY_EDIT_DEFAULT },
-	{ "remove", POLICY_EDIT_REMOVE },
-};
-
 static int take_option(struct words *w, const char *opt, const char *value, struct ak_err *err)
 {
+	struct policy_edit edit = { .text = value };
 	unsigned long long ms = 0;
 	int rc;
 
-	for (size_t i = 0; i < ARRAY_SIZE(edit_options); i++) {
-		if (strcmp(opt, edit_options[i].name) != 0)
-			continue;
+	/* `network proxy` has its own word for it. */
+	if (policy_edit_parse(!strcmp(opt, "policy") ? "default" : opt, &edit.op)) {
 		if (w->change.n_edits == PLAN_LIST_MAX)
 			return ak_fail(err, EINVAL, "more than %d changes at once", PLAN_LIST_MAX);
-		w->edits[w->change.n_edits++] = (struct policy_edit){ edit_options[i].op, value };
+		w->edits[w->change.n_edits++] = edit;
 		return 0;
 	}
 	w->json |= !strcmp(opt, "json");
@@ -107,13 +94,6 @@ static int parse(struct words *w, int argc, char **argv)
 
 /* ---- showing ---- */
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(item) ? item->valuestring : "";
-}
-
 static void print_rules(const char *head, const cJSON *rules)
 {
 	const cJSON *rule;
@@ -122,7 +102,7 @@ static void print_rules(const char *head, const cJSON *rules)
 		if (cJSON_IsString(rule))
 			printf("%-11s %s\n", head, rule->valuestring);
 		else
-			printf("%-11s %-40s %s\n", head, text_of(rule, "rule"), text_of(rule, "from"));
+			printf("%-11s %-40s %s\n", head, json_text(rule, "rule", ""), json_text(rule, "from", ""));
 	}
 }
 
@@ -132,34 +112,24 @@ static void print_table(const cJSON *obj)
 	const cJSON *policy = cJSON_GetObjectItemCaseSensitive(obj, "policy"), *change;
 	const cJSON *generation = cJSON_GetObjectItemCaseSensitive(obj, "generation");
 
-	printf("%-11s %s\n", "sandbox", text_of(obj, "name"));
+	printf("%-11s %s\n", "sandbox", json_text(obj, "name", ""));
 	printf("%-11s %.0f\n", "generation", cJSON_IsNumber(generation) ? generation->valuedouble : 0);
-	printf("%-11s %s\n", "default", text_of(policy, "default"));
+	printf("%-11s %s\n", "default", json_text(policy, "default", ""));
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		print_rules(lists[i], cJSON_GetObjectItemCaseSensitive(policy, lists[i]));
 	cJSON_ArrayForEach(change, cJSON_GetObjectItemCaseSensitive(obj, "changes")) {
-		const char *until = text_of(change, "until");
+		const char *until = json_text(change, "until", "");
 
-		printf("%-11s %s %s%s%s\n", "changed", text_of(change, "op"), text_of(change, "text"), until[0] ? ", until " : "",
-			until);
+		printf("%-11s %s %s%s%s\n", "changed", json_text(change, "op", ""), json_text(change, "text", ""),
+			until[0] ? ", until " : "", until);
 	}
 }
 
 static int print(const struct words *w, const cJSON *obj)
 {
-	char *text;
-
-	if (!w->json) {
-		print_table(obj);
-		return 0;
-	}
-	text = cJSON_Print(obj);
-	if (!text) {
-		ak_say("out of memory");
-		return AK_EXIT_ERROR;
-	}
-	puts(text);
-	cJSON_free(text);
+	if (w->json)
+		return cmd_print_json(obj);
+	print_table(obj);
 	return 0;
 }
 

@@ -8,7 +8,6 @@
 #include "gateway/base/io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,18 +41,6 @@ static int parse(int argc, char **argv, struct run_opts *o)
 		return AK_EXIT_USAGE;
 	}
 	return 0;
-}
-
-/* A program started with a closed 0, 1 or 2 must not get one of our descriptors as its standard stream. */
-static void fill_standard_streams(void)
-{
-	int fd;
-
-	do {
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	} while (fd >= 0 && fd < 3 && fcntl(fd, F_SETFD, 0) == 0);
-	if (fd >= 3)
-		ak_close(fd);
 }
 
 static void print_json(const struct run_result *r)
@@ -100,7 +87,7 @@ int cmd_run(int argc, char **argv)
 
 	if (rc != 0)
 		return rc < 0 ? 0 : rc;
-	fill_standard_streams();
+	ak_fill_standard_streams();
 	if (ak_paths_init(&paths, &err) < 0) {
 		ak_say("%s", err.text);
 		return AK_EXIT_FAILED;

@@ -21,19 +21,6 @@ static int fail(const char *command, int rc, const struct ak_err *err)
 	return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_ERROR;
 }
 
-static int print_json(const cJSON *obj)
-{
-	char *text = cJSON_Print(obj);
-
-	if (!text) {
-		ak_say("out of memory");
-		return AK_EXIT_ERROR;
-	}
-	puts(text);
-	cJSON_free(text);
-	return 0;
-}
-
 /* ---- create ---- */
 
 struct create {
@@ -90,7 +77,7 @@ int cmd_create(int argc, char **argv)
 	if (rc < 0)
 		return fail("create", rc, &err);
 	if (c.json)
-		return print_json(info);
+		return cmd_print_json(info);
 	puts(c.name);
 	return 0;
 }
@@ -182,13 +169,6 @@ int cmd_remove(int argc, char **argv)
 
 /* ---- list ---- */
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(item) ? item->valuestring : "-";
-}
-
 static unsigned long long number_of(const cJSON *obj, const char *key)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
@@ -221,7 +201,7 @@ static int name_width(const cJSON *list)
 	int width = 4;
 
 	cJSON_ArrayForEach(item, list) {
-		int n = (int)strlen(text_of(item, "name"));
+		int n = (int)strlen(json_text(item, "name", "-"));
 
 		width = n > width ? n : width;
 	}
@@ -239,10 +219,10 @@ static void print_table(const cJSON *list)
 	cJSON_ArrayForEach(item, list) {
 		char age[32];
 
-		printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8llu %8llu  %s\n", width, text_of(item, "name"),
-			text_of(item, "status"), text_of(item, "backend"), text_of(item, "mode"), text_of(item, "profile"),
-			text_of(item, "ip"), number_of(item, "allowed"), number_of(item, "denied"),
-			age_text(text_of(item, "created_at"), now, age, sizeof(age)));
+		printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8llu %8llu  %s\n", width, json_text(item, "name", "-"),
+			json_text(item, "status", "-"), json_text(item, "backend", "-"), json_text(item, "mode", "-"),
+			json_text(item, "profile", "-"), json_text(item, "ip", "-"), number_of(item, "allowed"),
+			number_of(item, "denied"), age_text(json_text(item, "created_at", "-"), now, age, sizeof(age)));
 	}
 }
 
@@ -258,7 +238,7 @@ static bool any_runs(const cJSON *list)
 	const cJSON *item;
 
 	cJSON_ArrayForEach(item, list) {
-		if (!strcmp(text_of(item, "status"), "running") &&
+		if (!strcmp(json_text(item, "status", "-"), "running") &&
 			cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "network")))
 			return true;
 	}
@@ -270,7 +250,7 @@ static void print_names(const cJSON *list)
 	const cJSON *item;
 
 	cJSON_ArrayForEach(item, list)
-		puts(text_of(item, "name"));
+		puts(json_text(item, "name", "-"));
 }
 
 int cmd_list(int argc, char **argv)
@@ -306,7 +286,7 @@ int cmd_list(int argc, char **argv)
 	if (any_runs(list) && !client_daemon_runs(&paths))
 		ak_say("no daemon is running: running sandboxes have no network until 'agentkernel daemon start'");
 	if (json)
-		return print_json(list);
+		return cmd_print_json(list);
 	print_table(list);
 	return 0;
 }

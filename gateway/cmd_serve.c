@@ -2,10 +2,10 @@
 #include "gateway/cmd.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 #include "gateway/http.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -96,34 +96,18 @@ static void say_ready(void *ctx, const char *url)
 	ak_say("serving on %s%s", url, s->conf.keys.n ? " (with a key)" : "");
 }
 
-/* Workers must not get one of our sockets as a standard stream. */
-static void fill_standard_streams(void)
-{
-	int fd;
-
-	do {
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	} while (fd >= 0 && fd < 3 && fcntl(fd, F_SETFD, 0) == 0);
-	if (fd >= 3)
-		ak_close(fd);
-}
-
 int cmd_serve(int argc, char **argv)
 {
 	struct serve s = { .conf.port = HTTP_PORT };
 	struct ak_err err = { "" };
 	struct ak_paths paths;
-	int rc = parse(&s, argc, argv, &err);
+	int rc = cmd_parsed(parse(&s, argc, argv, &err), &err);
 
-	if (rc == CMD_HELP)
-		return 0;
-	if (rc < 0) {
-		if (err.text[0])
-			ak_say("%s", err.text);
+	if (rc) {
 		http_keys_done(&s.conf.keys);
-		return AK_EXIT_USAGE;
+		return rc - 1;
 	}
-	fill_standard_streams();
+	ak_fill_standard_streams();
 	s.conf.hosts = s.hosts;
 	s.conf.names = s.names;
 	s.conf.paths = &paths;

@@ -201,9 +201,9 @@ static int read_tail(const char *path, char **ret, size_t *ret_len)
 	text = malloc(want + 1);
 	if (!text)
 		return -ENOMEM;
-	n = pread(fd, text, want, st.st_size - (off_t)want);
+	n = ak_pread_all(fd, text, want, (uint64_t)st.st_size - want);
 	if (n < 0)
-		return -errno;
+		return (int)n;
 	text[n] = '\0';
 	*ret = TAKE(text);
 	*ret_len = (size_t)n;

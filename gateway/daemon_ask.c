@@ -112,19 +112,11 @@ static int get_edits(struct run_ask *a, struct ak_err *err)
 	if (rc <= 0)
 		return rc;
 	cJSON_ArrayForEach(item, list) {
-		struct policy_edit *e = &a->opts.edits[a->opts.n_edits];
-		const char *op = "", *text = NULL;
-
 		if (a->opts.n_edits == PLAN_LIST_MAX)
 			return ak_fail(err, E2BIG, "edits: more than %d", PLAN_LIST_MAX);
-		rc = json_get_string(item, "op", &op, err);
-		if (rc >= 0)
-			rc = json_get_string(item, "text", &text, err);
-		if (rc >= 0)
-			rc = text ? state_edit_parse(op, &e->op, err) : ak_fail(err, EINVAL, "edits: wants op and text");
+		rc = state_edit_get(item, NULL, 0, &a->opts.edits[a->opts.n_edits], NULL, err);
 		if (rc < 0)
-			return rc;
-		e->text = text;
+			return ak_err_prefix(err, rc, "edits[%zu]", a->opts.n_edits);
 		a->opts.n_edits++;
 	}
 	return 0;
@@ -166,25 +158,13 @@ void run_ask_done(struct run_ask *a)
 
 static int read_edit(const struct ak_paths *paths, const cJSON *item, struct state_sandbox *s, struct ak_err *err)
 {
-	static const char *const known[] = { "op", "text", "for_ms", NULL };
-	const char *op = NULL, *text = NULL;
-	enum policy_edit_op parsed;
+	struct policy_edit edit;
 	uint64_t for_ms = 0;
-	int rc = cJSON_IsObject(item) ? json_check_keys(item, known, err) : ak_fail(err, EINVAL, "must be an object");
+	int rc = state_edit_get(item, "for_ms", FOR_MAX_MS, &edit, &for_ms, err);
 
-	if (rc == 0)
-		rc = json_get_string(item, "op", &op, err);
-	if (rc >= 0)
-		rc = json_get_string(item, "text", &text, err);
-	if (rc >= 0)
-		rc = json_get_uint(item, "for_ms", FOR_MAX_MS, &for_ms, err);
-	if (rc >= 0 && (!op || !text))
-		rc = ak_fail(err, EINVAL, "wants op and text");
-	if (rc >= 0)
-		rc = state_edit_parse(op, &parsed, err);
 	if (rc < 0)
 		return rc;
-	return state_edit_add(paths, s, parsed, text, for_ms ? ak_wall_us() + for_ms * 1000 : 0, err);
+	return state_edit_add(paths, s, edit.op, edit.text, for_ms ? ak_wall_us() + for_ms * 1000 : 0, err);
 }
 
 int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err)

@@ -152,7 +152,7 @@ static bool put_edits(cJSON *obj, const struct run_opts *opts)
 		cJSON *e = cJSON_CreateObject();
 
 		ok = e && cJSON_AddItemToArray(array, e) &&
-			cJSON_AddStringToObject(e, "op", state_edit_name(opts->edits[i].op)) &&
+			cJSON_AddStringToObject(e, "op", policy_edit_name(opts->edits[i].op)) &&
 			cJSON_AddStringToObject(e, "text", opts->edits[i].text);
 	}
 	return ok;

@@ -77,13 +77,6 @@ static void put_sandbox(struct strbuf *out, const struct http_stats *st, const s
 	http_tally_put(out, &tally);
 }
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(item) ? item->valuestring : "";
-}
-
 static void metrics_work(void *ctx, struct http_work *w)
 {
 	struct http_call *c = ctx;
@@ -100,8 +93,8 @@ static void metrics_work(void *ctx, struct http_work *w)
 		list = NULL;
 	cJSON_ArrayForEach(item, list) {
 		strbuf_printf(&out, "%s{\"name\":\"%s\",\"mode\":\"%s\",\"status\":\"%s\"", item == list->child ? "" : ",",
-			text_of(item, "name"), text_of(item, "mode"), text_of(item, "status"));
-		put_sandbox(&out, &c->s->stats, w->paths, text_of(item, "name"));
+			json_text(item, "name", ""), json_text(item, "mode", ""), json_text(item, "status", ""));
+		put_sandbox(&out, &c->s->stats, w->paths, json_text(item, "name", ""));
 		strbuf_putc(&out, '}');
 	}
 	strbuf_puts(&out, "]}");
@@ -114,7 +107,7 @@ static void metrics_work(void *ctx, struct http_work *w)
 /* Two scrapes at once have read the same lines: only the first counts. */
 static void take_sandbox(struct http_stats *st, const cJSON *row)
 {
-	const char *name = text_of(row, "name");
+	const char *name = json_text(row, "name", "");
 	struct http_tail *tail = (struct http_tail *)(uintptr_t)tail_of(st, name), *grown;
 	enum ak_mode mode = AK_MODE_NATIVE;
 	struct ak_err err;
@@ -122,7 +115,7 @@ static void take_sandbox(struct http_stats *st, const cJSON *row)
 
 	snprintf(was, sizeof(was), "%llu.%llu", tail ? (unsigned long long)tail->ino : 0,
 		tail ? (unsigned long long)tail->offset : 0);
-	if (strcmp(was, text_of(row, "was")) != 0 || ak_mode_parse(text_of(row, "mode"), &mode, &err) < 0)
+	if (strcmp(was, json_text(row, "was", "")) != 0 || ak_mode_parse(json_text(row, "mode", ""), &mode, &err) < 0)
 		return;
 	if (!tail) {
 		grown = reallocarray(st->tails, st->n_tails + 1, sizeof(*grown));
@@ -133,8 +126,8 @@ static void take_sandbox(struct http_stats *st, const cJSON *row)
 		*tail = (struct http_tail){ 0 };
 		snprintf(tail->name, sizeof(tail->name), "%s", name);
 	}
-	tail->ino = strtoull(text_of(row, "ino"), NULL, 10);
-	tail->offset = strtoull(text_of(row, "offset"), NULL, 10);
+	tail->ino = strtoull(json_text(row, "ino", ""), NULL, 10);
+	tail->offset = strtoull(json_text(row, "offset", ""), NULL, 10);
 	http_stats_add(st, mode, cJSON_GetObjectItemCaseSensitive(row, "tally"));
 }
 
@@ -148,7 +141,7 @@ static void prune_tails(struct http_stats *st, const cJSON *rows)
 		bool found = false;
 
 		cJSON_ArrayForEach(row, rows)
-			found |= !strcmp(text_of(row, "name"), st->tails[i].name);
+			found |= !strcmp(json_text(row, "name", ""), st->tails[i].name);
 		if (found)
 			st->tails[kept++] = st->tails[i];
 	}
@@ -286,7 +279,7 @@ static void put_pool(struct strbuf *out, const cJSON *status)
 	for (size_t i = 0; pool && i < ARRAY_SIZE(rows); i++) {
 		put_family(out, rows[i].name, rows[i].type, rows[i].help);
 		cJSON_ArrayForEach(mode, pool)
-			strbuf_printf(out, "agentkernel_%s{mode=\"%s\"} %.15g\n", rows[i].name, text_of(mode, "mode"),
+			strbuf_printf(out, "agentkernel_%s{mode=\"%s\"} %.15g\n", rows[i].name, json_text(mode, "mode", ""),
 				number_of(mode, rows[i].key));
 	}
 }
@@ -298,12 +291,13 @@ static void put_daemon(struct strbuf *out, const cJSON *all)
 	double counts[2] = { 0 };
 
 	cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(all, "sandboxes"))
-		counts[!strcmp(text_of(row, "status"), "running")]++;
+		counts[!strcmp(json_text(row, "status", ""), "running")]++;
 	put_family(out, "sandboxes", "gauge", "Persistent sandboxes.");
 	strbuf_printf(out, "agentkernel_sandboxes{status=\"running\"} %g\nagentkernel_sandboxes{status=\"stopped\"} %g\n",
 		counts[1], counts[0]);
 	put_single(out, "daemon_up", "gauge", "1 when the daemon answers.", cJSON_IsObject(status));
-	put_single(out, "gateway_up", "gauge", "1 when the daemon's gateway enforces.", !strcmp(text_of(gateway, "state"), "up"));
+	put_single(out, "gateway_up", "gauge", "1 when the daemon's gateway enforces.",
+		!strcmp(json_text(gateway, "state", ""), "up"));
 	put_single(out, "gateway_restarts_total", "counter", "Times that the gateway process had to be started again.",
 		number_of(gateway, "restarts"));
 	put_pool(out, status);

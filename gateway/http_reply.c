@@ -241,7 +241,5 @@ void http_stream_end(struct http_call *c)
 
 const char *http_body_text(const struct http_call *c, const char *key)
 {
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(c->body, key);
-
-	return cJSON_IsString(item) ? item->valuestring : NULL;
+	return json_text(c->body, key, NULL);
 }

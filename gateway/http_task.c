@@ -11,13 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(item) ? item->valuestring : NULL;
-}
-
 /* ---- argv and variables ---- */
 
 static int take_argv(const cJSON *list, struct http_command *ret, struct ak_err *err)
@@ -77,7 +70,7 @@ int http_command_parse(const cJSON *obj, struct http_command *ret, struct ak_err
 		rc = ak_fail(err, EINVAL, "sudo: not in this version");
 	if (rc == 0)
 		rc = json_get_uint(obj, "timeout_ms", UINT64_MAX >> 12, &ret->timeout_ms, err);
-	ret->workdir = text_of(obj, "workdir");
+	ret->workdir = json_text(obj, "workdir", NULL);
 	if (rc >= 0 && ret->workdir && *ret->workdir != '/')
 		return ak_fail(err, EINVAL, "workdir: '%.60s': must be an absolute path inside the sandbox", ret->workdir);
 	return rc < 0 ? rc : 0;
@@ -102,8 +95,8 @@ static bool is_false(const cJSON *obj, const char *key)
 /* The strings stay the body's and the command's. */
 static int fill_opts(const struct http_task *t, struct run_opts *o, struct ak_err *err)
 {
-	const char *mode = text_of(t->spec, "compatibility_mode"), *profile = text_of(t->spec, "profile"),
-		   *cwd = text_of(t->spec, "cwd");
+	const char *mode = json_text(t->spec, "compatibility_mode", NULL), *profile = json_text(t->spec, "profile", NULL),
+		   *cwd = json_text(t->spec, "cwd", NULL);
 	int rc;
 
 	*o = (struct run_opts){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .name = t->name, .argv = t->cmd.argv };
@@ -128,12 +121,12 @@ static int fill_opts(const struct http_task *t, struct run_opts *o, struct ak_er
 int http_task_check(struct http_task *t, struct ak_err *err)
 {
 	struct run_opts *o = malloc(sizeof(*o));
-	const char *cwd = text_of(t->spec, "cwd");
+	const char *cwd = json_text(t->spec, "cwd", NULL);
 	int rc = o ? fill_opts(t, o, err) : ak_fail(err, ENOMEM, "out of memory");
 
 	if (rc == 0) {
 		t->mode = o->mode;
-		if (text_of(t->spec, "image"))
+		if (json_text(t->spec, "image", NULL))
 			rc = ak_fail(err, EINVAL, "image: not in this version; leave it out to use the host's own programs");
 		else if (cwd && *cwd != '/')
 			rc = ak_fail(err, EINVAL, "cwd: '%.60s': must be an absolute path", cwd);

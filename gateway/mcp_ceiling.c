@@ -113,7 +113,7 @@ static bool has_change(const cJSON *changes, const struct policy_edit *edit)
 	const cJSON *item;
 
 	cJSON_ArrayForEach(item, changes) {
-		if (!strcmp(mcp_arg_text(item, "op", ""), state_edit_name(edit->op)) &&
+		if (!strcmp(mcp_arg_text(item, "op", ""), policy_edit_name(edit->op)) &&
 			!strcmp(mcp_arg_text(item, "text", ""), edit->text))
 			return true;
 	}

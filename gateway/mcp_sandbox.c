@@ -208,12 +208,10 @@ static int read_part(int fd, uint64_t offset, size_t limit, struct strbuf *out)
 
 	while (out->len < limit) {
 		size_t want = limit - out->len < sizeof(buf) ? limit - out->len : sizeof(buf);
-		ssize_t n = pread(fd, buf, want, (off_t)(offset + out->len));
+		ssize_t n = ak_pread_all(fd, buf, want, offset + out->len);
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
-			return -errno;
+			return (int)n;
 		if (n == 0)
 			break;
 		strbuf_add(out, buf, (size_t)n);

@@ -395,9 +395,7 @@ int mcp_tool_check(const struct mcp_tool *tool, const cJSON *args, struct ak_err
 
 const char *mcp_arg_text(const cJSON *args, const char *key, const char *other)
 {
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(args, key);
-
-	return cJSON_IsString(item) ? item->valuestring : other;
+	return json_text(args, key, other);
 }
 
 bool mcp_arg_bool(const cJSON *args, const char *key, bool other)

@@ -10,13 +10,6 @@
 
 /* ---- one record ---- */
 
-static const char *text_of(const cJSON *obj, const char *key)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsString(item) && item->valuestring ? item->valuestring : "";
-}
-
 static uint64_t number_of(const cJSON *obj, const char *key)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
@@ -63,19 +56,19 @@ int netlog_rec_parse(const char *line, size_t len, struct netlog_rec *ret)
 	json = cJSON_ParseWithLengthOpts(copy, len + 1, NULL, true);
 	if (!cJSON_IsObject(json) || number_of(json, "v") != AUDIT_VERSION)
 		return -EBADMSG;
-	if (audit_time_parse(text_of(json, "time"), &rec.time_us) < 0)
+	if (audit_time_parse(json_text(json, "time", ""), &rec.time_us) < 0)
 		return -EBADMSG;
 	rec.seq = number_of(json, "seq");
-	rec.event = text_of(json, "event");
-	rec.verdict = text_of(json, "verdict");
-	rec.reason = text_of(json, "reason");
-	rec.rule = text_of(json, "rule");
-	rec.proto = text_of(json, "proto");
-	rec.name = text_of(json, "name");
-	rec.qtype = text_of(json, "qtype");
-	rec.sni = text_of(json, "sni");
-	rec.dst = text_of(json, "dst");
-	rec.detail = text_of(json, "detail");
+	rec.event = json_text(json, "event", "");
+	rec.verdict = json_text(json, "verdict", "");
+	rec.reason = json_text(json, "reason", "");
+	rec.rule = json_text(json, "rule", "");
+	rec.proto = json_text(json, "proto", "");
+	rec.name = json_text(json, "name", "");
+	rec.qtype = json_text(json, "qtype", "");
+	rec.sni = json_text(json, "sni", "");
+	rec.dst = json_text(json, "dst", "");
+	rec.detail = json_text(json, "detail", "");
 	rec.port = (uint16_t)number_of(json, "port");
 	rec.has_bytes = cJSON_GetObjectItemCaseSensitive(json, "bytes_out") != NULL;
 	rec.bytes_out = number_of(json, "bytes_out");

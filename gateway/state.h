@@ -99,8 +99,9 @@ size_t state_edits_expire(struct state_sandbox *s, uint64_t now_us); /* how many
 uint64_t state_edits_next(const struct state_sandbox *s); /* the earliest end; 0 when none ends */
 int state_edits_copy(const struct state_sandbox *from, struct state_sandbox *to); /* TO's own are freed */
 
-const char *state_edit_name(enum policy_edit_op op); /* "allow-host" … */
-int state_edit_parse(const char *text, enum policy_edit_op *ret, struct ak_err *err);
+/* {"op","text",TIME_KEY}: RET's text is ITEM's own; *RET_TIME is left as it is where the member is absent. TIME_KEY may be NULL. */
+int state_edit_get(const cJSON *item, const char *time_key, uint64_t time_max, struct policy_edit *ret, uint64_t *ret_time,
+	struct ak_err *err);
 
 /* ---- as JSON ---- */
 

@@ -5,39 +5,11 @@
 #include "gateway/gw.h"
 #include "gateway/ipc.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EXACT_MAX ((1ull << 53) - 1) /* what a JSON number holds exactly */
-
-static const char *const edit_names[] = {
-	[POLICY_EDIT_ALLOW_HOST] = "allow-host",
-	[POLICY_EDIT_BLOCK_HOST] = "block-host",
-	[POLICY_EDIT_ALLOW_CIDR] = "allow-cidr",
-	[POLICY_EDIT_BLOCK_CIDR] = "block-cidr",
-	[POLICY_EDIT_DEFAULT] = "default",
-	[POLICY_EDIT_REMOVE] = "remove",
-};
-static_assert(ARRAY_SIZE(edit_names) == POLICY_EDIT_NUM, "a name for each edit");
-
-const char *state_edit_name(enum policy_edit_op op)
-{
-	return edit_names[op];
-}
-
-int state_edit_parse(const char *text, enum policy_edit_op *ret, struct ak_err *err)
-{
-	for (int i = 0; i < POLICY_EDIT_NUM; i++) {
-		if (!strcmp(edit_names[i], text)) {
-			*ret = (enum policy_edit_op)i;
-			return 0;
-		}
-	}
-	return ak_fail(err, EINVAL, "unknown policy edit '%.100s'", text);
-}
 
 void state_done(struct state_sandbox *s)
 {
@@ -54,7 +26,7 @@ static bool put_edit(cJSON *list, const struct state_edit *e)
 	if (!obj)
 		return false;
 	cJSON_AddItemToArray(list, obj);
-	return cJSON_AddStringToObject(obj, "op", edit_names[e->op]) && cJSON_AddStringToObject(obj, "text", e->text) &&
+	return cJSON_AddStringToObject(obj, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(obj, "text", e->text) &&
 		(!e->until_us || cJSON_AddNumberToObject(obj, "until_us", (double)e->until_us));
 }
 
@@ -201,9 +173,10 @@ static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err 
 	return rc < 0 ? rc : 0;
 }
 
-static int get_edit(const cJSON *item, struct state_edit *ret, struct ak_err *err)
+int state_edit_get(const cJSON *item, const char *time_key, uint64_t time_max, struct policy_edit *ret, uint64_t *ret_time,
+	struct ak_err *err)
 {
-	static const char *const known[] = { "op", "text", "until_us", NULL };
+	const char *const known[] = { "op", "text", time_key, NULL };
 	const char *op = NULL, *text = NULL;
 	int rc = cJSON_IsObject(item) ? json_check_keys(item, known, err) : ak_fail(err, EINVAL, "must be an object");
 
@@ -211,16 +184,27 @@ static int get_edit(const cJSON *item, struct state_edit *ret, struct ak_err *er
 		rc = json_get_string(item, "op", &op, err);
 	if (rc >= 0)
 		rc = json_get_string(item, "text", &text, err);
-	if (rc >= 0)
-		rc = get_number(item, "until_us", EXACT_MAX, &ret->until_us, err);
+	if (rc >= 0 && time_key)
+		rc = json_get_uint(item, time_key, time_max, ret_time, err);
 	if (rc < 0)
 		return rc;
 	if (!op || !text)
 		return ak_fail(err, EINVAL, "wants op and text");
-	rc = state_edit_parse(op, &ret->op, err);
+	if (!policy_edit_parse(op, &ret->op))
+		return ak_fail(err, EINVAL, "unknown policy edit '%.100s'", op);
+	ret->text = text;
+	return 0;
+}
+
+static int get_edit(const cJSON *item, struct state_edit *ret, struct ak_err *err)
+{
+	struct policy_edit edit;
+	int rc = state_edit_get(item, "until_us", EXACT_MAX, &edit, &ret->until_us, err);
+
 	if (rc < 0)
 		return rc;
-	ret->text = strdup(text);
+	ret->op = edit.op;
+	ret->text = strdup(edit.text);
 	return ret->text ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 

@@ -210,15 +210,30 @@ static const char *const edit_names[] = {
 };
 static_assert(ARRAY_SIZE(edit_names) == POLICY_EDIT_NUM, "a name for each edit");
 
+const char *policy_edit_name(enum policy_edit_op op)
+{
+	assert(op < POLICY_EDIT_NUM);
+	return edit_names[op];
+}
+
+bool policy_edit_parse(const char *name, enum policy_edit_op *ret)
+{
+	for (int i = 0; i < POLICY_EDIT_NUM; i++) {
+		if (!strcmp(edit_names[i], name)) {
+			*ret = (enum policy_edit_op)i;
+			return true;
+		}
+	}
+	return false;
+}
+
 int policy_apply_edits(struct policy *p, const struct policy_edit *edits, size_t n, struct ak_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
-		int rc;
+		int rc = apply_edit(p, &edits[i], err);
 
-		assert(edits[i].op < POLICY_EDIT_NUM);
-		rc = apply_edit(p, &edits[i], err);
 		if (rc < 0)
-			return ak_err_prefix(err, rc, "%s", edit_names[edits[i].op]);
+			return ak_err_prefix(err, rc, "%s", policy_edit_name(edits[i].op));
 	}
 	return 0;
 }

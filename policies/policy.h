@@ -83,6 +83,10 @@ struct policy_edit {
 	const char *text; /* borrowed during the call */
 };
 
+/* "allow-host", "default" …: as options, files and messages spell them. False: not one of them. */
+const char *policy_edit_name(enum policy_edit_op op);
+bool policy_edit_parse(const char *name, enum policy_edit_op *ret);
+
 /* Folders searched for NAME.json, first match wins; NULL-terminated. */
 struct policy_dirs {
 	const char *dirs[6];

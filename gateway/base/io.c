@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -77,6 +78,44 @@ int ak_read_file(int dirfd, const char *path, size_t max, char **ret_data, size_
 	if (fd < 0)
 		return -errno;
 	return read_fd(fd, max, ret_data, ret_len);
+}
+
+ssize_t ak_pread_all(int fd, void *data, size_t len, uint64_t at)
+{
+	size_t got = 0;
+
+	while (got < len) {
+		ssize_t n = pread(fd, (char *)data + got, len - got, (off_t)(at + got));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		got += (size_t)n;
+	}
+	return (ssize_t)got;
+}
+
+int ak_reopen(int pinned, int flags)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", pinned);
+	fd = open(path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int ak_fresh_name(char ret[static 32])
+{
+	uint64_t id;
+
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+		return -EIO;
+	snprintf(ret, 32, ".ak-%016llx", (unsigned long long)id);
+	return 0;
 }
 
 int ak_write_file(const char *path, const char *text)
@@ -266,6 +305,17 @@ void ak_close_others(const int *keep, size_t n)
 		from = (unsigned)next + 1;
 	}
 	close_range(from, ~0u, 0);
+}
+
+void ak_fill_standard_streams(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	} while (fd >= 0 && fd < 3 && fcntl(fd, F_SETFD, 0) == 0);
+	if (fd >= 3)
+		ak_close(fd);
 }
 
 int ak_replace_file(int dirfd, const char *name, const void *data, size_t len, bool sync)

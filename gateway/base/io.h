@@ -15,6 +15,15 @@ int ak_write_all(int fd, const void *data, size_t len);
 /* Read a whole file of at most MAX bytes into a NUL-terminated buffer; -EFBIG past it. DIRFD may be AT_FDCWD. */
 int ak_read_file(int dirfd, const char *path, size_t max, char **ret_data, size_t *ret_len);
 
+/* As much of LEN bytes at offset AT as there is; how many, or -errno. */
+ssize_t ak_pread_all(int fd, void *data, size_t len, uint64_t at);
+
+/* The file behind an O_PATH descriptor, opened with FLAGS; -errno. */
+int ak_reopen(int pinned, int flags);
+
+/* A name that nobody has: for what is written beside its place and renamed. -errno. */
+int ak_fresh_name(char ret[static 32]);
+
 /* One existing file, one write: for /proc and /sys; -errno. */
 int ak_write_file(const char *path, const char *text);
 
@@ -35,6 +44,9 @@ int ak_set_nonblock(int fd, bool on);
 
 /* Close every descriptor from 3 on but the N given ones (negative ones and repetitions are fine), and point 0, 1 and 2 at /dev/null. */
 void ak_close_others(const int *keep, size_t n);
+
+/* Where 0, 1 or 2 is closed it becomes /dev/null: or a descriptor of ours would be some program's standard stream. */
+void ak_fill_standard_streams(void);
 
 /* NAME in DIRFD becomes DATA as a whole or stays as it was: written beside, with SYNC made durable, renamed. Writers of one NAME exclude
  * each other by a lock of their own. */

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *json_text(const cJSON *obj, const char *key, const char *other)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
+
+	return cJSON_IsString(item) ? item->valuestring : other;
+}
+
 void json_freep(cJSON **obj)
 {
 	cJSON_Delete(*obj);

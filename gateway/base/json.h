@@ -29,6 +29,9 @@ int json_get_bool(const cJSON *obj, const char *key, int *ret, struct ak_err *er
 int json_get_array(const cJSON *obj, const char *key, const cJSON **ret, struct ak_err *err);
 int json_get_object(const cJSON *obj, const char *key, const cJSON **ret, struct ak_err *err);
 
+/* For what we wrote ourselves, or only show: the text at KEY, borrowed, or OTHER where there is none. */
+const char *json_text(const cJSON *obj, const char *key, const char *other);
+
 void json_freep(cJSON **obj);
 #define _cleanup_json_ __attribute__((cleanup(json_freep)))
 

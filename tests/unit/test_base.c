@@ -218,6 +218,38 @@ static void resolvers_are_read_from_resolv_conf(void **state)
 	assert_string_equal(csv, "11.0.0.1:53");
 }
 
+static void what_is_there_of_a_part_is_read(void **state)
+{
+	_cleanup_close_ int fd = ak_memory_file("part", "0123456789", 10), back = -1;
+	_cleanup_close_ int pinned = open("/dev/null", O_PATH | O_CLOEXEC);
+	char buf[16], one[32], two[32];
+
+	(void)state;
+	assert_int_equal(ak_pread_all(fd, buf, 4, 3), 4);
+	assert_memory_equal(buf, "3456", 4);
+	assert_int_equal(ak_pread_all(fd, buf, sizeof(buf), 8), 2);
+	assert_int_equal(ak_pread_all(fd, buf, sizeof(buf), 10), 0);
+	assert_int_equal(ak_pread_all(-1, buf, 1, 0), -EBADF);
+	assert_int_equal(ak_pread_all(pinned, buf, 1, 0), -EBADF);
+	back = ak_reopen(pinned, O_RDONLY);
+	assert_int_equal(ak_pread_all(back, buf, 1, 0), 0);
+	assert_int_equal(ak_fresh_name(one), 0);
+	assert_int_equal(ak_fresh_name(two), 0);
+	assert_string_not_equal(one, two);
+}
+
+static void text_is_shown_or_what_stands_for_it(void **state)
+{
+	_cleanup_json_ cJSON *obj = cJSON_Parse("{\"a\":\"x\",\"n\":1,\"z\":null}");
+
+	(void)state;
+	assert_string_equal(json_text(obj, "a", "-"), "x");
+	assert_string_equal(json_text(obj, "n", "-"), "-");
+	assert_string_equal(json_text(obj, "z", "-"), "-");
+	assert_null(json_text(obj, "b", NULL));
+	assert_null(json_text(NULL, "a", NULL));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +264,8 @@ int main(void)
 		cmocka_unit_test(a_message_without_a_byte_leaves_no_descriptor_behind),
 		cmocka_unit_test(trees_are_removed_without_following_links),
 		cmocka_unit_test(resolvers_are_read_from_resolv_conf),
+		cmocka_unit_test(what_is_there_of_a_part_is_read),
+		cmocka_unit_test(text_is_shown_or_what_stands_for_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -387,6 +387,19 @@ static void the_default_can_be_edited(void **state)
 	assert_true(policy_judge_dns(p, "a.test").allow);
 }
 
+static void edits_are_found_by_the_names_they_have(void **state)
+{
+	static const char *const none[] = { "", "allow", "allow-hos", "allow-hosts", "Allow-host", "json" };
+	enum policy_edit_op op;
+
+	for (int i = 0; i < POLICY_EDIT_NUM; i++) {
+		assert_true(policy_edit_parse(policy_edit_name((enum policy_edit_op)i), &op));
+		assert_int_equal(op, i);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(none); i++)
+		assert_false(policy_edit_parse(none[i], &op));
+}
+
 static void bad_edits_say_which(void **state)
 {
 	static const struct {
@@ -577,6 +590,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_first_folder_wins_and_a_bad_file_there_is_an_error, tmp_setup, tmp_teardown),
 		cmocka_unit_test(edits_are_rules_of_flags_in_order),
 		cmocka_unit_test(the_default_can_be_edited),
+		cmocka_unit_test(edits_are_found_by_the_names_they_have),
 		cmocka_unit_test(bad_edits_say_which),
 		cmocka_unit_test(printed_policies_read_back_as_themselves),
 		cmocka_unit_test(the_printed_form_is_strict_too),
