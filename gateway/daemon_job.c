@@ -43,13 +43,10 @@ static void close_fds(struct job *j)
 
 void job_free(struct job *j)
 {
-	struct ipc_peer *peer;
-
 	if (!j)
 		return;
-	peer = j->w && j->peer_id ? ipc_server_find(j->w->d->clients, j->peer_id) : NULL;
-	if (peer)
-		ipc_peer_set_data(peer, NULL);
+	if (j->w)
+		ipc_server_forget(j->w->d->clients, j->peer_id);
 	if (j->on_time)
 		event_free(j->on_time);
 	close_fds(j);
@@ -112,10 +109,9 @@ static void tell_exit(struct job *j)
 
 	if (ok && j->error.text[0])
 		ok = cJSON_AddStringToObject(obj, "error", j->error.text) != NULL;
-	if (!peer)
-		return;
-	ipc_peer_set_data(peer, NULL);
-	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
+	ipc_server_forget(j->w->d->clients, j->peer_id);
+	if (peer)
+		ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
 }
 
 /* ---- its life ---- */
@@ -126,10 +122,9 @@ static void give_up(struct job *j, const char *reason)
 	struct ipc_peer *peer = client_of(j);
 	struct warm *w = j->w;
 
-	if (peer) {
-		ipc_peer_set_data(peer, NULL);
+	ipc_server_forget(w->d->clients, j->peer_id);
+	if (peer)
 		ipc_peer_fail(peer, EAGAIN, reason);
-	}
 	j->peer_id = 0;
 	if (j->dir.dir_fd >= 0)
 		rundir_discard(&j->dir);

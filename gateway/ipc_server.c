@@ -263,6 +263,16 @@ struct ipc_peer *ipc_server_find(const struct ipc_server *s, uint64_t id)
 	return NULL;
 }
 
+void ipc_server_forget(struct ipc_server *s, uint64_t id)
+{
+	struct ipc_peer *p;
+
+	TAILQ_FOREACH(p, &s->peers, link) {
+		if (p->id == id)
+			p->data = NULL;
+	}
+}
+
 size_t ipc_server_count(const struct ipc_server *s)
 {
 	return s->n_peers;

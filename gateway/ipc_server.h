@@ -41,7 +41,10 @@ void ipc_server_free(struct ipc_server *s); /* closes all peers without on_gone 
 /* Serve a connection that was made elsewhere; takes FD over, also on failure. */
 int ipc_server_adopt(struct ipc_server *s, int fd, void *data, struct ipc_peer **ret);
 
-struct ipc_peer *ipc_server_find(const struct ipc_server *s, uint64_t id);
+struct ipc_peer *ipc_server_find(const struct ipc_server *s, uint64_t id); /* NULL also for one that is on its way out */
+
+/* What the peer's data points to is no more. Reaches one on its way out, too, which is not found any more but still has its on_gone. */
+void ipc_server_forget(struct ipc_server *s, uint64_t id);
 size_t ipc_server_count(const struct ipc_server *s);
 
 uint64_t ipc_peer_id(const struct ipc_peer *p); /* never 0, never used twice */

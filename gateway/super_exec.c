@@ -92,10 +92,7 @@ static int parse(const struct super *v, const cJSON *obj, struct ask *a, struct 
 
 static void exec_free(struct super_exec *e)
 {
-	struct ipc_peer *peer = e->peer_id ? ipc_server_find(e->super->server, e->peer_id) : NULL;
-
-	if (peer)
-		ipc_peer_set_data(peer, NULL);
+	ipc_server_forget(e->super->server, e->peer_id);
 	LIST_REMOVE(e, link);
 	e->super->n_execs--;
 	if (e->on_timeout)

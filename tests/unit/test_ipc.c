@@ -380,6 +380,52 @@ static void a_peer_that_talks_nonsense_is_dropped(void **state)
 	event_base_free(e.base);
 }
 
+/* ---- a peer and what belongs to it ---- */
+
+struct owner {
+	struct event_base *base;
+	struct ipc_server *server;
+	uint64_t peer;
+	void *at_end; /* its data when it was gone */
+};
+
+static void drop_it(void *ctx, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	struct owner *o = ctx;
+
+	(void)msg;
+	o->peer = ipc_peer_id(peer);
+	ipc_peer_end(peer); /* from here on it is on its way out */
+	assert_null(ipc_server_find(o->server, o->peer));
+	ipc_server_forget(o->server, o->peer);
+}
+
+static void look_at_data(void *ctx, struct ipc_peer *peer)
+{
+	struct owner *o = ctx;
+
+	o->at_end = ipc_peer_data(peer);
+	event_base_loopbreak(o->base);
+}
+
+static void a_peer_on_its_way_out_forgets_what_is_no_more(void **state)
+{
+	struct owner o = { .base = event_base_new(), .at_end = &o };
+	struct ipc_hooks hooks = { .ctx = &o, .on_message = drop_it, .on_gone = look_at_data };
+	int s[2];
+
+	(void)state;
+	pair(s);
+	assert_int_equal(ipc_server_new(o.base, -1, 0, &hooks, &o.server), 0);
+	assert_int_equal(ipc_server_adopt(o.server, s[0], &o, NULL), 0);
+	assert_int_equal(send(s[1], "{}", 2, 0), 2);
+	event_base_dispatch(o.base);
+	assert_null(o.at_end);
+	close(s[1]);
+	ipc_server_free(o.server);
+	event_base_free(o.base);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -395,6 +441,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_peer_that_never_reads_is_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(past_the_cap_a_client_is_told_so, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_peer_that_talks_nonsense_is_dropped, setup, teardown),
+		cmocka_unit_test(a_peer_on_its_way_out_forgets_what_is_no_more),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
