@@ -148,7 +148,7 @@ static uint64_t number_at(const cJSON *list, int i)
 {
 	const cJSON *item = cJSON_GetArrayItem(list, i);
 
-	return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+	return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 1e18 ? (uint64_t)item->valuedouble : 0;
 }
 
 void http_stats_add(struct http_stats *st, enum ak_mode mode, const cJSON *tally)
