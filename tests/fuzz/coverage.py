@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""What the tests reach, from gcov's own counters: coverage.py BUILD
+"""What the tests reach, from gcov's own counters: coverage.py BUILD [PARSER…]
 
-First each parser by its fuzz corpus alone (an edge is a branch that was taken), then all of the sources by every unit test and corpus together.
+First each parser by its fuzz corpus alone (an edge is a branch that was taken), then all of the sources by every unit test and corpus together. With names of
+parsers: only those, and every line of them that is not reached or has an edge that is not taken.
 """
 import glob
 import gzip
@@ -12,21 +13,37 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# harness → the sources that read what it is given
+# harness → what reads the input: whole sources, or those functions of a source that does more
 PARSERS = {
-    "audit": ["gateway/audit_read.c", "gateway/audit_time.c", "gateway/netlog.c", "gateway/netlog_print.c"],
+    "audit": ["gateway/audit_read.c", "gateway/audit_time.c", "gateway/netlog.c", "gateway/netlog_print.c",
+              "gateway/audit_file.c:last_record,read_tail_window,read_tail,read_predecessor,continue_chain,audit_open",
+              "gateway/daemon_adopt.c:read_tail,seconds_left,put,seen_before,previous_line,too_old,adopt_learned",
+              "gateway/http_stats.c:tally_reason,tally_time,http_tally_line,http_tally_put,number_at,http_stats_add"],
+    "daemon_ask": ["gateway/daemon_ask.c", "gateway/state_json.c:state_edit_parse,get_text,get_words,get_number,state_limits_get,get_numbers,get_edit,get_edits,"
+                   "get_env,check_version,state_from_json"],
     "dns": ["dnsproxy/wire_name.c", "dnsproxy/wire_query.c", "dnsproxy/wire_reply.c"],
+    "gw_control": ["gateway/gw_control.c"],
+    "gw_msg": ["gateway/gw_msg.c"],
     "hello": ["gateway/tls_hello.c"],
-    "http_api": ["gateway/http_request.c", "gateway/http_auth.c", "gateway/http_route.c"],
+    "http_api": ["gateway/http_request.c", "gateway/http_auth.c:digest,http_keys_ok,http_is_loopback,split_host,http_host_ok,http_origin_ok",
+                 "gateway/http_route.c"],
     "http_head": ["gateway/http_head.c"],
-    "ipc": ["gateway/ipc.c", "vmctl/msg.c", "vmctl/pack.c"],
+    "ipc": ["gateway/ipc.c", "gateway/client_exec.c:number_of,text_of,take_message,client_exec_poll", "vmctl/gwns_msg.c", "vmctl/job.c", "vmctl/msg.c",
+            "vmctl/pack.c"],
     "json": ["gateway/base/json.c", "gateway/base/jsonscan.c", "gateway/base/base64.c"],
     "mcp": ["gateway/mcp_session.c", "gateway/mcp_tools.c"],
-    "netlink_ack": ["nft/batch.c", "nft/counts.c"],
+    "netlink_ack": ["nft/batch.c:fw_acks_parse,fw_acks_result,batch_read_acks,batch_write,fw_batch_send", "nft/counts.c",
+                    "vmctl/rtnl.c:take_acks,read_acks,rtnl_send"],
     "nflog": ["nft/nflog.c"],
     "policy": ["policies/parse.c", "policies/pattern.c", "policies/edit.c", "policies/compile.c", "policies/match.c", "policies/print.c"],
-    "resolv": ["gateway/resolv.c"],
-    "target": ["policies/pattern.c", "gateway/base/addr.c"],
+    "resolv": ["gateway/resolv.c:nameserver_of,server_ok,resolv_parse"],
+    "super": ["gateway/super_exec.c", "vmctl/sandbox_exec.c",
+              "gateway/super_serve.c:answer_empty,on_root,on_namespaces,on_status,on_signal_op,look_again,on_stop,on_message,on_gone,on_sandbox,super_finish",
+              "gateway/ipc_server.c:peer_free,peer_kill,on_dead,message_done,on_readable,on_writable,ipc_server_find,ipc_peer_send,ipc_peer_fail",
+              "vmctl/sandbox.c:end,on_silence,on_init_pid,on_ready,on_message,take_message,sandbox_poll,sandbox_signal"],
+    "target": ["policies/pattern.c:is_name_char,ends_in_number,name_fault,policy_name_ok,parse_port,shown,about,parse_proto,check_text,lower_host,split,"
+               "target_read,policy_target_parse",
+               "gateway/base/addr.c:ak_addr_parse,ak_addr_print,ak_addr_cmp,ak_addr_eq,ak_addr_embedded_v4"],
 }
 
 
@@ -35,8 +52,8 @@ def forget(build):
         os.unlink(path)
 
 
-def counts(build):
-    """source → [lines reached, lines, edges taken, edges]"""
+def reached(build):
+    """source → its lines as gcov tells them"""
     out = {}
     data = [p for p in glob.glob(build + "/**/*.gcda", recursive=True) if "/tests/CMakeFiles/" not in p]
     with tempfile.TemporaryDirectory() as folder:
@@ -47,42 +64,70 @@ def counts(build):
                 for source in json.load(f)["files"]:
                     name = os.path.relpath(os.path.join(ROOT, source["file"]), ROOT)
                     if name.endswith(".c") and not name.startswith(("..", "tests/")):
-                        add(out.setdefault(name, [0, 0, 0, 0]), source["lines"])
+                        out.setdefault(name, []).extend(source["lines"])
     return out
 
 
-def add(row, lines):
-    row[0] += sum(line["count"] > 0 for line in lines)
-    row[1] += len(lines)
-    branches = [b for line in lines for b in line["branches"] if not b.get("throw")]
-    row[2] += sum(b["count"] > 0 for b in branches)
-    row[3] += len(branches)
+def edges(line):
+    return [b["count"] > 0 for b in line["branches"] if not b.get("throw")]
 
 
-def show(name, rows, note=""):
-    a, b, c, d = [sum(row[i] for row in rows) for i in range(4)]
-    if b:
-        print("%-28s %5.1f%% of %5d lines   %5.1f%% of %5d edges   %s" % (name, 100 * a / b, b, 100 * c / max(d, 1), d, note))
+def show(name, lines, note=""):
+    taken = [taken for line in lines for taken in edges(line)]
+    if lines:
+        print("%-28s %5.1f%% of %5d lines   %5.1f%% of %5d edges   %s" % (
+            name, 100 * sum(line["count"] > 0 for line in lines) / len(lines), len(lines), 100 * sum(taken) / max(len(taken), 1), len(taken), note))
 
 
-def main(build):
+def parser_lines(seen, name):
+    """source → the lines that count; what is listed and not there is an error, not a smaller sum"""
+    out = {}
+    for entry in PARSERS[name]:
+        source, _, functions = entry.partition(":")
+        wanted = set(functions.split(",")) if functions else {line.get("function_name") for line in seen[source]}
+        missing = wanted - {line.get("function_name") for line in seen[source]}
+        assert not missing, "%s has no %s" % (source, missing)
+        out[source] = [line for line in seen[source] if line.get("function_name") in wanted]
+    return out
+
+
+def show_rest(lines):
+    for source, rows in lines.items():
+        with open(os.path.join(ROOT, source), encoding="utf-8") as f:
+            text = f.read().split("\n")
+        for row in sorted(rows, key=lambda row: row["line_number"]):
+            open_edges = edges(row).count(False)
+            if row["count"] == 0 or open_edges:
+                what = "%d of %d edges" % (open_edges, len(edges(row))) if row["count"] else "never"
+                print("    %s:%d: %-14s %s" % (source, row["line_number"], what, text[row["line_number"] - 1].strip()))
+
+
+def show_parser(build, name, detail):
+    corpus = os.path.join(ROOT, "tests/fuzz/corpus", name)
+    forget(build)
+    subprocess.run([os.path.join(build, "tests/fuzz_" + name), corpus], check=True, stdout=subprocess.DEVNULL)
+    lines = parser_lines(reached(build), name)
+    show(name, [line for rows in lines.values() for line in rows], "%d inputs" % len(os.listdir(corpus)))
+    if detail:
+        show_rest(lines)
+
+
+def main(build, *names):
+    harnesses = sorted(os.path.basename(p)[5:-2] for p in glob.glob(os.path.join(ROOT, "tests/fuzz/fuzz_*.c")))
+    assert harnesses == sorted(PARSERS), "harnesses and parsers differ: %s" % sorted(set(harnesses) ^ set(PARSERS))
     print("parsers, each by its corpus alone")
-    for source in sorted(glob.glob(os.path.join(ROOT, "tests/fuzz/fuzz_*.c"))):
-        name = os.path.basename(source)[5:-2]
-        forget(build)
-        corpus = os.path.join(ROOT, "tests/fuzz/corpus", name)
-        subprocess.run([os.path.join(build, "tests/fuzz_" + name), corpus], check=True, stdout=subprocess.DEVNULL)
-        seen = counts(build)
-        files = PARSERS.get(name) or sorted(seen)
-        show(name, [seen[f] for f in files if f in seen], "%d inputs" % len(os.listdir(corpus)))
+    for name in names or harnesses:
+        show_parser(build, name, bool(names))
+    if names:
+        return
     forget(build)
     print("\nall sources, by every unit test and corpus")
     subprocess.run(["ctest", "-j", str(os.cpu_count()), "--output-on-failure"], cwd=build, stdout=subprocess.DEVNULL)
-    seen = counts(build)
+    seen = reached(build)
     for folder in ("gateway/base", "policies", "nft", "dnsproxy", "vmctl", "gateway"):
-        show(folder, [row for name, row in seen.items() if os.path.dirname(name) == folder])
-    show("together", list(seen.values()))
+        show(folder, [line for name, lines in seen.items() if os.path.dirname(name) == folder for line in lines])
+    show("together", [line for lines in seen.values() for line in lines])
 
 
 if __name__ == "__main__":
-    main(os.path.abspath(sys.argv[1]))
+    main(os.path.abspath(sys.argv[1]), *sys.argv[2:])

@@ -42,7 +42,8 @@ static void check_state(const struct state_sandbox *s)
 	_cleanup_json_ cJSON *once = state_to_json(s), *twice = NULL;
 	struct ak_err err;
 
-	must(ak_sandbox_name_ok(s->name) && absolute(s->dir) && s->mode < AK_MODE_NUM && s->profile < AK_PROFILE_NUM);
+	must(s->n_edits <= STATE_EDITS_MAX && ak_sandbox_name_ok(s->name) && absolute(s->dir) && s->mode < AK_MODE_NUM &&
+		s->profile < AK_PROFILE_NUM);
 	must(once && state_from_json(once, &again, &err) == 0);
 	twice = state_to_json(&again);
 	must(twice && cJSON_Compare(once, twice, true));

@@ -6,6 +6,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Its text means the same name, and an address's reverse name means that address. */
+static void check_name(const struct dns_question *q)
+{
+	struct dns_name name;
+	struct ak_addr addr;
+
+	if (!strchr(q->text, '\\'))
+		assert(dns_name_from_text(q->text, &name) == 0 && dns_name_eq(&name, &q->name));
+	if (dns_name_reverse(&q->name, &addr))
+		assert(addr.family == AF_INET || addr.family == AF_INET6);
+}
+
 static void as_question(const uint8_t *data, size_t size)
 {
 	struct dns_question q, again;
@@ -25,6 +37,7 @@ static void as_question(const uint8_t *data, size_t size)
 	len = dns_query_build(query, 1, &q.name, q.ask.qtype, true);
 	assert(dns_question_parse(query, len, &again, &why) == DNS_PARSE_OK);
 	assert(dns_name_eq(&q.name, &again.name) && strcmp(q.text, again.text) == 0);
+	check_name(&q);
 }
 
 static void as_answer(const uint8_t *data, size_t size, uint16_t qtype)
@@ -33,9 +46,9 @@ static void as_answer(const uint8_t *data, size_t size, uint16_t qtype)
 	struct dns_reply r, again;
 	struct dns_ask ask = { .qtype = qtype };
 	struct dns_content content = { .ede = DNS_EDE_NONE };
-	uint8_t out[DNS_WIRE_REPLY_MAX];
+	uint8_t out[DNS_WIRE_REPLY_MAX], tiny[512];
 	const char *why;
-	size_t len;
+	size_t len, small;
 
 	/* the question the bytes themselves have, so that the answer matches it */
 	if (size < DNS_WIRE_HEADER || size > 65535)
@@ -56,6 +69,9 @@ static void as_answer(const uint8_t *data, size_t size, uint16_t qtype)
 	content.n_raw = r.n_raw;
 	len = dns_reply_build(out, sizeof(out), sizeof(out), &ask, &content);
 	assert(len > 0);
+	ask.edns = !ask.edns;
+	small = dns_reply_build(tiny, sizeof(tiny), sizeof(tiny), &ask, &content);
+	assert(small > 0 && small <= sizeof(tiny) && (small >= len || (tiny[2] & 2) || ask.edns)); /* cut is told */
 	assert(dns_reply_parse(out, len, &q.name, qtype, &again, &why) == 0);
 	assert(again.n_cname == r.n_cname && again.n_addrs == r.n_addrs && again.n_raw == r.n_raw);
 }

@@ -183,6 +183,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!gw.base)
 		start();
 	before = open_fds();
+	gw_control_readable(&gw); /* nothing is there */
+	must(!event_base_got_break(gw.base));
 	while (in.len > 0 && going) {
 		uint8_t how = take_byte(&in);
 		struct input head = take_part(&in), file = take_part(&in);

@@ -28,6 +28,7 @@ static void check_request(const struct http_request *req, const struct strbuf *b
 {
 	static const char *const names[] = { "box.example", NULL };
 	struct ak_addr local = ak_addr_v4(0x0b000001);
+	static struct http_keys keys;
 	struct http_params params = { 0 };
 	char allow[HTTP_ALLOW_MAX];
 	const struct http_route *route;
@@ -35,6 +36,11 @@ static void check_request(const struct http_request *req, const struct strbuf *b
 	unsigned status;
 
 	(void)http_host_ok(req->host, names, &local);
+	if (!keys.n && http_keys_add(&keys, "right", &err) < 0)
+		abort();
+	/* The word, and nothing but the word. */
+	if (http_keys_ok(&keys, req->authorization) && (!req->authorization || !strstr(req->authorization, "right")))
+		abort();
 	if (req->origin)
 		(void)http_origin_ok(req->origin, req->host);
 	route = http_route_find(req, &params, &status, allow, &err);

@@ -47,6 +47,8 @@ static void send_as(uint8_t how, const struct input *in)
 		fds[n++] = dup(STDIN_FILENO);
 	(void)(how & HOW_MARK ? ak_send_fds(there, "@", 1, fds, n) : ak_send_fds(there, in->data, in->len, fds, n));
 	close_all(fds, n);
+	if ((how & HOW_GONE) && (how & HOW_UNSEALED)) /* with something that it has not read */
+		must(ak_send_fds(here, "x", 1, NULL, 0) == 0);
 	if (how & HOW_GONE)
 		there = ak_close(there);
 }
@@ -62,6 +64,7 @@ static void pass_on(cJSON *obj, const int *fds, size_t n, size_t more)
 	if (there < 0)
 		return;
 	memset(pad, 'x', more);
+	cJSON_DeleteItemFromObjectCaseSensitive(obj, "more");
 	if (more)
 		must(cJSON_AddStringToObject(obj, "more", pad));
 	must(ipc_send(there, obj, bad, 1) == (more > IPC_MESSAGE_MAX ? -EMSGSIZE : -EBADF) &&
@@ -202,7 +205,9 @@ static void as_packed(bool job, uint8_t how, struct input *in)
 	size_t n = 0;
 
 	if (how & HOW_MEMORY)
-		fds[n++] = memory(in, true);
+		fds[n++] = memory(in, !(how & HOW_UNSEALED));
+	if ((how & HOW_MEMORY) && (how & HOW_UNSEALED))
+		must(ftruncate(fds[0], PACK_MAX + 1) == 0);
 	for (int i = 0; i < (how & 7); i++)
 		fds[n++] = dup(STDIN_FILENO);
 	if (job)

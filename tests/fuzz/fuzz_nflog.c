@@ -40,7 +40,9 @@ static void read_log(const struct input *in, bool obliging)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	struct input in = { data, len };
-	int how = take_byte(&in) % AS_NUM;
+	static const int send_errors[] = { 0, EINTR, EPERM };
+	uint8_t first = take_byte(&in);
+	int how = first % AS_NUM;
 	char *copy = malloc(in.len ? in.len : 1); /* aligned, and its end is watched */
 	const struct nlmsghdr *nlh;
 	struct fw_denial d = { 0 };
@@ -48,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	size_t at = 0;
 	uint32_t id;
 
+	kernel.send_error = send_errors[first / AS_NUM % 3];
 	memcpy(copy, in.data, in.len);
 	if (how >= AS_LOG)
 		read_log(&in, how == AS_LOG);
@@ -56,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	else if (how == AS_PREFIX)
 		(void)fw_nflog_prefix_parse(copy, in.len, &id, &reason);
 	while (how == AS_MESSAGES && (nlh = ak_nlmsg_next(copy, in.len, &at))) {
+		must((const char *)nlh + nlh->nlmsg_len <= copy + in.len); /* libmnl's own reads are not watched */
 		if (fw_nflog_parse(nlh, &d))
 			on_denial(NULL, &d);
 	}

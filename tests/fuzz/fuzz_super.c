@@ -22,12 +22,23 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { CLIENTS = 3, INIT = 3, WHO = 3, HOW_FDS = 4 /* the two bits from here on */, HOW_MEMORY = 16, HOW_HANG_UP = 32 };
-enum { BEGIN_STATE = 3, BEGIN_PARKED = 4, BEGIN_NETWORK = 8 };
+enum {
+	CLIENTS = 3,
+	INIT = 3,
+	WHO = 3,
+	HOW_FDS = 4 /* the two bits from here on */,
+	HOW_MEMORY = 16,
+	HOW_HANG_UP = 32,
+	HOW_QUIET = 64,
+	HOW_DEAF = 128
+};
+enum { BEGIN_STATE = 3, BEGIN_PARKED = 4, BEGIN_NETWORK = 8, BEGIN_FOLDERS = 16 /* descriptors are folders */ };
 #define INIT_PID INT32_MAX /* no process has it */
 
 static struct super v;
 static int clients[CLIENTS], init_end;
+static const char *handed; /* what descriptors are of */
+static enum { UNTOLD, STARTED, ENDED } told[512]; /* of each command, to its client */
 
 /* ---- what a supervisor may do to others ---- */
 
@@ -92,9 +103,13 @@ static struct sandbox *make_sandbox(uint8_t begin, int ctl)
 	return sb;
 }
 
+/* The first end takes few messages before someone has to read. */
 static void open_pair(int ret[2])
 {
+	int little = 1;
+
 	must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ret) == 0);
+	must(setsockopt(ret[0], SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)) == 0);
 }
 
 static void begin(uint8_t how)
@@ -106,6 +121,7 @@ static void begin(uint8_t how)
 
 	open_pair(pair);
 	init_end = pair[1];
+	memset(told, 0, sizeof(told));
 	v = (struct super){ .state = &state,
 		.user_ns = -1,
 		.net_ns = -1,
@@ -115,6 +131,7 @@ static void begin(uint8_t how)
 	if (how & BEGIN_NETWORK)
 		v.user_ns = v.net_ns = v.peer_rtnl = STDIN_FILENO;
 	v.plan.env[v.plan.n_env++] = path;
+	handed = how & BEGIN_FOLDERS ? "/" : "/dev/null";
 	open_pair(pair);
 	v.control = pair[0];
 	clients[0] = pair[1];
@@ -128,6 +145,20 @@ static void begin(uint8_t how)
 
 /* ---- what it says ---- */
 
+/* A command starts at most once and ends once, in this order. */
+static void check_event(const cJSON *obj)
+{
+	const char *event = "";
+	uint64_t id = 0;
+	struct ak_err err;
+
+	if (json_get_string(obj, "event", &event, &err) <= 0)
+		return;
+	must(json_get_uint(obj, "id", ARRAY_SIZE(told) - 1, &id, &err) == 1 && id > 0);
+	must(strcmp(event, "started") ? !strcmp(event, "exit") && told[id] < ENDED : told[id] < STARTED);
+	told[id] = strcmp(event, "started") ? ENDED : STARTED;
+}
+
 static void hear_client(int i)
 {
 	for (;;) {
@@ -139,6 +170,7 @@ static void hear_client(int i)
 		must(rc >= 0 || rc == -EAGAIN);
 		if (rc <= 0)
 			return;
+		check_event(obj);
 		while (n > 0)
 			ak_close(fds[--n]);
 	}
@@ -157,19 +189,21 @@ static void hear_init(void)
 		must(msg.type == SB_MSG_EXEC || msg.type == SB_MSG_EXEC_SIGNAL || msg.type == SB_MSG_SIGNAL);
 		if (msg.type == SB_MSG_EXEC)
 			must(sb_command_read(&msg, fds, n, &p, &cmd) == 0 && cmd.argv[0] && cmd.envp[0] && cmd.tty == (n == 1));
+		for (size_t i = 0; cmd.envp && cmd.envp[i]; i++)
+			must(cmd.envp[i][0] != '=' && strchr(cmd.envp[i], '='));
 		while (n > 0)
 			ak_close(fds[--n]);
 	}
 }
 
-/* False when the sandbox has ended. */
-static bool turn(void)
+/* False when the sandbox has ended. DEAF: no client reads. */
+static bool turn(bool deaf)
 {
 	bool going;
 
 	event_base_loop(v.base, EVLOOP_NONBLOCK);
 	going = !event_base_got_break(v.base);
-	for (int i = 0; i < CLIENTS; i++)
+	for (int i = 0; i < CLIENTS && !deaf; i++)
 		hear_client(i);
 	hear_init();
 	return going;
@@ -185,7 +219,7 @@ static void say(uint8_t how, const struct input *in)
 	if (how & HOW_MEMORY)
 		fds[n++] = ak_memory_file("fuzz", in->data, in->len);
 	for (int i = 0; i < (how / HOW_FDS & 3); i++)
-		fds[n++] = open("/dev/null", O_RDWR | O_CLOEXEC);
+		fds[n++] = open(handed, O_RDONLY | O_CLOEXEC);
 	if (*sock >= 0)
 		(void)(how & HOW_MEMORY ? ak_send_fds(*sock, "@", 1, fds, n) : ak_send_fds(*sock, in->data, in->len, fds, n));
 	while (n > 0)
@@ -201,16 +235,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	bool going = true;
 
 	begin(take_byte(&in));
-	for (int i = 0; in.len > 0 && going && i < 64; i++) {
+	for (int i = 0; in.len > 0 && going && i < 256; i++) {
 		uint8_t how = take_byte(&in);
 		struct input part = take_part(&in);
 
 		say(how, &part);
-		going = turn();
+		going = how & HOW_QUIET || turn(how & HOW_DEAF);
 	}
 	init_end = ak_close(init_end);
 	for (int i = 0; going && i < 8; i++)
-		going = turn();
+		going = turn(false);
 	must(!going && LIST_EMPTY(&v.execs) && v.n_execs == 0);
 	super_finish(&v);
 	for (int i = 0; i < CLIENTS; i++)

@@ -16,7 +16,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#define KERNEL_ERRORS 0xfffc /* lengths from here on: the errors below */
+#define KERNEL_ERRORS 0xfffb /* lengths from here on: the errors below */
 #define KERNEL_ACKS 4096
 
 static struct {
@@ -69,7 +69,7 @@ ssize_t __wrap_sendto(int fd, const void *data, size_t len, int flags, const str
 
 ssize_t __wrap_recv(int fd, void *data, size_t len, int flags)
 {
-	static const int errors[] = { EINTR, ENOBUFS, ENOMEM, EBADF };
+	static const int errors[] = { EAGAIN, EINTR, ENOBUFS, ENOMEM, EBADF };
 	struct input part;
 	size_t n;
 
