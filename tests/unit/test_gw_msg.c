@@ -67,7 +67,7 @@ static void a_hash_is_one_or_nothing(void **state)
 
 static void counts_that_no_state_file_holds_are_refused(void **state)
 {
-	struct gw_msg msg = { .type = GW_MSG_STATS, .stats = { .denied = GW_COUNT_MAX } }, got;
+	struct gw_msg msg = { .type = GW_MSG_STATS, .stats = { .denied = GW_COUNT_MAX, .records = UINT64_MAX } }, got;
 
 	(void)state;
 	assert_int_equal(reply(&msg, &got), 1);
