@@ -194,15 +194,46 @@ struct setting {
 	bool must; /* enforcement rests on it */
 };
 
+/*
+ * Written only where it differs: writing some of them wants the kernel's one lock of all network settings, and while others have it the call goes round and
+ * round instead of waiting.
+ */
+static int apply(const char *path, const char *value)
+{
+	_cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
+	size_t len = strlen(value);
+	char now[16];
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = pread(fd, now, sizeof(now), 0);
+	if (n == (ssize_t)len + 1 && !memcmp(now, value, len) && now[len] == '\n')
+		return 0;
+	return pwrite(fd, value, len, 0) == (ssize_t)len ? 0 : -errno;
+}
+
 static int apply_settings(const struct setting *s, size_t n, struct ak_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
-		int rc = ak_write_file(s[i].path, s[i].value);
+		int rc = apply(s[i].path, s[i].value);
 
 		if (rc < 0 && s[i].must)
 			return ak_fail_errno(err, -rc, "setting %s to %s", s[i].path, s[i].value);
 	}
 	return 0;
+}
+
+/* A host may have IPv6 switched off, for new namespaces too; in here it is ours to use, and sockets and addresses must agree. */
+static void switch_ipv6_on(void)
+{
+	char now[4] = "";
+	_cleanup_close_ int fd = open("/proc/sys/net/ipv6/conf/default/disable_ipv6", O_RDONLY | O_CLOEXEC);
+
+	/* What new links get; a change of all of them is also one of this. */
+	if (fd >= 0 && read(fd, now, sizeof(now)) == 2 && now[0] == '0')
+		return;
+	(void)ak_write_file("/proc/sys/net/ipv6/conf/all/disable_ipv6", "0");
 }
 
 static int gateway_settings(bool ipv6, struct ak_err *err)
@@ -216,29 +247,25 @@ static int gateway_settings(bool ipv6, struct ak_err *err)
 		{ "/proc/sys/net/ipv4/tcp_syncookies", "0", false },
 	};
 	static const struct setting v6[] = {
-		/* A host may have IPv6 switched off; in here it is ours to use, and sockets and addresses must agree. */
-		{ "/proc/sys/net/ipv6/conf/all/disable_ipv6", "0", false },
 		{ "/proc/sys/net/ipv6/conf/all/forwarding", "0", true },
 		{ "/proc/sys/net/ipv6/icmp/ratemask", "\n", false },
 		{ "/proc/sys/net/ipv6/conf/default/accept_ra", "0", false },
-		{ "/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1", false },
 	};
 	int rc = apply_settings(v4, ARRAY_SIZE(v4), err);
 
-	return rc < 0 || !ipv6 ? rc : apply_settings(v6, ARRAY_SIZE(v6), err);
+	if (rc < 0 || !ipv6)
+		return rc;
+	switch_ipv6_on();
+	return apply_settings(v6, ARRAY_SIZE(v6), err);
 }
 
 /* Few, because a look-up below /proc/sys goes past the entry of the same name of every namespace that there is. */
-static int sandbox_settings(bool ipv6, struct ak_err *err)
+static void sandbox_settings(bool ipv6)
 {
-	static const struct setting all[] = {
-		/* Nothing inside has a capability here, and a server on port 80 is no risk. */
-		{ "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0", false },
-		/* A host may have IPv6 switched off, for new namespaces too. */
-		{ "/proc/sys/net/ipv6/conf/all/disable_ipv6", "0", false },
-	};
-
-	return apply_settings(all, ipv6 ? ARRAY_SIZE(all) : 1, err);
+	/* Nothing inside has a capability here, and a server on port 80 is no risk. */
+	(void)ak_write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+	if (ipv6)
+		switch_ipv6_on();
 }
 
 /* ---- links, addresses, routes, neighbours ---- */
@@ -433,10 +460,8 @@ void gwns_peer_done(struct gwns_peer *peer)
 int gwns_peer_open(struct gwns_peer *ret, struct ak_err *err)
 {
 	_cleanup_(gwns_peer_done) struct gwns_peer p = { -1, -1 };
-	int rc = sandbox_settings(have_ipv6(), err);
 
-	if (rc < 0)
-		return rc;
+	sandbox_settings(have_ipv6());
 	p.ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	if (p.ns < 0)
 		return ak_fail_errno(err, errno, "/proc/self/ns/net");
@@ -463,7 +488,7 @@ int gwns_loopback_only(struct ak_err *err)
 
 	if (fd < 0)
 		return fd;
-	(void)sandbox_settings(false, err); /* none that must be */
+	sandbox_settings(false);
 	add_up(&b, "loopback up", LO_INDEX);
 	return rtnl_send(fd, &b, err);
 }
@@ -487,6 +512,8 @@ int gwns_link_up(int rtnl_fd, int peer_rtnl_fd, const struct gwns_link *link, bo
 	uint32_t index = link_index(link);
 	int rc;
 
+	if (ipv6)
+		add_no_own_address(&b, "addresses of the link", index);
 	add_address(&b, "gateway address", index, &link->gw4);
 	if (ipv6)
 		add_address(&b, "gateway IPv6 address", index, &link->gw6);
