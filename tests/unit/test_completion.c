@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,9 +40,21 @@ static int write_script(const char *shell, struct script *s)
 	return rc;
 }
 
-static void script_done(struct script *s)
+static int setup(void **state)
 {
-	ak_remove_tree(AT_FDCWD, s->dir);
+	*state = calloc(1, sizeof(struct script));
+	return *state ? 0 : -1;
+}
+
+/* Whether the test passed, failed or was skipped, which leave it by a jump. */
+static int teardown(void **state)
+{
+	struct script *s = *state;
+
+	if (s->dir[0])
+		ak_remove_tree(AT_FDCWD, s->dir);
+	free(s);
+	return 0;
 }
 
 /* Run SHELL on CODE with the script as $SCRIPT; its exit code, and what it printed. 127: there is no such shell. */
@@ -140,11 +153,11 @@ static void bash_completes_words_options_and_choices(void **state)
 		"  read -ra w <<< \"$line\"; [[ ${w[-1]} = . ]] && w[-1]=\n"
 		"  COMP_WORDS=(agentkernel \"${w[@]}\"); COMP_CWORD=${#w[@]}; _agentkernel; echo \"${COMPREPLY[*]}\"\n"
 		"done <<< \"$LINES_IN\"\n";
-	_cleanup_(script_done) struct script s;
+	struct script *s = *state;
 	_cleanup_strbuf_ struct strbuf in = { 0 }, want = { 0 };
 	char out[8192], words[1024];
 
-	assert_int_equal(write_script("bash", &s), 0);
+	assert_int_equal(write_script("bash", s), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
 		strbuf_printf(&in, "%s%s", i ? "\n" : "", vectors[i].words);
 		strbuf_printf(&want, "%s\n",
@@ -152,7 +165,7 @@ static void bash_completes_words_options_and_choices(void **state)
 					 : table_words(vectors[i].words[0] == '.' ? "" : "network", words, sizeof(words)));
 	}
 	setenv("LINES_IN", in.data, 1);
-	if (run_shell("bash", "-c", code, &s, out, sizeof(out)) == 127)
+	if (run_shell("bash", "-c", code, s, out, sizeof(out)) == 127)
 		skip();
 	assert_string_equal(out, want.data);
 }
@@ -163,11 +176,11 @@ static void zsh_reads_the_script(void **state)
 		"compdef() { : }; source $SCRIPT || exit 1\n"
 		"t() { local cmd want state; _agentkernel_scan \"${@[1,-2]}\"; echo $(_agentkernel_candidates \"$@[-1]\") }\n"
 		"t ''; t network ''; t run --profile ''; t run ls --no; t completion ''\n";
-	_cleanup_(script_done) struct script s;
+	struct script *s = *state;
 	char out[8192], want[4096], top[1024], network[1024];
 
-	assert_int_equal(write_script("zsh", &s), 0);
-	if (run_shell("zsh", "-fc", code, &s, out, sizeof(out)) == 127)
+	assert_int_equal(write_script("zsh", s), 0);
+	if (run_shell("zsh", "-fc", code, s, out, sizeof(out)) == 127)
 		skip();
 	snprintf(want, sizeof(want), "%s\n%s\npermissive moderate restrictive\n<any>\nbash zsh fish\n",
 		table_words("", top, sizeof(top)), table_words("network", network, sizeof(network)));
@@ -181,11 +194,11 @@ static void fish_completes_words_options_and_choices(void **state)
 		"for l in 'agentkernel network l' 'agentkernel run --profile ' 'agentkernel run --no-n' 'agentkernel completion '\n"
 		"  echo (complete -C $l | string replace -r '\\t.*' '')\n"
 		"end\n";
-	_cleanup_(script_done) struct script s;
+	struct script *s = *state;
 	char out[8192];
 
-	assert_int_equal(write_script("fish", &s), 0);
-	if (run_shell("fish", "-Nc", code, &s, out, sizeof(out)) == 127)
+	assert_int_equal(write_script("fish", s), 0);
+	if (run_shell("fish", "-Nc", code, s, out, sizeof(out)) == 127)
 		skip();
 	assert_string_equal(out, "log\nmoderate permissive restrictive\n--no-network\nbash fish zsh\n");
 }
@@ -193,9 +206,9 @@ static void fish_completes_words_options_and_choices(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bash_completes_words_options_and_choices),
-		cmocka_unit_test(zsh_reads_the_script),
-		cmocka_unit_test(fish_completes_words_options_and_choices),
+		cmocka_unit_test_setup_teardown(bash_completes_words_options_and_choices, setup, teardown),
+		cmocka_unit_test_setup_teardown(zsh_reads_the_script, setup, teardown),
+		cmocka_unit_test_setup_teardown(fish_completes_words_options_and_choices, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
