@@ -164,7 +164,7 @@ static int read_edit(const struct ak_paths *paths, const cJSON *item, struct sta
 
 	if (rc < 0)
 		return rc;
-	return state_edit_add(paths, s, edit.op, edit.text, for_ms ? ak_wall_us() + for_ms * 1000 : 0, err);
+	return state_edit_add(paths, s, edit.op, edit.text, for_ms ? ak_deadline_now_us() + for_ms * 1000 : 0, err);
 }
 
 int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err)

@@ -21,7 +21,7 @@ static int check(struct daemon *d, const struct state_sandbox *s, struct policy 
 	if (rc < 0)
 		return rc;
 	run_plan_done(&plan);
-	return state_policy(d->paths, s, ak_wall_us(), ret_policy, err);
+	return state_policy(d->paths, s, ak_deadline_now_us(), ret_policy, err);
 }
 
 static void record(const struct dsb *sb)

@@ -138,7 +138,7 @@ static void apply(struct request *r)
 	int rc;
 
 	r->change.mode = sb->state.mode;
-	rc = state_policy(r->d->paths, &r->change, ak_wall_us(), &r->policy, &err);
+	rc = state_policy(r->d->paths, &r->change, ak_deadline_now_us(), &r->policy, &err);
 	if (rc < 0) {
 		request_fail(r, -rc, err.text);
 		return;
@@ -162,7 +162,7 @@ static void apply(struct request *r)
 static void show(struct request *r)
 {
 	struct ak_err err;
-	int rc = state_policy(r->d->paths, &r->sb->state, ak_wall_us(), &r->policy, &err);
+	int rc = state_policy(r->d->paths, &r->sb->state, ak_deadline_now_us(), &r->policy, &err);
 
 	if (rc < 0)
 		request_fail(r, -rc, err.text);
@@ -186,7 +186,7 @@ void op_policy(struct request *r)
 		rc = state_edits_copy(&r->sb->state, &r->change) < 0 ? ak_fail(&err, ENOMEM, "out of memory") : 0;
 	r->change.mode = r->sb->state.mode;
 	if (rc >= 0) {
-		(void)state_edits_expire(&r->change, ak_wall_us());
+		(void)state_edits_expire(&r->change, ak_deadline_now_us());
 		rc = policy_edits_read(r->d->paths, r->obj, &r->change, &err);
 	}
 	if (rc < 0) {
@@ -201,7 +201,7 @@ void op_expire_run(struct request *r)
 	struct dsb *sb = r->sb;
 
 	if (sb->status != DSB_RUNNING || state_edits_copy(&sb->state, &r->change) < 0 ||
-		!state_edits_expire(&r->change, ak_wall_us())) {
+		!state_edits_expire(&r->change, ak_deadline_now_us())) {
 		dsb_arm_expiry(sb);
 		request_answer(r, NULL);
 		return;

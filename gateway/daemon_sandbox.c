@@ -144,7 +144,7 @@ static void on_expire(evutil_socket_t fd, short what, void *ctx)
 
 void dsb_arm_expiry(struct dsb *sb)
 {
-	uint64_t next = state_edits_next(&sb->state), now = ak_wall_us(), left;
+	uint64_t next = state_edits_next(&sb->state), now = ak_deadline_now_us(), left;
 	struct timeval delay;
 
 	evtimer_del(sb->on_expire);
@@ -604,8 +604,8 @@ void dsb_adopted(struct dsb *sb)
 
 	sb->status = DSB_RUNNING;
 	sb->state.running = true;
-	(void)state_edits_expire(&sb->state, ak_wall_us());
-	if (sb->peer_rtnl >= 0 && state_policy(sb->d->paths, &sb->state, ak_wall_us(), &sb->policy, &err) < 0)
+	(void)state_edits_expire(&sb->state, ak_deadline_now_us());
+	if (sb->peer_rtnl >= 0 && state_policy(sb->d->paths, &sb->state, ak_deadline_now_us(), &sb->policy, &err) < 0)
 		ak_say("%s has no network: %s", sb->state.name, err.text);
 	sb->policy = policy_share(sb->d, sb->policy);
 	dsb_arm_expiry(sb);
@@ -618,9 +618,9 @@ static int launch(struct dsb *sb, struct ak_err *err)
 	int control, rc = 0;
 
 	sb->failure.text[0] = '\0';
-	(void)state_edits_expire(&sb->state, ak_wall_us());
+	(void)state_edits_expire(&sb->state, ak_deadline_now_us());
 	if (network)
-		rc = state_policy(d->paths, &sb->state, ak_wall_us(), &sb->policy, err);
+		rc = state_policy(d->paths, &sb->state, ak_deadline_now_us(), &sb->policy, err);
 	if (rc == 0 && network)
 		sb->policy = policy_share(d, sb->policy);
 	if (rc == 0 && network)

@@ -428,10 +428,25 @@ uint32_t ak_since_us(uint64_t began_us)
 	return us == 0 ? 1 : us > UINT32_MAX ? UINT32_MAX : (uint32_t)us;
 }
 
-uint64_t ak_wall_us(void)
+static uint64_t clock_us(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
+	clock_gettime(clock, &ts);
 	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+uint64_t ak_wall_us(void)
+{
+	return clock_us(CLOCK_REALTIME);
+}
+
+uint64_t ak_deadline_now_us(void)
+{
+	static uint64_t last, last_boot;
+	uint64_t wall = ak_wall_us(), boot = clock_us(CLOCK_BOOTTIME), passed = last ? last + (boot - last_boot) : 0;
+
+	last = wall > passed ? wall : passed;
+	last_boot = boot;
+	return last;
 }

@@ -65,6 +65,8 @@ int ak_signal_fd(const int *sigs, size_t n);
 uint64_t ak_now_ms(void);
 uint64_t ak_now_us(void);
 uint64_t ak_wall_us(void);
+/* The wall clock for what must end in time: it goes along when that is set forward, and on with the time that passes when it is set back. */
+uint64_t ak_deadline_now_us(void);
 
 /* How long ago BEGAN_US (of ak_now_us) was; never 0, which stands for "not known", and held at the most that fits. */
 uint32_t ak_since_us(uint64_t began_us);

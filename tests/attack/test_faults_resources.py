@@ -144,7 +144,7 @@ def test_faults_netlink_messages_lost_are_counted(any_user):
 
 @pytest.mark.parametrize("offset", [10 ** 8, 10 ** 9])
 def test_faults_another_monotonic_clock(lab, offset):
-    """A host that has been up for years. (The wall clock cannot be moved in a namespace; records order themselves by number, not by time.)"""
+    """A host that has been up for years; test_faults_clock.py has the wall clock."""
     r = lab.host(["unshare", "-T", "--monotonic", str(offset), "--boottime", str(offset), "--fork", "--kill-child", "true"])
     if r.code:
         pytest.skip("no time namespaces here: %s" % r.err)

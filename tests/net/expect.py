@@ -186,7 +186,7 @@ def in_sandbox(lab, proc, *cmd):
     return lab.host([PYTHON, INSIDE, "sandbox", str(lab.sandbox_init(proc)), *cmd])
 
 
-def compile_c(lab, source, name, static=False):
+def compile_c(lab, source, name, static=False, flags=()):
     """SOURCE (text) as a program in the project folder; the path. NULL compiler means the host cannot."""
     cc = shutil.which("musl-gcc") if static else shutil.which("cc")
     if cc is None:
@@ -197,7 +197,7 @@ def compile_c(lab, source, name, static=False):
         src = cache + ".c"
         with open(src, "w") as f:
             f.write(source)
-        subprocess.run([cc, "-O1", "-Wall", *(["-static"] if static else []), "-o", cache, src], check=True)
+        subprocess.run([cc, "-O1", "-Wall", *(["-static"] if static else []), "-o", cache, src, *flags], check=True)
     target = lab.path("project", name)
     shutil.copy(cache, target)
     return target
