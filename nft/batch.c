@@ -141,6 +141,16 @@ void fw_acks_parse(const struct fw_batch *b, const void *data, size_t len, struc
 	}
 }
 
+/* An expression that the kernel does not know is "not there", like an object that is missing; all objects that a rule names are in its batch or ours already. */
+static int rule_refused(const struct fw_batch_entry *e, int code, struct ak_err *err)
+{
+	if (code != ENOENT && code != EOPNOTSUPP)
+		return ak_fail_errno(err, code, "rule %u of chain %s", e->rule, e->object);
+	return ak_fail(err, code,
+		"rule %u of chain %s: %s: this kernel lacks a part of nftables; as root: modprobe -a nft_tproxy nft_socket nft_limit nft_log nft_reject_inet",
+		e->rule, e->object, strerror(code));
+}
+
 int fw_acks_result(const struct fw_batch *b, const struct fw_acks *acks, struct ak_err *err)
 {
 	const struct fw_batch_entry *e;
@@ -152,7 +162,7 @@ int fw_acks_result(const struct fw_batch *b, const struct fw_acks *acks, struct 
 		return ak_fail_errno(err, -acks->code, "nftables commit");
 	e = &b->entries[index - 1];
 	if (e->rule)
-		return ak_fail_errno(err, -acks->code, "rule %u of chain %s", e->rule, e->object);
+		return rule_refused(e, -acks->code, err);
 	return ak_fail_errno(err, -acks->code, "%s %s", e->kind, e->object);
 }
 

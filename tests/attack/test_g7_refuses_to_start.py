@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from expect import CODEX, NATIVE, allow, worked
+from expect import CODEX, NATIVE, allow, compile_c, worked
 from lab import PYTHON
 
 MODES = [CODEX, NATIVE]
@@ -106,3 +106,35 @@ def test_g7_a_missing_policy_is_told(any_user):
     folder = lab.path("home", "empty")
     os.makedirs(os.path.join(folder, "policies"))
     refuses(lab, "policy", "policies", env={"AGENTKERNEL_DATA_DIR": folder}, code=(2, 125))
+
+
+# The kernel is asked for an expression that it really does not have, in place of one that it does.
+WITHOUT = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
+{
+	ssize_t (*real)(int, const void *, size_t, int, const struct sockaddr *, socklen_t) = dlsym(RTLD_NEXT, "sendto");
+	const char *name = getenv("WITHOUT");
+	size_t n = name ? strlen(name) + 1 : 0;
+	char *at = (char *)buf;
+
+	while (n && (at = memmem(at, (size_t)((const char *)buf + len - at), name, n)))
+		*at++ = 'Z';
+	return real(fd, buf, len, flags, to, to_len);
+}
+"""
+
+
+@pytest.mark.parametrize("part", ["tproxy", "socket", "limit", "log", "reject"])
+def test_g7_a_kernel_without(any_user, part):
+    lab = any_user
+    shim = compile_c(lab, WITHOUT, "without.so", flags=("-shared", "-fPIC", "-ldl"))
+    for args in MODES:
+        r = refuses(lab, "nft_" + part, args=args, env={"LD_PRELOAD": shim, "WITHOUT": part})
+        assert "modprobe" in r.err, r
+    worked(lab.probe(allow("ok.test"), [["tls", "ok.test", 443, "ok.test"]], env={"LD_PRELOAD": shim})[0])
