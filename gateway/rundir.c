@@ -39,19 +39,131 @@ int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err
 	return rc < 0 ? ak_fail_errno(err, -rc, "%s", ret) : 0;
 }
 
-static int open_dir(struct rundir *d, struct ak_err *err)
+/* ---- spare folders ---- */
+
+/*
+ * A pruned run's folder with its emptied files waits under one of a few names for a later run. Making files costs a file system little and removing them too, but
+ * making them soon after others were removed costs ext4 a search past all of those.
+ */
+#define SPARES 32
+#define SPARE_TRIES 4
+
+static const char *const files[] = { "network.jsonl", "run.jsonl", "policy.json" };
+
+static void spare_name(unsigned i, char ret[static 16])
 {
-	int rc = ak_mkdir_p(d->path, 0700);
+	snprintf(ret, 16, ".spare-%u", i % SPARES);
+}
+
+/* Another place to begin at each time, so that runs that begin at once seldom want the same. */
+static unsigned spare_start(void)
+{
+	return (unsigned)(ak_now_us() ^ (uint64_t)getpid());
+}
+
+static bool take_spare(int runs, const char *name)
+{
+	unsigned start = spare_start();
+	char spare[16];
+
+	for (unsigned i = 0; i < SPARE_TRIES; i++) {
+		spare_name(start + i, spare);
+		if (renameat2(runs, spare, runs, name, RENAME_NOREPLACE) == 0)
+			return true;
+	}
+	return false;
+}
+
+static size_t entries_of(int fd)
+{
+	_cleanup_close_ int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = again < 0 ? NULL : fdopendir(again);
+	size_t n = 0;
+
+	if (!dir)
+		return SIZE_MAX;
+	again = -1; /* the stream's now */
+	for (struct dirent *e; (e = readdir(dir));)
+		n += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+	closedir(dir);
+	return n;
+}
+
+/* Whether all that DIR has are the files of a run, and they are empty now. */
+static bool emptied(int dir)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		_cleanup_close_ int fd = openat(dir, files[i], O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		struct stat st;
+
+		if (fd < 0 && errno == ENOENT)
+			continue;
+		if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+			return false;
+		n++;
+	}
+	return entries_of(dir) == n;
+}
+
+static bool make_spare(int runs, int dir, const char *name)
+{
+	unsigned start = spare_start();
+	char spare[16];
+
+	if (!emptied(dir))
+		return false;
+	for (unsigned i = 0; i < SPARES; i++) {
+		spare_name(start + i, spare);
+		if (renameat2(runs, name, runs, spare, RENAME_NOREPLACE) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* ---- making one ---- */
+
+/* -EEXIST when another run has the name. */
+static int mkdir_new(const char *path, const char *runs)
+{
+	int rc = mkdir(path, 0700) < 0 ? -errno : 0;
+
+	if (rc != -ENOENT)
+		return rc;
+	rc = ak_mkdir_p(runs, 0700);
+	return rc < 0 ? rc : mkdir(path, 0700) < 0 ? -errno : 0;
+}
+
+/* A new folder or a spare one, with the time of now. */
+static int make_dir(struct rundir *d, const char *runs, const char *name, bool *ret_spare)
+{
+	_cleanup_close_ int fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc = 0;
+
+	*ret_spare = fd >= 0 && take_spare(fd, name);
+	if (!*ret_spare)
+		rc = mkdir_new(d->path, runs);
+	if (rc == 0 && (d->dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		rc = -errno;
+	if (rc == 0 && (flock(d->dir_fd, LOCK_EX | LOCK_NB) < 0 || futimens(d->dir_fd, NULL) < 0))
+		rc = -errno;
+	return rc;
+}
+
+static int open_dir(struct rundir *d, const char *runs, const char *name, struct ak_err *err)
+{
+	const int flags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+	struct stat st;
+	bool spare;
+	int rc = make_dir(d, runs, name, &spare);
 
 	if (rc < 0)
 		return fail_state(err, -rc, d->path);
-	d->dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (d->dir_fd < 0 || flock(d->dir_fd, LOCK_EX | LOCK_NB) < 0)
-		return fail_state(err, errno, d->path);
-	d->log_fd = openat(d->dir_fd, "network.jsonl", O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (d->log_fd < 0)
+	d->log_fd = openat(d->dir_fd, "network.jsonl", flags | (spare ? 0 : O_EXCL), 0600);
+	if (d->log_fd < 0 || fstat(d->log_fd, &st) < 0)
 		return fail_state(err, errno, d->log_path);
-	return 0;
+	return st.st_size == 0 ? 0 : fail_state(err, EEXIST, d->log_path);
 }
 
 int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *name, bool keep, struct ak_err *err)
@@ -71,7 +183,7 @@ int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *na
 		rc = join(d->events_path, paths->state, "events.jsonl");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s", paths->state);
-	rc = open_dir(d, err);
+	rc = open_dir(d, runs, name, err);
 	if (rc == 0 && keep && (join(d->upper, d->path, "upper") < 0 || mkdir(d->upper, 0700) < 0))
 		rc = fail_state(err, errno, d->upper);
 	if (rc < 0) {
@@ -231,7 +343,8 @@ static void prune_one(int runs_fd, const char *name)
 	/* Alive: its supervisor holds the lock. Kept: the user wanted it. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || faccessat(fd, "upper", F_OK, 0) == 0)
 		return;
-	(void)ak_remove_tree(runs_fd, name);
+	if (!make_spare(runs_fd, fd, name))
+		(void)ak_remove_tree(runs_fd, name);
 }
 
 /* When it was last written to; what is gone meanwhile counts as old, and removing it does nothing. */
@@ -266,7 +379,7 @@ void rundir_prune(const struct ak_paths *paths)
 		memcpy(all[n++].name, e->d_name, strlen(e->d_name) + 1);
 	}
 	/* A little slack, so that not every run has to remove one. */
-	if (n > RUNDIR_KEEP + RUNDIR_KEEP / 10) {
+	if (n > RUNDIR_KEEP + RUNDIR_KEEP / 10 && flock(dirfd(dir), LOCK_EX | LOCK_NB) == 0) { /* one is enough to do it */
 		for (size_t i = 0; i < n; i++) /* not before: every run comes by here */
 			all[i].when_us = age_of(dirfd(dir), all[i].name);
 		qsort(all, n, sizeof(*all), by_age);

@@ -1,0 +1,168 @@
+/* The folders of past runs: how many stay, which never go, and that a folder which is used again has nothing of the run before. */
+#include "gateway/rundir.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { MANY = RUNDIR_KEEP + RUNDIR_KEEP / 10 + 1 };
+
+static struct ak_paths paths;
+
+static int setup(void **state)
+{
+	snprintf(paths.state, sizeof(paths.state), "/tmp/ak-rundir-XXXXXX");
+	return mkdtemp(paths.state) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	return ak_remove_tree(AT_FDCWD, paths.state);
+}
+
+static const char *path_of(const char *file)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.100s/runs/%s", paths.state, file);
+	return path;
+}
+
+static struct rundir make(const char *name, bool keep)
+{
+	struct ak_err err = { "" };
+	struct rundir d;
+
+	if (rundir_create(&d, &paths, name, keep, &err) < 0)
+		fail_msg("%s", err.text);
+	return d;
+}
+
+/* Past runs, the first the oldest. */
+static void make_past(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		char name[32];
+		struct rundir d;
+		struct timespec then[2] = { { .tv_sec = 1000 + i }, { .tv_sec = 1000 + i } };
+
+		snprintf(name, sizeof(name), "run-%08x", i);
+		d = make(name, false);
+		assert_int_equal(write(d.log_fd, "secret\n", 7), 7);
+		assert_int_equal(futimens(d.dir_fd, then), 0);
+		rundir_done(&d);
+	}
+}
+
+static unsigned count(const char *prefix)
+{
+	DIR *dir = opendir(path_of(""));
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	for (struct dirent *e; (e = readdir(dir));)
+		n += !strncmp(e->d_name, prefix, strlen(prefix));
+	closedir(dir);
+	return n;
+}
+
+static void the_oldest_go_and_the_rest_stay(void **state)
+{
+	make_past(MANY);
+	rundir_prune(&paths);
+	assert_int_equal(count("run-"), RUNDIR_KEEP);
+	assert_int_equal(access(path_of("run-00000000"), F_OK), -1);
+	assert_int_equal(access(path_of("run-00000014"), F_OK), -1);
+	assert_int_equal(access(path_of("run-00000015"), F_OK), 0);
+}
+
+static void what_lives_or_is_kept_stays_and_strangers_files_go(void **state)
+{
+	struct rundir alive;
+
+	make_past(MANY);
+	alive = make("run-alive", false);
+	assert_int_equal(futimens(alive.dir_fd, (struct timespec[2]){ { .tv_sec = 1 }, { .tv_sec = 1 } }), 0);
+	assert_int_equal(mkdir(path_of("run-00000000/upper"), 0700), 0);
+	assert_int_equal(symlink("/etc/passwd", path_of("run-00000001/other")), 0);
+	assert_int_equal(unlink(path_of("run-00000002/network.jsonl")), 0);
+	assert_int_equal(symlink("../../outside", path_of("run-00000002/network.jsonl")), 0);
+	assert_int_equal(ak_write_file(path_of("../outside"), ""), -ENOENT);
+	assert_int_equal(close(open(path_of("../outside"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)), 0);
+	assert_int_equal(ak_write_file(path_of("../outside"), "x"), 0);
+	for (unsigned i = 0; i < 3; i++) { /* what was put into a folder made it look new */
+		char name[32];
+
+		snprintf(name, sizeof(name), "run-%08x", i);
+		assert_int_equal(
+			utimensat(AT_FDCWD, path_of(name), (struct timespec[2]){ { .tv_sec = 2 }, { .tv_sec = 2 } }, 0), 0);
+	}
+	rundir_prune(&paths);
+	assert_int_equal(access(path_of("run-alive"), F_OK), 0);
+	assert_int_equal(access(path_of("run-00000000/upper"), F_OK), 0);
+	assert_int_equal(access(path_of("run-00000001"), F_OK), -1);
+	assert_int_equal(access(path_of("run-00000002"), F_OK), -1);
+	assert_int_equal(faccessat(AT_FDCWD, path_of("../outside"), F_OK, 0), 0);
+	rundir_done(&alive);
+}
+
+static void a_folder_that_is_used_again_is_empty_and_new(void **state)
+{
+	unsigned spares, tries = 0;
+	struct stat st;
+
+	make_past(MANY);
+	rundir_prune(&paths);
+	spares = count(".spare-");
+	assert_true(spares > 0);
+	do { /* which ones are tried is up to chance */
+		char name[32];
+		struct rundir d;
+
+		snprintf(name, sizeof(name), "run-new%u", tries);
+		d = make(name, false);
+		assert_int_equal(fstat(d.log_fd, &st), 0);
+		assert_int_equal(st.st_size, 0);
+		assert_int_equal(fstat(d.dir_fd, &st), 0);
+		assert_true(st.st_mtim.tv_sec > 1000000);
+		rundir_done(&d);
+	} while (count(".spare-") == spares && ++tries < 100);
+	assert_int_equal(count(".spare-"), spares - 1);
+	rundir_prune(&paths);
+	assert_int_equal(access(path_of("run-new0"), F_OK), 0);
+}
+
+static void a_name_that_is_taken_is_refused(void **state)
+{
+	struct ak_err err = { "" };
+	struct rundir d;
+
+	make_past(1);
+	assert_true(rundir_create(&d, &paths, "run-00000000", false, &err) < 0);
+	assert_int_equal(access(path_of("run-00000000/network.jsonl"), F_OK), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(the_oldest_go_and_the_rest_stay, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_lives_or_is_kept_stays_and_strangers_files_go, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_folder_that_is_used_again_is_empty_and_new, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_name_that_is_taken_is_refused, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
