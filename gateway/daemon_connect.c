@@ -5,6 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/ipc.h"
 #include "gateway/state.h"
+#include "gateway/spawn.h"
 #include "gateway/super.h"
 
 #include <errno.h>
@@ -84,7 +85,7 @@ int daemon_spawn(const struct ak_paths *paths, const struct daemon_conf *conf, s
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return ak_fail_errno(err, errno, "pipe");
 	s.ready = fds[1];
-	rc = super_detach(daemon_process, &s, &s.ready, 1, err);
+	rc = spawn_fork(daemon_process, &s, &s.ready, 1, err);
 	ak_close(fds[1]);
 	if (rc == 0)
 		rc = read_outcome(fds[0], err);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Nothing of this is ever written, hosted or started: see dsb.damaged. */
-static int placeholder(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err)
+static int stand_in(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err)
 {
 	struct state_sandbox s = { .no_network = true };
 
@@ -29,7 +29,7 @@ int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct
 
 	if (sock < 0 && sock != -ENOENT && sock != -ECONNREFUSED)
 		return ak_fail_errno(err, -sock, "whether sandbox '%s' runs cannot be told", name);
-	rc = placeholder(d, name, &sb, err);
+	rc = stand_in(d, name, &sb, err);
 	if (rc < 0) {
 		ak_close(sock);
 		return rc;

@@ -12,6 +12,7 @@
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
 #include "gateway/events.h"
+#include "gateway/spawn.h"
 #include "gateway/super.h"
 
 #include <errno.h>
@@ -400,7 +401,7 @@ static void remove_now(struct dsb *sb, struct request *r)
 		return;
 	}
 	rm.user_ns = sb->d->gw.user_ns;
-	if (super_detach(remove_detached, &rm, &rm.user_ns, 1, &err) < 0)
+	if (spawn_fork(remove_detached, &rm, &rm.user_ns, 1, &err) < 0)
 		ak_say("%s: its files are removed at the next start: %s", sb->state.name, err.text);
 	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
 	sb->removed = true;

@@ -5,6 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
 #include "gateway/ipc.h"
+#include "gateway/spawn.h"
 #include "gateway/super.h"
 #include "gateway/tty.h"
 
@@ -110,7 +111,7 @@ static int leave(struct session *s, struct ak_err *err)
 	keep[0] = h.exec;
 	keep[1] = h.tty;
 	keep[2] = h.listener;
-	rc = super_detach(hold, &h, keep, ARRAY_SIZE(keep), err);
+	rc = spawn_fork(hold, &h, keep, ARRAY_SIZE(keep), err);
 	ak_close(h.listener);
 	if (rc < 0)
 		unlink(h.path);

@@ -110,7 +110,7 @@ int spawn_detached(char *const argv[], int fd, struct ak_err *err)
 	return b.error ? ak_fail_errno(err, b.error, "starting this program once more") : 0;
 }
 
-void spawn_settle(void)
+static void settle(void)
 {
 	sigset_t none;
 
@@ -119,7 +119,34 @@ void spawn_settle(void)
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	fcntl(SPAWN_FD, F_SETFD, FD_CLOEXEC);
 	umask(077);
 	(void)!chdir("/");
+}
+
+void spawn_settle(void)
+{
+	settle();
+	fcntl(SPAWN_FD, F_SETFD, FD_CLOEXEC);
+}
+
+int spawn_fork(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid < 0)
+		return ak_fail_errno(err, errno, "fork");
+	if (pid == 0) {
+		setsid();
+		pid = fork();
+		if (pid != 0)
+			_exit(pid < 0 ? 1 : 0);
+		settle();
+		ak_close_others(keep, n);
+		fn(ctx);
+		_exit(0);
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status == 0 ? 0 : ak_fail(err, EAGAIN, "fork: no more processes");
 }

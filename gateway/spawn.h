@@ -9,6 +9,8 @@
 
 #include "gateway/base/err.h"
 
+#include <stddef.h>
+
 #define SPAWN_FD 3 /* where the new process finds its descriptor */
 
 /* Early in a process that will hold many descriptors: what is copied then is only what came before. */
@@ -19,5 +21,8 @@ int spawn_detached(char *const argv[], int fd, struct ak_err *err);
 
 /* What the new process does first: default signals, no mask, private files, and SPAWN_FD closed on exec. */
 void spawn_settle(void);
+
+/* Run FN(CTX) in a fork that is nobody's child here and has no descriptor but the N of KEEP; 0 once it is on its way. */
+int spawn_fork(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err);
 
 #endif

@@ -13,13 +13,10 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define START_TIMEOUT_MS 30000
@@ -276,41 +273,4 @@ int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret
 		return ak_fail_errno(err, -rc, "supervisor");
 	*ret_control = TAKE_FD(ours);
 	return 0;
-}
-
-/* ---- other processes of their own ---- */
-
-static void become_stranger(const int *keep, size_t n)
-{
-	sigset_t none;
-
-	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_DFL);
-	signal(SIGPIPE, SIG_IGN);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	ak_close_others(keep, n);
-	umask(077);
-	(void)!chdir("/");
-}
-
-int super_detach(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err)
-{
-	pid_t pid = fork();
-	int status = 0;
-
-	if (pid < 0)
-		return ak_fail_errno(err, errno, "fork");
-	if (pid == 0) {
-		setsid();
-		pid = fork();
-		if (pid != 0)
-			_exit(pid < 0 ? 1 : 0);
-		become_stranger(keep, n);
-		fn(ctx);
-		_exit(0);
-	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return status == 0 ? 0 : ak_fail(err, EAGAIN, "fork: no more processes");
 }

@@ -46,7 +46,4 @@ int super_main(void);
 int super_connect(const struct ak_paths *paths, const char *name);
 int super_path(const struct ak_paths *paths, const char *name, char ret[static PATH_MAX]);
 
-/* Run FN(CTX) in a process that is nobody's child here and has no descriptor but the N of KEEP; 0 once it is on its way. */
-int super_detach(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err);
-
 #endif

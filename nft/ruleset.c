@@ -1,7 +1,7 @@
 /*
  * The ruleset, statement by statement. For sandbox 7:
  *
- *   table netdev agentkernel: chain sb7 at the ingress of its link: our peer's MAC, plain IPv4 and IPv6, nothing else.
+ *   table netdev agentkernel: chain sb7 at the ingress of its link (ruleset_link.c)
  *   table inet agentkernel: chain pre → map links → chain sb7 → sb7_v4 | sb7_v6 → sb7_relay → judged
  *                                                            or → sb7_<reason> → refuse
  *
@@ -23,7 +23,6 @@
 #include "nft/rule.h"
 
 #include <assert.h>
-#include <linux/if_ether.h>
 #include <linux/netfilter.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -32,7 +31,6 @@
 #define DNS_RATE_FACTOR 4 /* times dns_qps: the proxy's own limit is what a program meets first */
 #define REFUSE "refuse"
 #define JUDGED "judged"
-#define SIX "six"
 #define PRIORITY_MANGLE (-150)
 
 static const int families[] = { AF_INET, AF_INET6 };
@@ -87,17 +85,12 @@ static struct fw_name name_range(uint32_t id, enum policy_addr_class class, int 
 	return name;
 }
 
-static struct fw_name log_prefix(uint32_t id, enum fw_reason reason)
+struct fw_name fw_name_prefix(uint32_t id, enum fw_reason reason)
 {
 	struct fw_name name;
 
 	snprintf(name.text, sizeof(name.text), "ak:%u:%s", id, fw_reason_name(reason));
 	return name;
-}
-
-static bool has_family(const struct fw_link *link, int family)
-{
-	return (family == AF_INET ? link->addr4.family : link->addr6.family) != 0;
 }
 
 unsigned fw_shard(uint32_t id)
@@ -113,168 +106,6 @@ const char *fw_shard_table(unsigned shard)
 
 	static_assert(ARRAY_SIZE(names) == FW_SHARDS, "every table has a name");
 	return names[shard];
-}
-
-/* ---- links ---- */
-
-/* Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6. */
-static const uint8_t ipv6_extensions[] = { 0, 43, 44, 51, 60, 135, 139, 140 };
-
-/*
- * chain six {                                       IPv6 that we take; the rest returns
- *   1 ip6 saddr fe80::/10 ip6 daddr ff02::/16 drop
- *   2 ip6 saddr :: ip6 daddr ff02::/16 drop
- *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt,
- *        so it is not counted either
- *   3 ip6 nexthdr @extensions return
- *   4 accept
- * }
- */
-static void build_links_six(struct fw_batch *b)
-{
-	static const struct {
-		struct ak_addr net;
-		unsigned len;
-	} chatter[] = { { { AF_INET6, { 0xfe, 0x80 } }, 10 }, { { AF_INET6, { 0 } }, 128 } };
-	static const struct ak_addr link_group = { AF_INET6, { 0xff, 0x02 } };
-	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, b->table, SIX);
-	struct fw_rule r;
-
-	for (EACH(src, chatter)) {
-		r = fw_rule_begin(&c);
-		fw_rule_prefix6(&r, FW_SRC, &src->net, src->len);
-		fw_rule_prefix6(&r, FW_DST, &link_group, 16);
-		fw_rule_drop(&r);
-		fw_rule_end(&r);
-	}
-
-	r = fw_rule_begin(&c);
-	fw_rule_next_header_in(&r, "extensions");
-	fw_rule_return(&r);
-	fw_rule_end(&r);
-
-	r = fw_rule_begin(&c);
-	fw_rule_accept(&r);
-	fw_rule_end(&r);
-}
-
-/* table netdev agentkernel: what all links share */
-static void build_links(struct fw_batch *b)
-{
-	fw_table_replace(b, NFPROTO_NETDEV, b->table);
-	fw_set_add(b, NFPROTO_NETDEV, b->table, "extensions", &fw_set_protocol);
-	fw_protocols_add(b, b->table, "extensions", ipv6_extensions, sizeof(ipv6_extensions));
-	build_links_six(b);
-}
-
-/* chain sb7_odd { 1 counter name "sb7_odd" limit log prefix "ak:7:proto"; 2 drop }: real IP, but in a form we do not take */
-static void build_link_odd(struct fw_batch *b, uint32_t id)
-{
-	struct fw_name prefix = log_prefix(id, FW_REASON_PROTO), odd = fw_name(id, FW_LINK_ODD);
-	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, b->table, odd.text);
-	struct fw_rule r = fw_rule_begin(&c);
-
-	fw_rule_counter(&r, odd.text);
-	fw_rule_limit(&r);
-	fw_rule_log(&r, prefix.text);
-	fw_rule_end(&r);
-
-	r = fw_rule_begin(&c);
-	fw_rule_drop(&r);
-	fw_rule_end(&r);
-}
-
-/*
- * 2 ether type ip @nh,0,8 0x45 ip frag-off & 0x3fff == 0 accept
- * 3 ether type ip goto sb7_odd                      options, fragments
- */
-static void build_link_ipv4(struct fw_chain *c, const char *odd)
-{
-	struct fw_rule r = fw_rule_begin(c);
-
-	fw_rule_ethertype(&r, ETH_P_IP);
-	fw_rule_plain_ipv4(&r);
-	fw_rule_accept(&r);
-	fw_rule_end(&r);
-
-	r = fw_rule_begin(c);
-	fw_rule_ethertype(&r, ETH_P_IP);
-	fw_rule_goto(&r, odd);
-	fw_rule_end(&r);
-}
-
-/*
- * 4 ether type ip6 jump six
- * 5 ether type ip6 goto sb7_odd                     extension headers
- * A link without IPv6 drops it uncounted: the kernel behind it says its chatter all the same.
- */
-static void build_link_ipv6(struct fw_chain *c, const char *odd, bool on)
-{
-	struct fw_rule r = fw_rule_begin(c);
-
-	fw_rule_ethertype(&r, ETH_P_IPV6);
-	if (on)
-		fw_rule_jump(&r, SIX);
-	else
-		fw_rule_drop(&r);
-	fw_rule_end(&r);
-	if (!on)
-		return;
-	r = fw_rule_begin(c);
-	fw_rule_ethertype(&r, ETH_P_IPV6);
-	fw_rule_goto(&r, odd);
-	fw_rule_end(&r);
-}
-
-/*
- * chain sb7 { hook ingress device ak7; policy drop
- *   1 ether saddr != 02:… counter name "sb7_dropped" drop
- *   2–3 IPv4, 4–5 IPv6
- *   6 counter name "sb7_dropped" drop               ARP, VLAN and the rest: neighbours are static
- * }
- */
-static void build_link(struct fw_batch *b, const struct fw_link *link)
-{
-	struct fw_name name = fw_name(link->id, ""), dropped = fw_name(link->id, FW_LINK_DROPPED),
-		       odd = fw_name(link->id, FW_LINK_ODD);
-	struct fw_hook hook = { NF_NETDEV_INGRESS, "ingress", 0, false, link->ifname };
-	struct fw_chain c;
-	struct fw_rule r;
-
-	fw_counter_add(b, NFPROTO_NETDEV, b->table, dropped.text);
-	fw_counter_add(b, NFPROTO_NETDEV, b->table, odd.text);
-	build_link_odd(b, link->id);
-
-	c = fw_chain_add_base(b, NFPROTO_NETDEV, b->table, name.text, &hook);
-#ifdef AK_SABOTAGE_NOINGRESS
-	r = fw_rule_begin(&c);
-	fw_rule_accept(&r);
-	fw_rule_end(&r);
-#endif
-	r = fw_rule_begin(&c);
-	fw_rule_mac_not(&r, link->peer_mac);
-	fw_rule_counter(&r, dropped.text);
-	fw_rule_drop(&r);
-	fw_rule_end(&r);
-	if (has_family(link, AF_INET))
-		build_link_ipv4(&c, odd.text);
-	build_link_ipv6(&c, odd.text, has_family(link, AF_INET6));
-	r = fw_rule_begin(&c);
-	fw_rule_counter(&r, dropped.text);
-	fw_rule_drop(&r);
-	fw_rule_end(&r);
-}
-
-/* Where the link is gone already, older kernels have taken the chain of its hook along. */
-static void remove_link(struct fw_batch *b, uint32_t id)
-{
-	struct fw_name name = fw_name(id, ""), dropped = fw_name(id, FW_LINK_DROPPED), odd = fw_name(id, FW_LINK_ODD);
-
-	fw_chain_ensure(b, NFPROTO_NETDEV, name.text);
-	fw_chain_remove(b, NFPROTO_NETDEV, name.text);
-	fw_chain_remove(b, NFPROTO_NETDEV, odd.text);
-	fw_counter_remove(b, NFPROTO_NETDEV, dropped.text);
-	fw_counter_remove(b, NFPROTO_NETDEV, odd.text);
 }
 
 /* ---- the base table ---- */
@@ -327,7 +158,7 @@ static void build_entry(struct fw_batch *b, const struct fw_hook *pre)
 	struct fw_chain c;
 	struct fw_rule r;
 
-	build_links(b);
+	fw_build_links(b);
 	fw_table_replace(b, NFPROTO_INET, b->table);
 	fw_set_add(b, NFPROTO_INET, b->table, "links", &fw_set_links);
 	build_refuse(b);
@@ -391,7 +222,7 @@ void fw_build_base(struct fw_batch *b)
 /* counter name "sb7_denied_blocked" limit rate … log prefix "ak:7:blocked" …: past the limit the packet is only counted */
 static void end_with_record(struct fw_rule *r, uint32_t id, enum fw_reason reason)
 {
-	struct fw_name counter = fw_name_denied(id, reason), prefix = log_prefix(id, reason);
+	struct fw_name counter = fw_name_denied(id, reason), prefix = fw_name_prefix(id, reason);
 
 	fw_rule_counter(r, counter.text);
 	fw_rule_limit(r);
@@ -630,7 +461,7 @@ static void build_source(struct fw_chain *c, const struct fw_link *link)
 	for (EACH(family, families)) {
 		struct fw_rule r = fw_rule_begin(c);
 
-		if (has_family(link, *family))
+		if (fw_link_has(link, *family))
 			fw_rule_addr(&r, FW_SRC, FW_NE, *family == AF_INET ? &link->addr4 : &link->addr6);
 		else
 			fw_rule_nfproto(&r, *family);
@@ -645,7 +476,7 @@ static void build_by_family(struct fw_chain *c, const struct fw_link *link)
 		struct fw_name name = name_policy(link->id, *family);
 		struct fw_rule r;
 
-		if (!has_family(link, *family))
+		if (!fw_link_has(link, *family))
 			continue;
 		r = fw_rule_begin(c);
 		fw_rule_nfproto(&r, *family);
@@ -745,7 +576,7 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 	struct fw_chain dns;
 
 	b->table = fw_shard_table(fw_shard(link->id));
-	build_link(b, link);
+	fw_build_link(b, link);
 	build_counters(b, link->id);
 	build_sets(b, link->id);
 	build_ranges(b, link->id, p, false);
@@ -833,5 +664,5 @@ void fw_build_remove(struct fw_batch *b, const struct fw_link *link)
 	fw_counter_remove(b, NFPROTO_INET, name.text);
 	name = fw_name(link->id, "_late");
 	fw_counter_remove(b, NFPROTO_INET, name.text);
-	remove_link(b, link->id);
+	fw_build_link_remove(b, link->id);
 }

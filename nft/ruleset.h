@@ -5,6 +5,9 @@
 #include "nft/batch.h"
 #include "nft/fw.h"
 
+#include <stdbool.h>
+#include <sys/socket.h>
+
 /* The name of one sandbox's object: "sb7" + SUFFIX. */
 struct fw_name {
 	char text[FW_OBJECT_MAX];
@@ -18,6 +21,12 @@ unsigned fw_shard(uint32_t id);
 const char *fw_shard_table(unsigned shard);
 struct fw_name fw_name_learned(uint32_t id, enum policy_proto proto, int family); /* sb7_tcp4 */
 struct fw_name fw_name_denied(uint32_t id, enum fw_reason reason); /* sb7_denied_spoof */
+struct fw_name fw_name_prefix(uint32_t id, enum fw_reason reason); /* ak:7:spoof, of a log record */
+
+static inline bool fw_link_has(const struct fw_link *link, int family)
+{
+	return (family == AF_INET ? link->addr4.family : link->addr6.family) != 0;
+}
 
 #define FW_LINK_DROPPED "_dropped" /* counters in the netdev table */
 #define FW_LINK_ODD "_odd"
@@ -28,6 +37,11 @@ void fw_build_shard_remove(struct fw_batch *b, unsigned shard);
 void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const struct policy *p);
 void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p);
 void fw_build_remove(struct fw_batch *b, const struct fw_link *link);
+
+/* ruleset_link.c: what all links of a table share, and one link. */
+void fw_build_links(struct fw_batch *b);
+void fw_build_link(struct fw_batch *b, const struct fw_link *link);
+void fw_build_link_remove(struct fw_batch *b, uint32_t id);
 
 /* Add (FRESH: none is there) or refresh, or delete whether present or not. ELEMS are grouped by set; a repeated one counts once. */
 void fw_build_learn(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool fresh);
