@@ -27,6 +27,7 @@ struct job {
 	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2, then a folder for each mount */
 	size_t n_fds;
 	bool assigned, running, recorded;
+	bool unrecorded; /* its start could not be, and it was ended for that */
 	struct event *on_time; /* owned */
 	uint64_t began_ms, command_began_ms;
 	struct run_outcome outcome;
@@ -168,10 +169,10 @@ static void ended(struct job *j)
 	}
 	evtimer_del(j->on_time);
 	j->outcome.duration_ms = ak_now_ms() - j->command_began_ms;
-	j->outcome.exit_code = j->outcome.timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
+	j->outcome.exit_code = j->unrecorded ? AK_EXIT_FAILED : j->outcome.timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
 	j->outcome.out_of_memory = res->out_of_memory;
 	j->pids_hit = res->pids_hit;
-	if (res->exit_code == 126 || res->exit_code == 127)
+	if (!j->unrecorded && (res->exit_code == 126 || res->exit_code == 127))
 		j->error = res->err;
 	if (!j->w->hosted) {
 		finish(j);
@@ -200,6 +201,15 @@ static void arm(struct job *j, uint64_t ms)
 		evtimer_add(j->on_time, &delay);
 }
 
+/* While the command begins, which need not wait for it. What cannot be recorded does not go on. */
+static void record_start(struct job *j)
+{
+	if (rundir_record_start(&j->dir, &j->ask.plan, &j->ask.opts, j->policy, &j->error) == 0)
+		return;
+	j->unrecorded = true;
+	(void)sandbox_signal(j->w->sandbox, SIGKILL);
+}
+
 static void maybe_go(struct job *j)
 {
 	struct ak_err err;
@@ -216,6 +226,7 @@ static void maybe_go(struct job *j)
 	arm(j, j->ask.opts.timeout_ms);
 	tell_started(j);
 	rundir_point_last(j->w->d->paths, j->ask.plan.name);
+	record_start(j);
 }
 
 void job_sandbox_event(struct warm *w)
@@ -285,13 +296,12 @@ static int begin(struct job *j, struct ak_err *err)
 	int rc;
 
 	j->on_time = evtimer_new(d->base, on_time, j);
-	rc = j->on_time ? rundir_create(&j->dir, d->paths, j->ask.plan.name, false, err) : ak_fail(err, ENOMEM, "out of memory");
+	/* The sandbox has most to do, so it comes first. */
+	rc = j->on_time ? assign_sandbox(j, err) : ak_fail(err, ENOMEM, "out of memory");
+	if (rc == 0)
+		rc = rundir_create(&j->dir, d->paths, j->ask.plan.name, false, err);
 	if (rc == 0)
 		rc = assign_gateway(j, err);
-	if (rc == 0)
-		rc = assign_sandbox(j, err);
-	if (rc == 0)
-		rc = rundir_record_start(&j->dir, &j->ask.plan, &j->ask.opts, j->policy, err);
 	if (rc == 0)
 		arm(j, START_MAX_MS);
 	return rc;
