@@ -101,7 +101,7 @@ int cmd_run(int argc, char **argv)
 			print_json(&result);
 		print_closing_lines(&opts, &result);
 		rc = result.outcome.exit_code;
-		rundir_prune(&paths);
+		rundir_prune_sometimes(&paths);
 	}
 	run_result_done(&result);
 	return rc;

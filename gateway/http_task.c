@@ -204,9 +204,7 @@ void http_task_run(void *ctx, struct http_work *w)
 		return;
 	}
 	say_run(&result, w);
-	/* Not every time: it looks at all runs that are there. */
-	if (t->name[strlen(t->name) - 1] == '0')
-		rundir_prune(w->paths);
+	rundir_prune_sometimes(w->paths);
 }
 
 /* ---- exec ---- */

@@ -145,7 +145,7 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 	else
 		tell_run(r, &res, ret);
 	run_result_done(&res);
-	rundir_prune(r->paths);
+	rundir_prune_sometimes(r->paths);
 }
 
 /* ---- sandbox_exec ---- */

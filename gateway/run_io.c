@@ -137,7 +137,7 @@ void run_io_pump(struct run_io *io, const struct pollfd p[static RUN_IO_NUM])
 
 void run_say_ended(const struct run_outcome *o, uint64_t timeout_ms, bool pids_hit, const char *reason)
 {
-	if ((o->exit_code == AK_EXIT_FAILED || o->exit_code == 126 || o->exit_code == 127) && reason[0])
+	if ((o->exit_code == 126 || o->exit_code == 127) && reason[0])
 		ak_say("%s", reason);
 	if (o->timed_out)
 		ak_say("timed out after %gs", (double)timeout_ms / 1000);

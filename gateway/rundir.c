@@ -55,15 +55,15 @@ static void spare_name(unsigned i, char ret[static 16])
 	snprintf(ret, 16, ".spare-%u", i % SPARES);
 }
 
-/* Another place to begin at each time, so that runs that begin at once seldom want the same. */
-static unsigned spare_start(void)
+/* Another number each time, so that runs that begin at once seldom want the same. */
+static unsigned lot(void)
 {
 	return (unsigned)(ak_now_us() ^ (uint64_t)getpid());
 }
 
 static bool take_spare(int runs, const char *name)
 {
-	unsigned start = spare_start();
+	unsigned start = lot();
 	char spare[16];
 
 	for (unsigned i = 0; i < SPARE_TRIES; i++) {
@@ -109,7 +109,7 @@ static bool emptied(int dir)
 
 static bool make_spare(int runs, int dir, const char *name)
 {
-	unsigned start = spare_start();
+	unsigned start = lot();
 	char spare[16];
 
 	if (!emptied(dir))
@@ -324,6 +324,8 @@ void rundir_done(struct rundir *d)
 
 /* ---- pruning ---- */
 
+#define PRUNE_ONE_IN 16
+
 struct past {
 	char name[64];
 	uint64_t when_us;
@@ -387,4 +389,10 @@ void rundir_prune(const struct ak_paths *paths)
 			prune_one(dirfd(dir), all[i].name);
 	}
 	closedir(dir);
+}
+
+void rundir_prune_sometimes(const struct ak_paths *paths)
+{
+	if (lot() % PRUNE_ONE_IN == 0)
+		rundir_prune(paths);
 }
