@@ -7,6 +7,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
+#include "gateway/rundir.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -46,6 +47,15 @@ static size_t building(const struct daemon *d)
 	for (int m = 0; m < AK_MODE_NUM; m++)
 		n += pool_count(d, (enum ak_mode)m, WARM_BUILDING, WARM_ADDING);
 	return n;
+}
+
+static unsigned ready(const struct daemon *d)
+{
+	size_t n = 0;
+
+	for (int m = 0; m < AK_MODE_NUM; m++)
+		n += pool_count(d, (enum ak_mode)m, WARM_READY, WARM_READY);
+	return (unsigned)n;
 }
 
 /* ---- ending one ---- */
@@ -147,6 +157,7 @@ static void on_added(void *ctx, int rc, const struct gw_msg *answer, const struc
 	} else {
 		w->status = WARM_READY;
 		m->built++;
+		rundir_stock(w->d->paths, ready(w->d));
 		m->failure.text[0] = '\0';
 		answer_waiting(w->d);
 		pool_refill(w->d);

@@ -46,7 +46,6 @@ int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err
  * making them soon after others were removed costs ext4 a search past all of those.
  */
 #define SPARES 32
-#define SPARE_TRIES 4
 
 static const char *const files[] = { "network.jsonl", "run.jsonl", "policy.json" };
 
@@ -66,7 +65,7 @@ static bool take_spare(int runs, const char *name)
 	unsigned start = lot();
 	char spare[16];
 
-	for (unsigned i = 0; i < SPARE_TRIES; i++) {
+	for (unsigned i = 0; i < SPARES; i++) {
 		spare_name(start + i, spare);
 		if (renameat2(runs, spare, runs, name, RENAME_NOREPLACE) == 0)
 			return true;
@@ -107,19 +106,60 @@ static bool emptied(int dir)
 	return entries_of(dir) == n;
 }
 
-static bool make_spare(int runs, int dir, const char *name)
+/* NAME, whose files are empty, becomes one. */
+static bool put_spare(int runs, const char *name)
 {
 	unsigned start = lot();
 	char spare[16];
 
-	if (!emptied(dir))
-		return false;
 	for (unsigned i = 0; i < SPARES; i++) {
 		spare_name(start + i, spare);
 		if (renameat2(runs, name, runs, spare, RENAME_NOREPLACE) == 0)
 			return true;
 	}
 	return false;
+}
+
+static unsigned count_spares(int runs)
+{
+	char spare[16];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < SPARES; i++) {
+		spare_name(i, spare);
+		n += faccessat(runs, spare, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	}
+	return n;
+}
+
+/* A new one from nothing, under a name of its own until it is whole. */
+static bool new_spare(int runs)
+{
+	_cleanup_close_ int dir = -1;
+	char name[32];
+
+	snprintf(name, sizeof(name), ".new-%d", (int)getpid());
+	if ((mkdirat(runs, name, 0700) < 0 && errno != EEXIST) ||
+		(dir = openat(runs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		_cleanup_close_ int fd = openat(dir, files[i], O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+		if (fd < 0)
+			return false;
+	}
+	return emptied(dir) && put_spare(runs, name);
+}
+
+void rundir_stock(const struct ak_paths *paths, unsigned n)
+{
+	char runs[PATH_MAX];
+	_cleanup_close_ int fd = join(runs, paths->state, "runs") < 0 ? -1 : open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 && errno == ENOENT && ak_mkdir_p(runs, 0700) == 0)
+		fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (unsigned have = fd < 0 ? n : count_spares(fd); have < n && have < SPARES && new_spare(fd); have++)
+		;
 }
 
 /* ---- making one ---- */
@@ -345,7 +385,7 @@ static void prune_one(int runs_fd, const char *name)
 	/* Alive: its supervisor holds the lock. Kept: the user wanted it. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || faccessat(fd, "upper", F_OK, 0) == 0)
 		return;
-	if (!make_spare(runs_fd, fd, name))
+	if (!emptied(fd) || !put_spare(runs_fd, name))
 		(void)ak_remove_tree(runs_fd, name);
 }
 

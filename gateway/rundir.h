@@ -55,6 +55,9 @@ int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struc
 /* Forget a run that never ran: remove its folder. */
 void rundir_discard(struct rundir *d);
 
+/* Have N folders ready for runs to come, so that they need not make theirs; for one who has the time. What fails is made later, by who needs it. */
+void rundir_stock(const struct ak_paths *paths, unsigned n);
+
 /* Remove the oldest past runs beyond RUNDIR_KEEP. It looks at all that are there, so of those who end a run only one in many does it. */
 void rundir_prune(const struct ak_paths *paths);
 void rundir_prune_sometimes(const struct ak_paths *paths);

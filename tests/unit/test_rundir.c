@@ -121,28 +121,39 @@ static void what_lives_or_is_kept_stays_and_strangers_files_go(void **state)
 
 static void a_folder_that_is_used_again_is_empty_and_new(void **state)
 {
-	unsigned spares, tries = 0;
+	struct rundir d;
+	unsigned spares;
 	struct stat st;
 
 	make_past(MANY);
 	rundir_prune(&paths);
 	spares = count(".spare-");
 	assert_true(spares > 0);
-	do { /* which ones are tried is up to chance */
-		char name[32];
-		struct rundir d;
-
-		snprintf(name, sizeof(name), "run-new%u", tries);
-		d = make(name, false);
-		assert_int_equal(fstat(d.log_fd, &st), 0);
-		assert_int_equal(st.st_size, 0);
-		assert_int_equal(fstat(d.dir_fd, &st), 0);
-		assert_true(st.st_mtim.tv_sec > 1000000);
-		rundir_done(&d);
-	} while (count(".spare-") == spares && ++tries < 100);
+	d = make("run-new", false);
 	assert_int_equal(count(".spare-"), spares - 1);
+	assert_int_equal(fstat(d.log_fd, &st), 0);
+	assert_int_equal(st.st_size, 0);
+	assert_int_equal(fstat(d.dir_fd, &st), 0);
+	assert_true(st.st_mtim.tv_sec > 1000000);
+	rundir_done(&d);
 	rundir_prune(&paths);
-	assert_int_equal(access(path_of("run-new0"), F_OK), 0);
+	assert_int_equal(access(path_of("run-new"), F_OK), 0);
+}
+
+static void folders_are_made_in_advance_and_taken_first(void **state)
+{
+	struct rundir d;
+
+	rundir_stock(&paths, 3);
+	rundir_stock(&paths, 3);
+	assert_int_equal(count(".spare-"), 3);
+	rundir_stock(&paths, 1000);
+	assert_int_equal(count(".spare-"), 32);
+	assert_int_equal(count(".new-"), 0);
+	d = make("run-a", false);
+	assert_int_equal(count(".spare-"), 31);
+	rundir_done(&d);
+	assert_int_equal(access(path_of("run-a/network.jsonl"), F_OK), 0);
 }
 
 static void a_name_that_is_taken_is_refused(void **state)
@@ -161,6 +172,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_oldest_go_and_the_rest_stay, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_lives_or_is_kept_stays_and_strangers_files_go, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_folder_that_is_used_again_is_empty_and_new, setup, teardown),
+		cmocka_unit_test_setup_teardown(folders_are_made_in_advance_and_taken_first, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_name_that_is_taken_is_refused, setup, teardown),
 	};
 
