@@ -3,6 +3,7 @@
  *
  *   STATE/events.jsonl               life cycle, exec, file and policy events of all sandboxes
  *   STATE/runs/NAME/                 one past or kept `run`: run.jsonl, network.jsonl, policy.json, upper/ when kept
+ *   STATE/runs/.spare-N/             an empty folder for a run to come
  *   STATE/last                       the name of the newest run
  *   RUNTIME/                         sockets and locks of what runs now
  *   CONFIG/policies, /etc/agentkernel/policies, DATA/policies    NAME.json, the first that exists
