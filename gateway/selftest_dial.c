@@ -128,8 +128,9 @@ static int dial(const struct st_vector *v, int *ret_fd, struct st_outcome *ret)
 {
 	int rc = st_connect(v->host, v->port, WAIT_MS, ret_fd);
 
+	/* A refused SYN says so; a reset at this point is of a connection that someone had taken. */
 	if (rc < 0)
-		st_say(ret, st_errno_word(-rc), "%s", "");
+		st_say(ret, rc == -ECONNRESET ? "cut" : st_errno_word(-rc), "%s", "");
 	return rc;
 }
 
