@@ -438,10 +438,20 @@ static void record_stop(const struct dsb *sb)
 	event_write(sb->d->paths, "sandbox_stop", sb->state.name, &more);
 }
 
+/* A supervisor that was killed could not take the name of its socket away. */
+static void forget_socket(const struct dsb *sb)
+{
+	char path[PATH_MAX];
+
+	if (super_path(sb->d->paths, sb->state.name, path) == 0)
+		(void)ipc_remove_stale(path);
+}
+
 static void is_down(struct dsb *sb)
 {
 	bool ran = sb->state.running;
 
+	forget_socket(sb);
 	evtimer_del(sb->on_deadline);
 	count_stats(sb);
 	policy_unref(TAKE(sb->policy));

@@ -64,6 +64,12 @@ def files(b):
     return r.out.split("\n")
 
 
+def differences(before, after):
+    if isinstance(before, list):
+        return "gone %s, new %s" % (sorted(set(before) - set(after)), sorted(set(after) - set(before)))
+    return "before %s, after %s" % (before, after)
+
+
 def victim(b, kind):
     procs = look(b)["procs"]
     inits = [pid for pid, p in procs.items() if len(p["inner"]) > 1 and p["inner"][-1] == 1]
@@ -135,7 +141,10 @@ def test_soak(boxes):
     print("soak: %d cycles in %.0f s, killed %s\nbefore %s\nafter  %s" % (
         CYCLES, took, killed, *(json.dumps({k: v for k, v in s.items() if k != "files"}) for s in (before, after))))
     for key in ("namespaces", "groups", "mounts", "files"):
-        wait_for(lambda: settled(b)[key] == before[key], 30)
+        try:
+            wait_for(lambda: settled(b)[key] == before[key], 30)
+        except AssertionError:
+            raise AssertionError("%s: %s" % (key, differences(before[key], settled(b)[key]))) from None
     assert all(z <= a + 2 for a, z in zip(before["fds"], after["fds"])), (before["fds"], after["fds"])
     assert all(z <= a + MEMORY_SLACK_KIB for a, z in zip(before["anon"], after["anon"])), (before["anon"], after["anon"])
     for name in NAMES:
