@@ -132,13 +132,12 @@ static unsigned count_spares(int runs)
 	return n;
 }
 
-/* A new one from nothing, under a name of its own until it is whole. */
+/* A new one from nothing. Until it is whole it has one fixed name: what a killed daemon left half made, the next one finishes. */
 static bool new_spare(int runs)
 {
+	static const char name[] = ".new";
 	_cleanup_close_ int dir = -1;
-	char name[32];
 
-	snprintf(name, sizeof(name), ".new-%d", (int)getpid());
 	if ((mkdirat(runs, name, 0700) < 0 && errno != EEXIST) ||
 		(dir = openat(runs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
 		return false;
