@@ -74,22 +74,21 @@ void fw_elems_add(struct fw_elems *e, const void *key, size_t key_len, uint32_t 
 
 /* ---- the map of links ---- */
 
-/* Jump to CHAIN, or accept. */
+/* Jump to CHAIN. */
 static void put_verdict(struct nlmsghdr *nlh, const char *chain)
 {
 	struct nlattr *data = mnl_attr_nest_start(nlh, NFTA_SET_ELEM_DATA);
 	struct nlattr *verdict = mnl_attr_nest_start(nlh, NFTA_DATA_VERDICT);
 
-	mnl_attr_put_u32(nlh, NFTA_VERDICT_CODE, htobe32(chain ? (uint32_t)NFT_JUMP : NF_ACCEPT));
-	if (chain)
-		mnl_attr_put_strz(nlh, NFTA_VERDICT_CHAIN, chain);
+	mnl_attr_put_u32(nlh, NFTA_VERDICT_CODE, htobe32((uint32_t)NFT_JUMP));
+	mnl_attr_put_strz(nlh, NFTA_VERDICT_CHAIN, chain);
 	mnl_attr_nest_end(nlh, verdict);
 	mnl_attr_nest_end(nlh, data);
 }
 
-static void links_message(struct fw_batch *b, uint16_t type, const char *table, const char *ifname, const char *chain)
+static void links_message(struct fw_batch *b, uint16_t type, const char *ifname, const char *chain)
 {
-	struct fw_elems e = fw_elems_begin(b, type, NFPROTO_INET, table, "links");
+	struct fw_elems e = fw_elems_begin(b, type, NFPROTO_INET, b->table, "links");
 	char key[FW_IFNAME_MAX] = "";
 	struct nlmsghdr *nlh = elems_room(&e);
 	struct nlattr *nest;
@@ -107,20 +106,14 @@ static void links_message(struct fw_batch *b, uint16_t type, const char *table, 
 
 void fw_links_add(struct fw_batch *b, const char *ifname, const char *chain)
 {
-	links_message(b, NFT_MSG_NEWSETELEM, b->table, ifname, chain);
+	links_message(b, NFT_MSG_NEWSETELEM, ifname, chain);
 	fw_batch_text(b, "add element inet %s links { \"%s\" : jump %s }\n", b->table, ifname, chain);
 }
 
-void fw_links_pass(struct fw_batch *b, const char *ifname)
+void fw_links_remove(struct fw_batch *b, const char *ifname)
 {
-	links_message(b, NFT_MSG_NEWSETELEM, FW_TABLE, ifname, NULL);
-	fw_batch_text(b, "add element inet %s links { \"%s\" : accept }\n", FW_TABLE, ifname);
-}
-
-void fw_links_remove(struct fw_batch *b, const char *table, const char *ifname)
-{
-	links_message(b, NFT_MSG_DELSETELEM, table, ifname, NULL);
-	fw_batch_text(b, "delete element inet %s links { \"%s\" }\n", table, ifname);
+	links_message(b, NFT_MSG_DELSETELEM, ifname, NULL);
+	fw_batch_text(b, "delete element inet %s links { \"%s\" }\n", b->table, ifname);
 }
 
 /* ---- intervals ---- */

@@ -22,6 +22,9 @@
 
 #define FW_IFNAME_MAX 16
 #define FW_MARK 0x616b0001u /* what chain `pre` has judged; chain `in` takes nothing else */
+#define FW_MARK_FIRST 0x616b0100u /* what came in through a link of the first table, and waits to be judged */
+#define FW_MARK_FURTHER 0x616b0200u /* + n: through a link of further table n */
+#define FW_MARK_KIND 0xffffff00u /* the bits that tell the two from each other */
 #define FW_DNS_PORT 53
 #define FW_RELAY_TCP_PORT 15001 /* transparent listeners, both families */
 #define FW_RELAY_UDP_PORT 15002

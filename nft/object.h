@@ -53,8 +53,7 @@ void fw_set_remove(struct fw_batch *b, const char *set);
 /* ---- elements ---- */
 
 void fw_links_add(struct fw_batch *b, const char *ifname, const char *chain);
-void fw_links_pass(struct fw_batch *b, const char *ifname); /* in the first table: a further one judges it */
-void fw_links_remove(struct fw_batch *b, const char *table, const char *ifname);
+void fw_links_remove(struct fw_batch *b, const char *ifname);
 
 /* The ranges of one class; those that touch are joined. */
 void fw_ranges_add(

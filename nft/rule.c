@@ -322,13 +322,22 @@ void fw_rule_not_to_host(struct fw_rule *r)
 }
 
 /* meta mark 0x616b0001 */
-void fw_rule_mark(struct fw_rule *r)
+void fw_rule_mark(struct fw_rule *r, uint32_t mark)
 {
-	uint32_t mark = FW_MARK;
-
 	add_meta(r, NFT_META_MARK);
 	add_cmp(r, FW_EQ, &mark, sizeof(mark));
 	fw_batch_text(r->batch, " meta mark 0x%08x", mark);
+}
+
+/* meta mark & 0xffffff00 == 0x616b0200 */
+void fw_rule_mark_kind(struct fw_rule *r, uint32_t mark)
+{
+	static const uint32_t mask = FW_MARK_KIND;
+
+	add_meta(r, NFT_META_MARK);
+	add_and(r, &mask, sizeof(mask));
+	add_cmp(r, FW_EQ, &mark, sizeof(mark));
+	fw_batch_text(r->batch, " meta mark & 0x%08x == 0x%08x", mask, mark);
 }
 
 /* oifname "ak*": a comparison shorter than the register is a prefix match */
@@ -491,9 +500,8 @@ void fw_rule_tproxy(struct fw_rule *r, uint16_t port)
 }
 
 /* meta mark set 0x616b0001 */
-void fw_rule_set_mark(struct fw_rule *r)
+void fw_rule_set_mark(struct fw_rule *r, uint32_t mark)
 {
-	uint32_t mark = FW_MARK;
 	struct nftnl_expr *e;
 
 	add_immediate(r, &mark, sizeof(mark));

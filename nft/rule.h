@@ -46,7 +46,8 @@ void fw_rule_not_first_syn(struct fw_rule *r);
 void fw_rule_tcp_rst(struct fw_rule *r);
 void fw_rule_icmp_type(struct fw_rule *r, int family, uint8_t type);
 void fw_rule_not_to_host(struct fw_rule *r);
-void fw_rule_mark(struct fw_rule *r);
+void fw_rule_mark(struct fw_rule *r, uint32_t mark);
+void fw_rule_mark_kind(struct fw_rule *r, uint32_t mark);
 void fw_rule_out_link(struct fw_rule *r); /* any of ours */
 void fw_rule_socket_transparent(struct fw_rule *r);
 
@@ -64,7 +65,7 @@ void fw_rule_limit(struct fw_rule *r);
 void fw_rule_limit_over(struct fw_rule *r, uint32_t rate, uint32_t burst); /* matches what is past it */
 void fw_rule_log(struct fw_rule *r, const char *prefix);
 void fw_rule_tproxy(struct fw_rule *r, uint16_t port);
-void fw_rule_set_mark(struct fw_rule *r);
+void fw_rule_set_mark(struct fw_rule *r, uint32_t mark);
 void fw_rule_reject_reset(struct fw_rule *r);
 void fw_rule_reject_prohibited(struct fw_rule *r);
 void fw_rule_vmap_link(struct fw_rule *r, const char *map);

@@ -6,9 +6,9 @@
  *                                                            or → sb7_<reason> → refuse
  *
  * The kernel checks a whole table whenever a chain of it changes, and looks a set up by going through all of the table's. So past the first
- * FW_SHARD_SIZE ids there are further tables, made with their first sandbox and removed with their last. The first table lets their links
- * pass in chain pre, to be judged by chain pre of their own, which comes next; chain in still takes nothing that was not judged. Nor are there
- * more tables than that, or more chains than needed: every message of a batch looks through all tables, and every batch through all chains.
+ * FW_SHARD_SIZE ids there are further tables, made with their first sandbox and removed with their last. The mark that a packet gets at its
+ * link says which table judges it, so that the others cost it one comparison each; chain in still takes nothing that was not judged. Nor are
+ * there more tables than that, or more chains than needed: every message of a batch looks through all tables, and every batch through all chains.
  *
  * Nothing is ever forwarded: a packet is delivered to one of our sockets, with FW_MARK set by chain judged, or it is
  * refused. Chains sb7_v4 and sb7_v6 are the only ones that a policy change rewrites.
@@ -148,34 +148,36 @@ static void build_judged(struct fw_batch *b)
 	struct fw_chain c = fw_chain_add(b, NFPROTO_INET, b->table, JUDGED);
 	struct fw_rule r = fw_rule_begin(&c);
 
-	fw_rule_set_mark(&r);
+	fw_rule_set_mark(&r, FW_MARK);
 	fw_rule_accept(&r);
 	fw_rule_end(&r);
 }
 
-static void build_entry(struct fw_batch *b, const struct fw_hook *pre)
+/* Chain pre, without its rules. */
+static struct fw_chain build_entry(struct fw_batch *b, uint32_t mark, const struct fw_hook *pre)
 {
-	struct fw_chain c;
-	struct fw_rule r;
-
-	fw_build_links(b);
+	fw_build_links(b, mark);
 	fw_table_replace(b, NFPROTO_INET, b->table);
 	fw_set_add(b, NFPROTO_INET, b->table, "links", &fw_set_links);
 	build_refuse(b);
 	build_judged(b);
-	c = fw_chain_add_base(b, NFPROTO_INET, b->table, "pre", pre);
-	r = fw_rule_begin(&c);
-	fw_rule_vmap_link(&r, "links");
-	fw_rule_end(&r);
+	return fw_chain_add_base(b, NFPROTO_INET, b->table, "pre", pre);
 }
 
-/* chain pre { hook prerouting, after the first table's; policy accept; iifname vmap @links } */
+/* chain pre { hook prerouting, after the first table's; policy accept; meta mark FW_MARK_FURTHER + shard iifname vmap @links } */
 void fw_build_shard(struct fw_batch *b, unsigned shard)
 {
 	static const struct fw_hook pre = { NF_INET_PRE_ROUTING, "prerouting", PRIORITY_MANGLE + 1, true, NULL };
+	const uint32_t mark = FW_MARK_FURTHER + shard;
+	struct fw_chain c;
+	struct fw_rule r;
 
 	b->table = fw_shard_table(shard);
-	build_entry(b, &pre);
+	c = build_entry(b, mark, &pre);
+	r = fw_rule_begin(&c);
+	fw_rule_mark(&r, mark);
+	fw_rule_vmap_link(&r, "links");
+	fw_rule_end(&r);
 }
 
 void fw_build_shard_remove(struct fw_batch *b, unsigned shard)
@@ -185,7 +187,10 @@ void fw_build_shard_remove(struct fw_batch *b, unsigned shard)
 }
 
 /*
- * chain pre  { hook prerouting; policy drop; iifname vmap @links }   loopback is in no link: none of our sockets uses it
+ * chain pre  { hook prerouting; policy drop
+ *   1 meta mark & FW_MARK_KIND == FW_MARK_FURTHER accept
+ *   2 iifname vmap @links                           loopback is in no link: none of our sockets uses it
+ * }
  * chain in   { hook input; policy drop; meta mark FW_MARK accept }
  * chain out  { hook output; policy drop; oifname "ak*" accept }
  * chain fwd_ { hook forward; policy drop }
@@ -200,11 +205,18 @@ void fw_build_base(struct fw_batch *b)
 	struct fw_rule r;
 
 	b->table = fw_shard_table(0);
-	build_entry(b, &pre);
+	c = build_entry(b, FW_MARK_FIRST, &pre);
+	r = fw_rule_begin(&c);
+	fw_rule_mark_kind(&r, FW_MARK_FURTHER);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+	r = fw_rule_begin(&c);
+	fw_rule_vmap_link(&r, "links");
+	fw_rule_end(&r);
 
 	c = fw_chain_add_base(b, NFPROTO_INET, b->table, "in", &in);
 	r = fw_rule_begin(&c);
-	fw_rule_mark(&r);
+	fw_rule_mark(&r, FW_MARK);
 	fw_rule_accept(&r);
 	fw_rule_end(&r);
 
@@ -592,8 +604,6 @@ void fw_build_sandbox(struct fw_batch *b, const struct fw_link *link, const stru
 	}
 	build_main(b, link);
 	fw_links_add(b, link->ifname, name.text);
-	if (fw_shard(link->id) > 0)
-		fw_links_pass(b, link->ifname);
 }
 
 void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struct policy *p)
@@ -651,9 +661,7 @@ void fw_build_remove(struct fw_batch *b, const struct fw_link *link)
 	struct fw_name name;
 
 	b->table = fw_shard_table(fw_shard(link->id));
-	if (fw_shard(link->id) > 0)
-		fw_links_remove(b, FW_TABLE, link->ifname);
-	fw_links_remove(b, b->table, link->ifname);
+	fw_links_remove(b, link->ifname);
 	remove_chains(b, link->id);
 	remove_sets(b, link->id);
 	for (enum fw_reason reason = 0; reason < FW_REASON_NUM; reason++) {

@@ -39,7 +39,7 @@ void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struc
 void fw_build_remove(struct fw_batch *b, const struct fw_link *link);
 
 /* ruleset_link.c: what all links of a table share, and one link. */
-void fw_build_links(struct fw_batch *b);
+void fw_build_links(struct fw_batch *b, uint32_t mark);
 void fw_build_link(struct fw_batch *b, const struct fw_link *link);
 void fw_build_link_remove(struct fw_batch *b, uint32_t id);
 

@@ -13,9 +13,21 @@
 #include <netinet/in.h>
 
 #define SIX "six"
+#define ENTERED "entered"
 
 /* Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6. */
 static const uint8_t ipv6_extensions[] = { 0, 43, 44, 51, 60, 135, 139, 140 };
+
+/* chain entered { 1 meta mark set FW_MARK_FIRST accept }: so that only the rules of this table look at the packet */
+static void build_entered(struct fw_batch *b, uint32_t mark)
+{
+	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, b->table, ENTERED);
+	struct fw_rule r = fw_rule_begin(&c);
+
+	fw_rule_set_mark(&r, mark);
+	fw_rule_accept(&r);
+	fw_rule_end(&r);
+}
 
 /*
  * chain six {                                       IPv6 that we take; the rest returns
@@ -24,7 +36,7 @@ static const uint8_t ipv6_extensions[] = { 0, 43, 44, 51, 60, 135, 139, 140 };
  *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt,
  *        so it is not counted either
  *   3 ip6 nexthdr @extensions return
- *   4 accept
+ *   4 goto entered
  * }
  */
 static void build_links_six(struct fw_batch *b)
@@ -51,16 +63,17 @@ static void build_links_six(struct fw_batch *b)
 	fw_rule_end(&r);
 
 	r = fw_rule_begin(&c);
-	fw_rule_accept(&r);
+	fw_rule_goto(&r, ENTERED);
 	fw_rule_end(&r);
 }
 
 /* table netdev agentkernel: what all links share */
-void fw_build_links(struct fw_batch *b)
+void fw_build_links(struct fw_batch *b, uint32_t mark)
 {
 	fw_table_replace(b, NFPROTO_NETDEV, b->table);
 	fw_set_add(b, NFPROTO_NETDEV, b->table, "extensions", &fw_set_protocol);
 	fw_protocols_add(b, b->table, "extensions", ipv6_extensions, sizeof(ipv6_extensions));
+	build_entered(b, mark);
 	build_links_six(b);
 }
 
@@ -82,7 +95,7 @@ static void build_link_odd(struct fw_batch *b, uint32_t id)
 }
 
 /*
- * 2 ether type ip @nh,0,8 0x45 ip frag-off & 0x3fff == 0 accept
+ * 2 ether type ip @nh,0,8 0x45 ip frag-off & 0x3fff == 0 goto entered
  * 3 ether type ip goto sb7_odd                      options, fragments
  */
 static void build_link_ipv4(struct fw_chain *c, const char *odd)
@@ -91,7 +104,7 @@ static void build_link_ipv4(struct fw_chain *c, const char *odd)
 
 	fw_rule_ethertype(&r, ETH_P_IP);
 	fw_rule_plain_ipv4(&r);
-	fw_rule_accept(&r);
+	fw_rule_goto(&r, ENTERED);
 	fw_rule_end(&r);
 
 	r = fw_rule_begin(c);
@@ -145,7 +158,7 @@ void fw_build_link(struct fw_batch *b, const struct fw_link *link)
 	c = fw_chain_add_base(b, NFPROTO_NETDEV, b->table, name.text, &hook);
 #ifdef AK_SABOTAGE_NOINGRESS
 	r = fw_rule_begin(&c);
-	fw_rule_accept(&r);
+	fw_rule_goto(&r, ENTERED);
 	fw_rule_end(&r);
 #endif
 	r = fw_rule_begin(&c);

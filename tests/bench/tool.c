@@ -286,6 +286,12 @@ static int firstbyte(const char *host, const char *port, int count, const char *
 	return 0;
 }
 
+static void print_each(const uint64_t *took, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		printf("%llu\n", (unsigned long long)took[i]);
+}
+
 /* ---- connect ---- */
 
 static int connects(const char *host, const char *port, int count)
@@ -309,7 +315,7 @@ static int connects(const char *host, const char *port, int count)
 		close(fd);
 	}
 	freeaddrinfo(ai);
-	print_times(took, (size_t)count);
+	print_each(took, (size_t)count);
 	return 0;
 }
 
@@ -373,7 +379,7 @@ static int dnslat(int count, const char *name)
 		took[i] = now_ns() - began;
 	}
 	close(fd);
-	print_times(took, (size_t)count);
+	print_each(took, (size_t)count);
 	return 0;
 }
 
