@@ -408,6 +408,7 @@ int relay_new(struct event_base *base, const struct relay_sockets *socks, const 
 	ignore_sigpipe();
 	r->nonlocal_bind = probe_bind(&nobody) == 1;
 	r->packet_id = (uint16_t)ak_wall_us();
+	relay_ports_init(&r->ports);
 	r->socks = *socks;
 	if (relay_listen(r) < 0) {
 		r->socks = (struct relay_sockets){ -1, -1, -1, -1, -1, -1 };

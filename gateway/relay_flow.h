@@ -7,6 +7,7 @@
 
 #include "gateway/http_head.h"
 #include "gateway/relay.h"
+#include "gateway/relay_ports.h"
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
@@ -213,6 +214,7 @@ struct relay {
 	struct relay_udp *udp[RELAY_UDP_BUCKETS];
 	bool nonlocal_bind; /* the host lets anyone bind any address: bind proves nothing */
 	uint16_t packet_id;
+	struct relay_ports ports;
 };
 
 /* Whose flow is it? NULL: nobody's that is open. */

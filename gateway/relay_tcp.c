@@ -79,9 +79,10 @@ static const char *dial_reason(int error)
 		return "connection refused";
 	case ENETUNREACH:
 	case EHOSTUNREACH:
-	case EADDRNOTAVAIL:
 	case EAFNOSUPPORT:
 		return "no route";
+	case EADDRNOTAVAIL:
+		return "no local port is free";
 	case ETIMEDOUT:
 		return "connect timed out";
 	case EACCES:
@@ -133,7 +134,7 @@ static int tcp_dial(struct relay_tcp *t)
 	struct ak_addr addr = dial_addr(t);
 	struct sockaddr_storage ss;
 	socklen_t len = ak_addr_to_sockaddr(&addr, t->flow.target.port, &ss);
-	int one = 1;
+	int one = 1, rc;
 
 	t->state = RELAY_DIAL;
 	t->server = socket(addr.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -144,8 +145,9 @@ static int tcp_dial(struct relay_tcp *t)
 	if (t->server < 0)
 		return tcp_dial_failed(t, errno);
 	setsockopt(t->server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (connect(t->server, (struct sockaddr *)&ss, len) < 0 && errno != EINPROGRESS)
-		return tcp_dial_failed(t, errno);
+	rc = relay_ports_connect(&t->flow.relay->ports, t->flow.sb->id, t->server, &ss, len);
+	if (rc < 0)
+		return tcp_dial_failed(t, -rc);
 	/* Watched only after connect: an unconnected socket would report a hang-up. */
 	event_assign(&t->on_server, t->flow.relay->base, t->server, EV_READ | EV_WRITE | EV_ET | EV_PERSIST, on_server, t);
 	if (event_add(&t->on_server, NULL) < 0)

@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import rig as rigs  # noqa: E402
-from daemon_rows import DaemonRows  # noqa: E402
+from daemon_rows import HANG_PORT, DaemonRows  # noqa: E402
 from rig import DNS, ROUTER, WEB, RigError  # noqa: E402
 from row import Row  # noqa: E402
 
@@ -125,6 +125,7 @@ class Bench(DaemonRows):
         shutil.copy(self.tool, rig.path("project", "tool"))
         rig.daemon([self.tool, "dnsd", DNS, "53"], 53, "udp", ns="inet")
         rig.daemon([self.tool, "echod", WEB, str(ECHO_PORT), "80", "443"], ECHO_PORT, ns="inet")
+        rig.daemon([self.tool, "hangd", WEB, str(HANG_PORT)], HANG_PORT, ns="inet")
 
     def codex(self, *more):
         return [self.ak, "run", "--compatibility-mode", "codex", "--quiet", *more]

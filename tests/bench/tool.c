@@ -3,9 +3,10 @@
  *
  *   tool dnsd ADDR PORT                        answers every A question: 11.1.0.5 for echo.test, else an address of 11.64.0.0/10 by hash
  *   tool echod ADDR PORT [PORT …]              echoes what arrives, one connection after the other
+ *   tool hangd ADDR PORT [PORT …]              hangs up on whoever connects, so that no port of theirs is kept for a minute
  *   tool firstbyte HOST PORT COUNT KIND [SNI]  COUNT times: connect, send, wait for the first byte back; KIND is plain, http or tls
- *   tool connect HOST PORT COUNT               COUNT times: connect; median and 99th percentile in nanoseconds
- *   tool dnslat COUNT NAME                     asks the first server of resolv.conf COUNT times; the same two figures
+ *   tool connect HOST PORT COUNT               for each line on stdin, COUNT times: connect; their nanoseconds on a line
+ *   tool dnslat COUNT NAME                     the same with questions to the first server of resolv.conf
  *   tool crowd COUNT CMD [ARGS …]              COUNT processes at once; how many failed, and seconds until the last has ended
  *
  * dnsd must never be what limits a row, so it works in batches and without a heap.
@@ -141,35 +142,42 @@ static int dnsd(const char *addr, const char *port)
 
 /* ---- echod ---- */
 
-static void echo_one(int listener)
+static void echo_one(int fd)
 {
-	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC), on = 1;
 	char buf[4096];
 	ssize_t n;
+	int on = 1;
 
-	if (fd < 0)
-		return;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	while ((n = read(fd, buf, sizeof(buf))) > 0 && write(fd, buf, (size_t)n) == n)
 		continue;
-	close(fd);
 }
 
-static int echod(const char *addr, char *const *ports, int n)
+static void hang_up(int fd)
+{
+	shutdown(fd, SHUT_WR);
+}
+
+/* One connection after the other. */
+static int serve(const char *addr, char *const *ports, int n, void (*one)(int fd))
 {
 	struct pollfd p[PORTS_MAX];
+	int fd;
 
 	for (int i = 0; i < n; i++) {
 		p[i] = (struct pollfd){ .fd = bound(addr, ports[i], SOCK_STREAM), .events = POLLIN };
 		if (p[i].fd < 0)
-			return fail("echod");
+			return fail("serve");
 	}
 	for (;;) {
 		if (poll(p, (nfds_t)n, -1) < 0)
 			return fail("poll");
 		for (int i = 0; i < n; i++) {
-			if (p[i].revents)
-				echo_one(p[i].fd);
+			fd = p[i].revents ? accept4(p[i].fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+			if (fd < 0)
+				continue;
+			one(fd);
+			close(fd);
 		}
 	}
 }
@@ -286,37 +294,55 @@ static int firstbyte(const char *host, const char *port, int count, const char *
 	return 0;
 }
 
-static void print_each(const uint64_t *took, size_t count)
+/* ---- turns ---- */
+
+/* ONCE, COUNT times for each line on stdin: nanoseconds, or 0 when it failed. */
+static int turns(int count, uint64_t (*once)(void *arg), void *arg)
 {
-	for (size_t i = 0; i < count; i++)
-		printf("%llu\n", (unsigned long long)took[i]);
+	char line[16];
+
+	while (fgets(line, sizeof(line), stdin)) {
+		for (int i = 0; i < count; i++) {
+			uint64_t took = once(arg);
+
+			if (!took)
+				return fail("turn");
+			printf("%llu ", (unsigned long long)took);
+		}
+		printf("\n");
+		fflush(stdout);
+	}
+	return 0;
 }
 
 /* ---- connect ---- */
 
+static uint64_t connect_once(void *arg)
+{
+	const struct addrinfo *ai = arg;
+	uint64_t began = now_ns(), took;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char byte;
+
+	if (fd < 0 || connect(fd, ai->ai_addr, ai->ai_addrlen) < 0)
+		return 0;
+	took = now_ns() - began;
+	while (read(fd, &byte, 1) > 0)
+		continue;
+	close(fd);
+	return took;
+}
+
 static int connects(const char *host, const char *port, int count)
 {
 	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *ai;
-	static uint64_t took[COUNT_MAX];
+	int rc;
 
 	if (getaddrinfo(host, port, &hints, &ai) != 0)
 		return fail(host);
-	for (int i = 0; i < count; i++) {
-		uint64_t began = now_ns();
-		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		char byte;
-
-		if (fd < 0 || connect(fd, ai->ai_addr, ai->ai_addrlen) < 0)
-			return fail("connect");
-		took[i] = now_ns() - began;
-		shutdown(fd, SHUT_WR);
-		while (read(fd, &byte, 1) > 0)
-			continue;
-		close(fd);
-	}
+	rc = turns(count, connect_once, ai);
 	freeaddrinfo(ai);
-	print_each(took, (size_t)count);
-	return 0;
+	return rc;
 }
 
 /* ---- dnslat ---- */
@@ -360,27 +386,35 @@ static size_t question(uint8_t *b, const char *name)
 	return n + 5;
 }
 
+struct asking {
+	int fd;
+	uint16_t id;
+	uint8_t ask[300];
+	size_t len;
+};
+
+static uint64_t ask_once(void *arg)
+{
+	struct asking *a = arg;
+	uint64_t began = now_ns();
+	uint8_t got[MSG_SIZE];
+
+	a->id++;
+	memcpy(a->ask, &a->id, sizeof(a->id));
+	if (send(a->fd, a->ask, a->len, 0) < 0 || recv(a->fd, got, sizeof(got), 0) < 12 || memcmp(a->ask, got, 2) != 0 ||
+		(got[3] & 15))
+		return 0;
+	return now_ns() - began;
+}
+
 static int dnslat(int count, const char *name)
 {
-	static uint64_t took[COUNT_MAX];
-	uint8_t ask[300], got[MSG_SIZE];
-	size_t len = question(ask, name);
-	int fd = resolver();
+	struct asking a = { .fd = resolver() };
 
-	if (fd < 0)
+	if (a.fd < 0)
 		return fail("resolver");
-	for (int i = 0; i < count; i++) {
-		uint64_t began = now_ns();
-
-		ask[0] = (uint8_t)(i >> 8);
-		ask[1] = (uint8_t)i;
-		if (send(fd, ask, len, 0) < 0 || recv(fd, got, sizeof(got), 0) < 12 || memcmp(ask, got, 2) != 0 || (got[3] & 15))
-			return fail("question");
-		took[i] = now_ns() - began;
-	}
-	close(fd);
-	print_each(took, (size_t)count);
-	return 0;
+	a.len = question(a.ask, name);
+	return turns(count, ask_once, &a);
 }
 
 /* ---- crowd ---- */
@@ -409,7 +443,9 @@ int main(int argc, char **argv)
 	if (argc == 4 && strcmp(argv[1], "dnsd") == 0)
 		return dnsd(argv[2], argv[3]);
 	if (argc >= 4 && argc - 3 <= PORTS_MAX && strcmp(argv[1], "echod") == 0)
-		return echod(argv[2], argv + 3, argc - 3);
+		return serve(argv[2], argv + 3, argc - 3, echo_one);
+	if (argc >= 4 && argc - 3 <= PORTS_MAX && strcmp(argv[1], "hangd") == 0)
+		return serve(argv[2], argv + 3, argc - 3, hang_up);
 	if (argc >= 6 && strcmp(argv[1], "firstbyte") == 0 && atoi(argv[4]) > 0 && atoi(argv[4]) <= COUNT_MAX &&
 		strlen(argv[argc - 1]) < 256)
 		return firstbyte(argv[2], argv[3], atoi(argv[4]), argv[5], argc > 6 ? argv[6] : argv[2]);
