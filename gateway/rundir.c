@@ -75,13 +75,14 @@ static bool take_spare(int runs, const char *name)
 
 static size_t entries_of(int fd)
 {
-	_cleanup_close_ int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = again < 0 ? NULL : fdopendir(again);
 	size_t n = 0;
 
-	if (!dir)
+	if (!dir) {
+		ak_close(again);
 		return SIZE_MAX;
-	again = -1; /* the stream's now */
+	}
 	for (struct dirent *e; (e = readdir(dir));)
 		n += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
 	closedir(dir);

@@ -93,7 +93,8 @@ static void kernel_that_cannot_be_told_chooses_itself(void **state)
 	struct relay_ports p = { .low = LOW, .n_windows = WINDOWS, .salt = 7 };
 	struct sockaddr_storage to = { .ss_family = AF_UNIX };
 	socklen_t len = sizeof(sa_family_t);
-	_cleanup_close_ int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	_cleanup_close_ int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
+			    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	(void)state;
 	assert_int_equal(bind(server, (struct sockaddr *)&to, len), 0); /* a name of the kernel's choosing */
