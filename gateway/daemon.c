@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -140,16 +139,6 @@ static void cannot_load(void *ctx, const char *name, const char *reason)
 	ak_say("%s", reason);
 }
 
-static void raise_descriptor_limit(void)
-{
-	struct rlimit lim;
-
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
-		lim.rlim_cur = lim.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &lim);
-	}
-}
-
 static int make(const struct ak_paths *paths, const struct daemon_conf *conf, struct daemon **ret, struct ak_err *err)
 {
 	_cleanup_(daemon_freep) struct daemon *d = calloc(1, sizeof(*d));
@@ -221,7 +210,6 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 
 	umask(077);
 	spawn_prepare();
-	raise_descriptor_limit();
 	if (own) {
 		listener = open_socket(paths, err);
 		if (listener < 0)

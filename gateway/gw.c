@@ -317,17 +317,6 @@ static void close_others(const struct gw_conf *conf)
 	ak_close_others(keep, (size_t)n);
 }
 
-/* Many flows need many descriptors: two sockets and two pipes each. */
-static void raise_descriptor_limit(void)
-{
-	struct rlimit lim;
-
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
-		lim.rlim_cur = lim.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &lim);
-	}
-}
-
 /*
  * What the gateway does at a time is short and others wait for it: a small slice brings it to its turn early, beside sandboxes that compute, and gives it
  * no more time than they have. Linux 6.12 and later; before, it is without effect.
@@ -353,7 +342,6 @@ static int gw_process(const struct gw_conf *conf)
 	struct ak_err err = { .text = "" };
 
 	close_others(conf);
-	raise_descriptor_limit();
 	ask_for_short_slices();
 	if (start(&gw, conf, &err) < 0) {
 		msg.type = GW_MSG_FAILED;

@@ -23,7 +23,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
-#include <sys/resource.h>
 #include <sys/types.h>
 
 struct event;
@@ -140,7 +139,6 @@ struct http_server {
 	struct http_detacheds detached;
 	struct http_stats stats;
 	uint64_t started_us;
-	struct rlimit files; /* how many may be open, as we found it: workers get that back */
 	bool stopping;
 	char date[32]; /* of now, for the Date header */
 	uint64_t date_s;

@@ -130,7 +130,6 @@ _Noreturn static void be_worker(struct http_job *j, const int fds[HTTP_PIPE_NUM]
 		_exit(1);
 	ak_close(fds[HTTP_PIPE_OUT]);
 	ak_close(fds[HTTP_PIPE_ERR]);
-	(void)setrlimit(RLIMIT_NOFILE, &j->s->files);
 	sigaction(SIGPIPE, &dfl, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);

@@ -19,7 +19,6 @@
 #define BACKLOG 512
 #define TICK_S 15 /* a sign of life on event streams */
 #define GRACE_S 10 /* for requests in flight after the first signal */
-#define FILES 4096 /* connections, and three pipes for each worker */
 #define PAUSE_MS 100 /* without descriptors there is no use in accepting */
 
 /* ---- accepting ---- */
@@ -256,23 +255,9 @@ static int take_signals(struct http_server *s, struct ak_err *err)
 	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
 }
 
-static void raise_limit(struct http_server *s)
-{
-	struct rlimit more;
-
-	if (getrlimit(RLIMIT_NOFILE, &s->files) < 0)
-		return;
-	more = s->files;
-	if (more.rlim_cur < FILES)
-		more.rlim_cur = more.rlim_max < FILES ? more.rlim_max : FILES;
-	(void)setrlimit(RLIMIT_NOFILE, &more);
-}
-
 static int server_init(struct http_server *s, struct ak_err *err)
 {
 	struct timeval tick = { TICK_S, 0 };
-
-	raise_limit(s);
 
 	TAILQ_INIT(&s->conns);
 	TAILQ_INIT(&s->jobs);

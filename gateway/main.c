@@ -1,4 +1,5 @@
 /* agentkernel: find the command's row, run it, turn what it returns into an exit code. */
+#include "gateway/base/io.h"
 #include "gateway/cmd.h"
 #include "gateway/selftest.h"
 #include "gateway/super.h"
@@ -106,5 +107,6 @@ int main(int argc, char **argv)
 {
 	if (fill_stdio() < 0)
 		return AK_EXIT_FAILED;
+	ak_raise_descriptor_limit();
 	return finish(dispatch(argc > 0 ? argc - 1 : 0, argv + (argc > 0)));
 }

@@ -24,7 +24,6 @@
 
 #include "seccomp_table.inc"
 
-#define DEFAULT_NOFILE 4096u
 #define DEFAULT_PIDS 1024u
 #define MEMLOCK_BYTES (8u << 20)
 
@@ -46,10 +45,8 @@ static int set_limit(int resource, rlim_t value, const char *what, struct ak_err
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	const struct sandbox_limits *limits = &ctx->spec->limits;
-	int rc = set_limit(RLIMIT_NOFILE, limits->nofile ? limits->nofile : DEFAULT_NOFILE, "open files", err);
+	int rc = set_limit(RLIMIT_CORE, 0, "core files", err);
 
-	if (rc == 0)
-		rc = set_limit(RLIMIT_CORE, 0, "core files", err);
 	if (rc == 0)
 		rc = set_limit(RLIMIT_MEMLOCK, MEMLOCK_BYTES, "locked memory", err);
 	/* Counted per user namespace (Linux 5.14), so it is the sandbox's own; the kernel spares the host's root. */

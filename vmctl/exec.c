@@ -15,9 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define DEFAULT_NOFILE 4096u
 
 enum { EXIT_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
@@ -151,6 +154,23 @@ static int enter_workdir(const struct sb_command *cmd, struct ak_err *err)
 	return chdir("/") < 0 ? ak_fail_errno(err, errno, "/") : 0;
 }
 
+/*
+ * Only here, and at most half of what init has: descriptors on their way through sockets are counted for the user, over all sandboxes, and compared with
+ * the limit of who sends. What a sandbox can have on their way must not keep init and those outside from sending theirs.
+ */
+static int limit_files(uint32_t nofile)
+{
+	rlim_t value = nofile ? nofile : DEFAULT_NOFILE;
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return -errno;
+	if (lim.rlim_max != RLIM_INFINITY && value > lim.rlim_max / 2)
+		value = lim.rlim_max / 2;
+	lim.rlim_cur = lim.rlim_max = value;
+	return setrlimit(RLIMIT_NOFILE, &lim) < 0 ? -errno : 0;
+}
+
 static int prepare(const struct sb_command *cmd, struct ak_err *err)
 {
 	int rc;
@@ -164,6 +184,9 @@ static int prepare(const struct sb_command *cmd, struct ak_err *err)
 	rc = enter_workdir(cmd, err);
 	if (rc < 0)
 		return rc;
+	rc = limit_files(cmd->nofile);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "limit of open files");
 	default_signals();
 	return 0;
 }

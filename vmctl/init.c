@@ -162,7 +162,8 @@ static void run_command(struct init *in)
 		.workdir = spec->workdir,
 		.home = spec->home,
 		.tty_slave = in->tty_slave,
-		.streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] } };
+		.streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] },
+		.nofile = spec->limits.nofile };
 	struct sb_failure failure;
 
 	if (in->going)

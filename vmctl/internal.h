@@ -156,10 +156,11 @@ struct sb_command {
 	const char *home;
 	int tty_slave; /* its controlling terminal and all three streams; -1: STREAMS */
 	int streams[3]; /* -1 is the null device; borrowed */
+	uint32_t nofile; /* descriptors; 0: the default */
 	bool tty; /* wants a terminal, of this size when there is one */
 	uint16_t rows, cols;
 };
-/* job.c: SB_MSG_EXEC. The strings point into P, which the caller frees; all but home and tty_slave is filled in. */
+/* job.c: SB_MSG_EXEC. The strings point into P, which the caller frees; all but home, tty_slave and nofile is filled in. */
 int sb_command_read(const struct sb_msg *msg, const int *fds, size_t n_fds, struct pack *p, struct sb_command *ret);
 struct sb_failure {
 	int exit_code; /* 125, 126 or 127 */

@@ -33,7 +33,7 @@ struct sandbox_limits {
 	uint64_t memory_bytes; /* 0: no limit */
 	uint32_t cpus_milli; /* 0: no limit; 1500 is one and a half */
 	uint32_t pids; /* 0: the default, 1024 */
-	uint32_t nofile; /* 0: the default, 4096 */
+	uint32_t nofile; /* of each command; 0: the default, 4096 */
 	uint64_t tmp_bytes; /* 0: the default, 512 MiB */
 };
 

@@ -41,7 +41,7 @@ static int open_terminal(const struct sb_command *cmd, int *ret_master, int *ret
 static int start(struct sb_served *s, const struct sb_ctx *ctx, const struct sb_msg *msg, const int *fds, size_t n_fds,
 	struct sb_failure *failure)
 {
-	struct sb_command cmd = { .home = ctx->spec->home, .tty_slave = -1 };
+	struct sb_command cmd = { .home = ctx->spec->home, .tty_slave = -1, .nofile = ctx->spec->limits.nofile };
 	_cleanup_pack_ struct pack p = { .bad = true };
 	_cleanup_close_ int master = -1, slave = -1;
 	int rc = n_fds ? sb_command_read(msg, fds, n_fds, &p, &cmd) : -EMFILE; /* we had no room for them */

@@ -9,6 +9,12 @@
 
 #define AK_FDS_MAX 16
 
+/*
+ * As many descriptors as the host lets us have: flows and sandboxes need several each, and passing one fails when more are on their way, of all
+ * processes of this user, than the sender may open.
+ */
+void ak_raise_descriptor_limit(void);
+
 /* Write all of it or fail; -errno. */
 int ak_write_all(int fd, const void *data, size_t len);
 

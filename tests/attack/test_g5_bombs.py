@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import pty
 import time
 
 import pytest
@@ -69,6 +70,66 @@ def test_g5_a_full_disk_is_the_sandboxs_own(any_user):
             assert set(out) == {"/tmp", "/var/tmp"} and all(why in ("ENOSPC", "ENOMEM") and n < 1500 for why, n in out.values()), (args, out)
             works(10000)
     assert abs(os.statvfs(lab.folder).f_bavail - before) * os.statvfs(lab.folder).f_frsize < 256 << 20
+
+
+# The kernel counts descriptors that are on their way through sockets for each user, over all sandboxes and the host, and compares with the sender's limit.
+ON_THE_WAY = """
+import os, socket, sys, time
+fd, keep, n = os.open('/dev/null', 0), [], 0
+try:
+    while n < 100000:
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        keep.append(pair)
+        socket.send_fds(pair[0], [b'x'], [fd] * 250)
+        n += 250
+except OSError as e: print(e.strerror, n, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def on_their_way(lab, *args):
+    """As many descriptors as a sandbox can send, all on their way for as long as the context lasts."""
+    bomb = lab.spawn([lab.binary, *args, PYTHON, "-c", ON_THE_WAY], env=lab.env(), stdin="pipe")
+    try:
+        assert b"Too many references" in bomb.wait_output(b"\n")
+        yield
+    finally:
+        bomb.close_stdin()
+        bomb.wait()
+
+
+def with_usual_limit(lab, *args, **kw):
+    """Run agentkernel with the soft limit that most hosts give."""
+    return lab.spawn(["sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh", lab.binary, *args], env=lab.env(), **kw)
+
+
+def test_g5_descriptors_on_their_way_are_limited(any_user):
+    lab = any_user
+    with neighbour(lab) as works, on_their_way(lab, "run", *CODEX):
+        works()
+        r = with_usual_limit(lab, "run", *CODEX, "echo", "started").wait()
+        assert r.out == "started\n", r
+
+
+def test_g5_descriptors_on_their_way_do_not_stop_the_daemon(boxes):
+    """All who pass descriptors still can: the client its streams, the daemon the gateway's, init its root and terminals."""
+    b, lab = boxes, boxes.lab
+    for name in ("loud", "quiet"):
+        b.up(name, *CODEX)
+    with on_their_way(lab, "exec", "loud"):
+        r = with_usual_limit(lab, "exec", "quiet", "echo", "here").wait()
+        assert r.out == "here\n", r
+        master, slave = pty.openpty()
+        proc = with_usual_limit(lab, "exec", "-t", "quiet", "tty", tty=slave)
+        os.close(slave)
+        assert proc.wait().code == 0
+        assert b"/dev/pts/" in os.read(master, 1000)
+        os.close(master)
+        b.ak("stop", "quiet")
+        for args in (("start", "quiet"), ("run", *CODEX, "true")):
+            r = with_usual_limit(lab, *args).wait()
+            assert r.code == 0, r
 
 
 def test_g5_descriptors_are_limited(any_user):
