@@ -42,6 +42,16 @@ static int set_limit(int resource, rlim_t value, const char *what, struct ak_err
 	return setrlimit((__rlimit_resource_t)resource, &lim) < 0 ? ak_fail_errno(err, errno, "limit of %s", what) : 0;
 }
 
+/* The kernel counts signals that wait, timers among them, for the user over all that they run: a quarter is ours. */
+static int limit_signals(struct ak_err *err)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_SIGPENDING, &lim) < 0)
+		return ak_fail_errno(err, errno, "limit of pending signals");
+	return lim.rlim_max == RLIM_INFINITY ? 0 : set_limit(RLIMIT_SIGPENDING, lim.rlim_max / 4, "pending signals", err);
+}
+
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	const struct sandbox_limits *limits = &ctx->spec->limits;
@@ -49,6 +59,8 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 
 	if (rc == 0)
 		rc = set_limit(RLIMIT_MEMLOCK, MEMLOCK_BYTES, "locked memory", err);
+	if (rc == 0)
+		rc = limit_signals(err);
 	/* Counted per user namespace (Linux 5.14), so it is the sandbox's own; the kernel spares the host's root. */
 	if (rc == 0)
 		rc = set_limit(RLIMIT_NPROC, limits->pids ? limits->pids : DEFAULT_PIDS, "processes", err);

@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -53,6 +54,29 @@ static int follow_caller(const struct sb_ctx *ctx)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) ? -ESRCH : 0;
+}
+
+/*
+ * The kernel gives a user some inotify instances and watches for all that they run, and to it we are that user: a quarter is ours, so that neither the
+ * host nor other sandboxes run out. A host that does not let us keeps its own limit.
+ */
+static void limit_watches(void)
+{
+	static const struct {
+		const char *given, *ours;
+	} limits[] = { { "/proc/sys/fs/inotify/max_user_instances", "/proc/sys/user/max_inotify_instances" },
+		{ "/proc/sys/fs/inotify/max_user_watches", "/proc/sys/user/max_inotify_watches" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+		_cleanup_free_ char *text = NULL;
+		char quarter[24];
+		size_t len;
+
+		if (ak_read_file(AT_FDCWD, limits[i].given, 32, &text, &len) < 0)
+			continue;
+		snprintf(quarter, sizeof(quarter), "%ld", strtol(text, NULL, 10) / 4);
+		ak_write_file(limits[i].ours, quarter);
+	}
 }
 
 static int keep_needed(const struct sb_ctx *ctx)
@@ -104,6 +128,7 @@ static int prepare(struct sb_ctx *ctx, int map_ready_fd, struct sb_root *root, s
 		return rc;
 	if (follow_caller(ctx) < 0)
 		_exit(1);
+	limit_watches();
 	rc = keep_needed(ctx);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "closing inherited descriptors");

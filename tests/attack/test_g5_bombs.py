@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pty
+import resource
 import time
 
 import pytest
@@ -130,6 +131,40 @@ def test_g5_descriptors_on_their_way_do_not_stop_the_daemon(boxes):
         for args in (("start", "quiet"), ("run", *CODEX, "true")):
             r = with_usual_limit(lab, *args).wait()
             assert r.code == 0, r
+
+
+# More that the kernel counts for the user: inotify instances, and timers, as pending signals.
+COUNTED = """
+import ctypes, json, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def until_refused(one, most):
+    n = 0
+    while n < most and one() >= 0: n += 1
+    return n
+timer, event = ctypes.c_void_p(), ctypes.create_string_buffer(64)
+event[8:12] = (10).to_bytes(4, sys.byteorder)  # SIGUSR1
+print(json.dumps([until_refused(lambda: libc.inotify_init1(0), 1000), until_refused(lambda: libc.timer_create(1, event, ctypes.byref(timer)), int(sys.argv[1]))]),
+      flush=True)
+sys.stdin.read()
+"""
+
+
+def test_g5_what_is_counted_for_the_user_is_shared_out(any_user):
+    """One sandbox takes all that it gets; the host and another one still get theirs."""
+    lab = any_user
+    pending = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
+    take = lambda command: json.loads(command.wait_output(b"\n"))
+    first = lab.start([*CODEX, PYTHON, "-c", COUNTED, str(pending)], stdin="pipe")
+    try:
+        mine = take(first)
+        others = take(lab.start([*CODEX, PYTHON, "-c", COUNTED, "100"], stdin=b""))
+        host = take(lab.spawn([PYTHON, "-c", COUNTED, "100"], stdin=b"", env=lab.env()))
+    finally:
+        first.close_stdin()
+        first.wait()
+    assert 0 < mine[0] <= 256 and 0 < mine[1] <= pending // 4, (mine, pending)
+    for got in (others, host):
+        assert got[0] >= 16 and got[1] == 100, (mine, others, host)
 
 
 def test_g5_descriptors_are_limited(any_user):
