@@ -1,6 +1,7 @@
 """The warm pool: `run` uses it without a word, gets exactly what it would have got, and no sandbox is used twice."""
 import json
 
+import pytest
 from expect import CODEX, allow, denied, refused, worked
 from lab import PYTHON, wait_for
 
@@ -44,6 +45,31 @@ def test_a_warm_one_is_exactly_a_cold_one(any_boxes):
         a, z = json.loads(cold.out), json.loads(hot.out)
         for key in a:
             assert a[key] == z[key], (mode, key, a[key], z[key])
+
+
+def test_a_full_disk_ends_a_warm_run_that_cannot_be_recorded(boxes):
+    b, lab = boxes, boxes.lab
+    if not lab.is_root:
+        pytest.skip("mounts in the lab want its root")
+    state = lab.path("state")
+    assert lab.host(["mount", "-t", "tmpfs", "-o", "size=1m,mode=777", "none", state]).code == 0
+    try:
+        warm(b, "codex")
+        wait_for(lambda: ".spare-" in lab.host(["ls", "-A", state + "/agentkernel/runs"]).out)  # a folder that it can use
+        lab.host(["sh", "-c", "head -c 2m /dev/zero > %s/fill" % state])
+        r = lab.run([*CODEX, "sleep", "4790"])
+        assert r.code == 125 and "space" in r.err.lower() and r.seconds < 20, r
+        assert pool(b, "codex")["hits"] == 1 and ".spare-" not in lab.host(["ls", "-A", state + "/agentkernel/runs"]).out  # it was ready to go
+        assert not lab.running("sleep 4790")
+        lab.host(["rm", "%s/fill" % state])
+        warm(b, "codex")
+        hits = pool(b, "codex")["hits"]
+        assert lab.run([*CODEX, "echo", "again"]).out == "again\n"
+        assert pool(b, "codex")["hits"] == hits + 1
+        assert lab.ak(["audit", "verify"]).code == 0
+        b.close()
+    finally:
+        lab.host(["umount", state])
 
 
 def test_codes_streams_and_closing_lines_are_the_same(boxes):
