@@ -191,8 +191,9 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 {
 	static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty" };
+	/* The host has some 3,000 terminals for all that are not its own. */
 	static const char *const pts_opts[][2] = { { "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" },
-		{ NULL, NULL } };
+		{ "max", "256" }, { NULL, NULL } };
 	_cleanup_close_ int pts = -1;
 	int rc;
 
