@@ -45,7 +45,9 @@ int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err
  * A pruned run's folder with its emptied files waits under one of a few names for a later run. Making files costs a file system little and removing them too, but
  * making them soon after others were removed costs ext4 a search past all of those.
  */
-#define SPARES 32
+#define SPARES 128 /* as many as end in a burst: what finds no place here is removed */
+#define STOCK 32 /* of these, the first ones: those made in advance */
+#define PROBES 16 /* names that a run looks under before it looks among the stock, and then makes its own */
 
 static const char *const files[] = { "network.jsonl", "run.jsonl", "policy.json" };
 
@@ -60,17 +62,30 @@ static unsigned lot(void)
 	return (unsigned)(ak_now_us() ^ (uint64_t)getpid());
 }
 
-static bool take_spare(int runs, const char *name)
+/* FD, which was found under NAME, is ours: nobody else has it now, and it still lies there. */
+static bool claim(int runs, const char *name, int fd)
+{
+	struct stat opened, there;
+
+	return flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0 &&
+		fstatat(runs, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && opened.st_ino == there.st_ino;
+}
+
+/* A spare folder under NAME, locked before it has that name: to those who prune it would be the oldest run of all. -1: none. */
+static int take_spare(int runs, const char *name)
 {
 	unsigned start = lot();
 	char spare[16];
 
-	for (unsigned i = 0; i < SPARES; i++) {
-		spare_name(start + i, spare);
-		if (renameat2(runs, spare, runs, name, RENAME_NOREPLACE) == 0)
-			return true;
+	for (unsigned i = 0; i < PROBES + STOCK; i++) {
+		_cleanup_close_ int fd = -1;
+
+		spare_name(i < PROBES ? start + i : i - PROBES, spare);
+		fd = openat(runs, spare, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0 && claim(runs, spare, fd) && renameat2(runs, spare, runs, name, RENAME_NOREPLACE) == 0)
+			return TAKE_FD(fd);
 	}
-	return false;
+	return -1;
 }
 
 static size_t entries_of(int fd)
@@ -107,10 +122,9 @@ static bool emptied(int dir)
 	return entries_of(dir) == n;
 }
 
-/* NAME, whose files are empty, becomes one. */
-static bool put_spare(int runs, const char *name)
+/* NAME, whose files are empty, becomes one, the first free one from START on. */
+static bool put_spare(int runs, const char *name, unsigned start)
 {
-	unsigned start = lot();
 	char spare[16];
 
 	for (unsigned i = 0; i < SPARES; i++) {
@@ -121,12 +135,12 @@ static bool put_spare(int runs, const char *name)
 	return false;
 }
 
-static unsigned count_spares(int runs)
+static unsigned count_stock(int runs)
 {
 	char spare[16];
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < SPARES; i++) {
+	for (unsigned i = 0; i < STOCK; i++) {
 		spare_name(i, spare);
 		n += faccessat(runs, spare, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	}
@@ -148,7 +162,7 @@ static bool new_spare(int runs)
 		if (fd < 0)
 			return false;
 	}
-	return emptied(dir) && put_spare(runs, name);
+	return emptied(dir) && put_spare(runs, name, 0);
 }
 
 void rundir_stock(const struct ak_paths *paths, unsigned n)
@@ -158,7 +172,7 @@ void rundir_stock(const struct ak_paths *paths, unsigned n)
 
 	if (fd < 0 && errno == ENOENT && ak_mkdir_p(runs, 0700) == 0)
 		fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	for (unsigned have = fd < 0 ? n : count_spares(fd); have < n && have < SPARES && new_spare(fd); have++)
+	for (unsigned have = fd < 0 ? n : count_stock(fd); have < n && have < STOCK && new_spare(fd); have++)
 		;
 }
 
@@ -181,12 +195,14 @@ static int make_dir(struct rundir *d, const char *runs, const char *name, bool *
 	_cleanup_close_ int fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rc = 0;
 
-	*ret_spare = fd >= 0 && take_spare(fd, name);
-	if (!*ret_spare)
-		rc = mkdir_new(d->path, runs);
+	d->dir_fd = fd >= 0 ? take_spare(fd, name) : -1;
+	*ret_spare = d->dir_fd >= 0;
+	if (*ret_spare)
+		return futimens(d->dir_fd, NULL) < 0 ? -errno : 0;
+	rc = mkdir_new(d->path, runs);
 	if (rc == 0 && (d->dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
 		rc = -errno;
-	if (rc == 0 && (flock(d->dir_fd, LOCK_EX | LOCK_NB) < 0 || futimens(d->dir_fd, NULL) < 0))
+	if (rc == 0 && flock(d->dir_fd, LOCK_EX | LOCK_NB) < 0)
 		rc = -errno;
 	return rc;
 }
@@ -385,7 +401,7 @@ static void prune_one(int runs_fd, const char *name)
 	/* Alive: its supervisor holds the lock. Kept: the user wanted it. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || faccessat(fd, "upper", F_OK, 0) == 0)
 		return;
-	if (!emptied(fd) || !put_spare(runs_fd, name))
+	if (!emptied(fd) || !put_spare(runs_fd, name, lot()))
 		(void)ak_remove_tree(runs_fd, name);
 }
 

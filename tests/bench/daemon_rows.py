@@ -12,6 +12,7 @@ from row import Row
 
 SANDBOXES = int(os.environ.get("AK_BENCH_SANDBOXES") or 1000)
 CROWD, CROWD_WARM = 100, 100
+CROWD_BEFORE = 3  # rounds that are not counted: until then each run makes a folder for its records, later they use those of the oldest ones again
 STARTS = 8  # times the rounds
 # On which core a process wakes the other decides most of how long an answer takes, and lasts for as long as both run; and the machine has better and
 # worse moments. So many programs one after the other, in pairs that take turns every few milliseconds, now one and now the other first, and the
@@ -116,12 +117,13 @@ class DaemonRows:
     def crowd(self):
         def row(what, env, before=lambda: None, note=lambda: "", goal=True):
             rates = []
-            for _ in range(self.rounds):
+            for i in range(CROWD_BEFORE + self.rounds):
                 before()
                 failed, seconds = map(float, self.rig.run([self.tool, "crowd", str(CROWD), self.ak, "run", "true"], env=env).split())
                 if failed:
                     raise RigError("%s: %d of %d failed" % (what, failed, CROWD))
-                rates.append(CROWD / seconds)
+                if i >= CROWD_BEFORE:
+                    rates.append(CROWD / seconds)
             rate = statistics.median(rates)
             return Row("%d runs at once, %s" % (CROWD, what), (lambda r: r >= 100) if goal else None, "≥ 100/s" if goal else "-", rate, None, "", "/s", rate,
                        "-", note())

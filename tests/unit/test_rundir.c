@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -157,6 +158,41 @@ static void folders_are_made_in_advance_and_taken_first(void **state)
 	assert_int_equal(access(path_of("run-a/network.jsonl"), F_OK), 0);
 }
 
+/* Each begins and ends runs, and prunes after every one: whether all of them got their folders. */
+static int run_and_prune(unsigned who)
+{
+	for (unsigned i = 0; i < 250; i++) {
+		struct rundir d;
+		struct ak_err err;
+		char name[32];
+
+		snprintf(name, sizeof(name), "run-%02x%06x", who, i);
+		if (rundir_create(&d, &paths, name, false, &err) < 0) {
+			fprintf(stderr, "%s\n", err.text);
+			return 1;
+		}
+		rundir_done(&d);
+		rundir_prune(&paths);
+	}
+	return 0;
+}
+
+static void folders_that_are_being_taken_are_not_pruned(void **state)
+{
+	int status, failed = 0;
+
+	for (unsigned who = 0; who < 6; who++) {
+		pid_t pid = fork();
+
+		assert_true(pid >= 0);
+		if (pid == 0)
+			_exit(run_and_prune(who));
+	}
+	while (wait(&status) > 0)
+		failed += status != 0;
+	assert_int_equal(failed, 0);
+}
+
 static void a_name_that_is_taken_is_refused(void **state)
 {
 	struct ak_err err = { "" };
@@ -174,6 +210,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_lives_or_is_kept_stays_and_strangers_files_go, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_folder_that_is_used_again_is_empty_and_new, setup, teardown),
 		cmocka_unit_test_setup_teardown(folders_are_made_in_advance_and_taken_first, setup, teardown),
+		cmocka_unit_test_setup_teardown(folders_that_are_being_taken_are_not_pruned, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_name_that_is_taken_is_refused, setup, teardown),
 	};
 
