@@ -21,6 +21,7 @@ import glob
 import json
 import os
 import pwd
+import resource
 import select
 import selectors
 import shutil
@@ -78,6 +79,10 @@ ZONE = [
 
 class LabError(Exception):
     pass
+
+
+# The lab passes descriptors too, as the same user as the sandboxes of the attacks: see test_g5_descriptors_on_their_way_are_limited.
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 
 
 def wait_for(what, timeout=10, every=0.01):
