@@ -140,6 +140,7 @@ static int fill_state(const struct ak_paths *paths, const struct run_opts *opts,
 	s->mode = opts->mode;
 	s->profile = opts->profile;
 	s->no_network = opts->no_network;
+	s->nested = opts->nested;
 	s->limits = opts->limits;
 	for (size_t i = 0; i < opts->n_edits && rc == 0; i++)
 		rc = state_edit_add(paths, s, opts->edits[i].op, opts->edits[i].text, 0, err);

@@ -121,6 +121,7 @@ static int set_flag(struct run_opts *o, const char *name)
 		bool *flag;
 	} flags[] = {
 		{ "no-network", &o->no_network },
+		{ "nested-namespaces", &o->nested },
 		{ "keep", &o->keep },
 		{ "pass-api-key", &o->pass_api_key },
 		{ "tty", &o->tty },

@@ -409,6 +409,22 @@ static int plan_workdir(struct run_plan *plan, const struct run_opts *opts, stru
 	return 0;
 }
 
+/* In a namespace of its own a program has every capability, over nothing but kernel code that is out of reach otherwise. */
+static int plan_isolation(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	plan->isolation = modes[opts->mode].isolation;
+	plan->readonly_root = profiles[opts->profile].readonly_root || plan->isolation == SANDBOX_STRICT;
+	if (!opts->nested)
+		return 0;
+	if (plan->isolation == SANDBOX_STRICT)
+		return ak_fail(
+			err, EINVAL, "--nested-namespaces: %s mode is strict and has none; use another mode", plan->policy);
+	if (geteuid() == 0)
+		return ak_fail(err, EINVAL, "--nested-namespaces: not for root; run agentkernel as an ordinary user");
+	plan->isolation = SANDBOX_NESTED;
+	return 0;
+}
+
 int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err)
 {
@@ -419,8 +435,9 @@ int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const stru
 	plan_name(plan, opts);
 	plan->network = profiles[opts->profile].network && !opts->no_network;
 	plan->policy = modes[opts->mode].name;
-	plan->isolation = modes[opts->mode].isolation;
-	plan->readonly_root = profiles[opts->profile].readonly_root || plan->isolation == SANDBOX_STRICT;
+	rc = plan_isolation(plan, opts, err);
+	if (rc < 0)
+		return rc;
 	user = plan_user(plan);
 	rc = run_plan_project(opts, paths, plan->project, err);
 	if (rc == 0)

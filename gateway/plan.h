@@ -32,6 +32,7 @@ struct run_opts {
 	enum ak_mode mode;
 	enum ak_profile profile;
 	bool no_network, keep, pass_api_key, tty, quiet, json;
+	bool nested; /* namespaces of its own */
 	const char *dir; /* NULL: the mode decides */
 	const char *workdir;
 	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */

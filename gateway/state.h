@@ -37,6 +37,7 @@ struct state_sandbox {
 	enum ak_profile profile;
 	char dir[PATH_MAX]; /* project, "" when none */
 	bool no_network;
+	bool nested; /* may make namespaces of its own */
 	struct sandbox_limits limits;
 	char **env; /* owned, NULL-terminated: run_plan_capture of create */
 	uint64_t created_us;

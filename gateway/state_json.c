@@ -63,6 +63,7 @@ cJSON *state_to_json(const struct state_sandbox *s)
 		cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
 		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) &&
 		cJSON_AddStringToObject(obj, "dir", s->dir) && cJSON_AddBoolToObject(obj, "no_network", s->no_network) &&
+		cJSON_AddBoolToObject(obj, "nested", s->nested) &&
 		cJSON_AddNumberToObject(obj, "created_us", (double)s->created_us) &&
 		cJSON_AddNumberToObject(obj, "link_id", s->link_id) && cJSON_AddBoolToObject(obj, "running", s->running) &&
 		cJSON_AddNumberToObject(obj, "generation", (double)s->generation) &&
@@ -152,7 +153,7 @@ int state_limits_get(const cJSON *obj, struct sandbox_limits *l, struct ak_err *
 static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
 {
 	uint64_t link = 0;
-	int no_network = 0, running = 0;
+	int no_network = 0, nested = 0, running = 0;
 	int rc = get_number(obj, "created_us", EXACT_MAX, &s->created_us, err);
 
 	if (rc == 0)
@@ -166,9 +167,12 @@ static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err 
 	if (rc == 0)
 		rc = json_get_bool(obj, "no_network", &no_network, err);
 	if (rc >= 0)
+		rc = json_get_bool(obj, "nested", &nested, err);
+	if (rc >= 0)
 		rc = json_get_bool(obj, "running", &running, err);
 	s->link_id = (uint32_t)link;
 	s->no_network = no_network != 0;
+	s->nested = nested != 0;
 	s->running = running != 0;
 	return rc < 0 ? rc : 0;
 }
@@ -261,8 +265,8 @@ static int check_version(const cJSON *obj, struct ak_err *err)
 
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
 {
-	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "no_network", "limits", "env",
-		"created_us", "link_id", "running", "generation", "allowed", "denied", "edits", NULL };
+	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "no_network", "nested",
+		"limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied", "edits", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");

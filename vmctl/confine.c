@@ -218,7 +218,14 @@ int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err)
 	rc = install(newest, ARRAY_SIZE(newest), err);
 	if (rc < 0)
 		return rc;
-	if (ctx->spec->isolation == SANDBOX_STRICT)
+	switch (ctx->spec->isolation) {
+	case SANDBOX_STRICT:
 		return install(seccomp_strict, ARRAY_SIZE(seccomp_strict), err);
+	case SANDBOX_NESTED:
+		return install(seccomp_nested, ARRAY_SIZE(seccomp_nested), err);
+	case SANDBOX_MODERATE:
+	case SANDBOX_ISOLATION_NUM:
+		break;
+	}
 	return install(seccomp_moderate, ARRAY_SIZE(seccomp_moderate), err);
 }

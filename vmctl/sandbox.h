@@ -19,7 +19,8 @@
 
 enum sandbox_isolation {
 	SANDBOX_MODERATE,
-	SANDBOX_STRICT, /* tighter system-call filter, no nested namespaces, never root inside */
+	SANDBOX_STRICT, /* tighter system-call filter, never root inside */
+	SANDBOX_NESTED, /* MODERATE, but the sandbox may make namespaces of its own; never for the host's root */
 	SANDBOX_ISOLATION_NUM
 };
 

@@ -142,8 +142,6 @@ int main(void)
 	return 0;
 }
 """
-# In modes that allow nested namespaces a program may be root in one more of its own; it gains nothing over the network (row g2).
-NESTED = {"unshare_user", "unshare_user_net", "clone_user", "clone3"}
 # Harmless here, and used by compilers' and databases' tests: left open.
 TOLERATED = {"userfaultfd_user", "netlink_netfilter", "modify_ldt", "kcmp", "setns"}
 
@@ -158,7 +156,7 @@ def test_g4_dangerous_calls_are_refused(any_user, mode):
     works = {name for name, rc in rows.items() if rc == 0}
     need = {name for name in rows if name.startswith("ok_")}
     assert need <= works, {n: rows[n] for n in need - works}
-    wrong = works - need - TOLERATED - (set() if mode == "codex" else NESTED)
+    wrong = works - need - TOLERATED
     assert not wrong, {n: rows[n] for n in wrong}
     assert rows["setuid_root"] != 0 and rows["no_new_privs_off"] != 0
 
@@ -168,5 +166,5 @@ def test_g4_the_restrictive_profile_is_no_wider(any_user):
     tool = compile_c(lab, SOURCE, "g4", static=True)
     r = lab.run(["--profile", "restrictive", "--dir", lab.path("project"), "--", tool])
     rows = json.loads(r.out)
-    wrong = {name for name, rc in rows.items() if rc == 0 and not name.startswith("ok_")} - TOLERATED - NESTED
+    wrong = {name for name, rc in rows.items() if rc == 0 and not name.startswith("ok_")} - TOLERATED
     assert not wrong, wrong
