@@ -7,29 +7,74 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
-/* One part: open it, make it when it is missing. */
-static int step(int dir_fd, const char *name, mode_t mode)
+#define ASIDE_MAX 100 /* things of one name that are kept aside */
+#define FOLDER_FLAGS (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* ---- what is in the way ---- */
+
+/* Nothing is lost: the user may want to look at it. */
+static int move_aside(int dir_fd, const char *name)
 {
-	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	char aside[NAME_MAX + 16];
+
+	for (int i = 0; i < ASIDE_MAX; i++) {
+		snprintf(aside, sizeof(aside), i ? "%.*s.replaced.%d" : "%.*s.replaced", NAME_MAX - 16, name, i);
+		if (syscall(SYS_renameat2, dir_fd, name, dir_fd, aside, 1 /* RENAME_NOREPLACE */) == 0)
+			return 0;
+		if (errno != EEXIST)
+			return -errno;
+	}
+	return -EEXIST;
+}
+
+static bool same_mount(int a, int b)
+{
+	struct statx x, y;
+
+	return statx(a, "", AT_EMPTY_PATH, STATX_MNT_ID, &x) == 0 && statx(b, "", AT_EMPTY_PATH, STATX_MNT_ID, &y) == 0 &&
+		(x.stx_mask & y.stx_mask & STATX_MNT_ID) && x.stx_mnt_id == y.stx_mnt_id;
+}
+
+/* ---- part by part, making what is missing ---- */
+
+static int make_step(int dir_fd, const char *name, mode_t mode)
+{
 	int fd;
 
-	if (!strcmp(name, ".."))
-		return -EINVAL;
-	fd = openat(dir_fd, name, flags);
-	if (fd >= 0)
-		return fd;
-	if (errno != ENOENT)
-		return -errno;
 	if (mkdirat(dir_fd, name, mode) < 0 && errno != EEXIST)
 		return -errno;
-	fd = openat(dir_fd, name, flags);
+	fd = openat(dir_fd, name, FOLDER_FLAGS);
 	return fd < 0 ? -errno : fd;
 }
 
-int path_make_dir(int root_fd, const char *path, mode_t mode, int *ret_fd)
+/* ROOT_FD: move aside only what is in its mount; -1: wherever it is. */
+static int step(int root_fd, int dir_fd, const char *name, mode_t mode)
+{
+	int fd, rc;
+
+	if (!strcmp(name, ".."))
+		return -EINVAL;
+	fd = openat(dir_fd, name, FOLDER_FLAGS);
+	if (fd >= 0)
+		return fd;
+	if (errno == ENOTDIR && (root_fd < 0 || same_mount(root_fd, dir_fd))) {
+		rc = move_aside(dir_fd, name);
+		if (rc < 0)
+			return rc;
+	} else if (errno != ENOENT) {
+		return -errno;
+	}
+	return make_step(dir_fd, name, mode);
+}
+
+static int make_dir(int root_fd, const char *path, mode_t mode, bool own, int *ret_fd)
 {
 	_cleanup_close_ int fd = openat(root_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	char copy[PATH_MAX], *save = NULL;
@@ -41,7 +86,7 @@ int path_make_dir(int root_fd, const char *path, mode_t mode, int *ret_fd)
 		return -ENAMETOOLONG;
 	memcpy(copy, path, len + 1);
 	for (char *name = strtok_r(copy, "/", &save); name; name = strtok_r(NULL, "/", &save)) {
-		int next = step(fd, name, mode);
+		int next = step(own ? -1 : root_fd, fd, name, mode);
 
 		if (next < 0)
 			return next;
@@ -50,6 +95,16 @@ int path_make_dir(int root_fd, const char *path, mode_t mode, int *ret_fd)
 	}
 	*ret_fd = TAKE_FD(fd);
 	return 0;
+}
+
+int path_make_dir(int root_fd, const char *path, mode_t mode, int *ret_fd)
+{
+	return make_dir(root_fd, path, mode, false, ret_fd);
+}
+
+int path_make_own_dir(int root_fd, const char *path, mode_t mode, int *ret_fd)
+{
+	return make_dir(root_fd, path, mode, true, ret_fd);
 }
 
 int path_make_file(int root_fd, const char *path, int *ret_fd)
@@ -80,15 +135,116 @@ int path_make_file(int root_fd, const char *path, int *ret_fd)
 	return 0;
 }
 
+/* ---- one name in a folder that is there ---- */
+
+/* The last part of a path, and the folder that it is in. */
+struct place {
+	int dir_fd; /* borrowed, or OWNED */
+	int owned;
+	char name[NAME_MAX + 1];
+	bool folder; /* the path ended in a slash */
+};
+
+static void place_done(struct place *p)
+{
+	ak_close(p->owned);
+}
+
+/* Top-level names, the most frequent, need no look-up. */
+static int find_place(int root_fd, const char *path, struct place *ret)
+{
+	struct open_how how = { .flags = FOLDER_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
+	size_t len = strlen(path), head;
+	char parent[PATH_MAX];
+
+	ret->folder = len && path[len - 1] == '/';
+	len -= ret->folder;
+	for (head = len; head && path[head - 1] != '/'; head--)
+		;
+	if (len - head > NAME_MAX || head >= sizeof(parent))
+		return -ENAMETOOLONG;
+	memcpy(ret->name, path + head, len - head);
+	ret->name[len - head] = '\0';
+	ret->dir_fd = root_fd;
+	if (!head)
+		return 0;
+	memcpy(parent, path, head);
+	parent[head] = '\0';
+	ret->dir_fd = ret->owned = (int)syscall(SYS_openat2, root_fd, parent, &how, sizeof(how));
+	return ret->owned < 0 ? -errno : 0;
+}
+
+static int make_entry(const struct place *p, mode_t mode)
+{
+	int rc = p->folder ? mkdirat(p->dir_fd, p->name, mode) : mknodat(p->dir_fd, p->name, S_IFREG | mode, 0);
+
+	return rc < 0 ? -errno : 0;
+}
+
+/* A folder or a file of that name, whatever was there before. */
+static int place_fill(const struct place *p, mode_t mode)
+{
+	int rc = make_entry(p, mode);
+	struct stat st;
+
+	if (rc != -EEXIST)
+		return rc;
+	if (fstatat(p->dir_fd, p->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (p->folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode) || S_ISCHR(st.st_mode))
+		return 0;
+	rc = move_aside(p->dir_fd, p->name);
+	return rc < 0 ? rc : make_entry(p, mode);
+}
+
+int path_folder(int root_fd, const char *path, mode_t mode)
+{
+	_cleanup_(place_done) struct place p = { .owned = -1 };
+	int rc = find_place(root_fd, path, &p);
+
+	p.folder = true;
+	return rc < 0 ? rc : place_fill(&p, mode);
+}
+
+int path_target(int root_fd, const char *path)
+{
+	_cleanup_(place_done) struct place p = { .owned = -1 };
+	int rc = find_place(root_fd, path, &p), fd;
+
+	if (rc == 0)
+		rc = place_fill(&p, p.folder ? 0755 : 0644);
+	if (rc < 0)
+		return rc;
+	fd = openat(p.dir_fd, p.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int path_link(int root_fd, const char *path, const char *target)
+{
+	_cleanup_(place_done) struct place p = { .owned = -1 };
+	int rc = find_place(root_fd, path, &p);
+
+	if (rc < 0)
+		return rc;
+	return symlinkat(target, p.dir_fd, p.name) < 0 && errno != EEXIST ? -errno : 0;
+}
+
 int path_write(int root_fd, const char *path, const char *text)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-	_cleanup_close_ int fd = openat(root_fd, path, flags, 0644);
+	_cleanup_(place_done) struct place p = { .owned = -1 };
+	_cleanup_close_ int fd = -1;
+	int rc = find_place(root_fd, path, &p);
 
+	if (rc < 0)
+		return rc;
+	fd = openat(p.dir_fd, p.name, flags, 0644);
 	if (fd < 0 && errno == EEXIST) { /* of an earlier start, and perhaps no longer a file */
-		if (unlinkat(root_fd, path, 0) < 0)
-			return -errno;
-		fd = openat(root_fd, path, flags, 0644);
+		if (unlinkat(p.dir_fd, p.name, 0) < 0)
+			rc = errno == EISDIR ? move_aside(p.dir_fd, p.name) : -errno;
+		if (rc < 0)
+			return rc;
+		fd = openat(p.dir_fd, p.name, flags, 0644);
 	}
 	if (fd < 0)
 		return -errno;

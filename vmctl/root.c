@@ -66,31 +66,19 @@ static const struct {
 	{ "dev/ptmx", "pts/ptmx" },
 };
 
-static int make_folder(int root, const char *path, mode_t mode)
-{
-	struct stat st;
-
-	if (mkdirat(root, path, mode) == 0)
-		return 0;
-	if (errno != EEXIST)
-		return -errno;
-	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
-}
-
 static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 {
 	int rc;
 
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
-		rc = make_folder(r->fd, folders[i].path, folders[i].mode);
+		rc = path_folder(r->fd, folders[i].path, folders[i].mode);
 		if (rc < 0)
 			return sb_root_failed(err, rc, folders[i].path);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
-		if (symlinkat(links[i].target, r->fd, links[i].path) < 0 && errno != EEXIST)
-			return sb_root_failed(err, -errno, links[i].path);
+		rc = path_link(r->fd, links[i].path, links[i].target);
+		if (rc < 0)
+			return sb_root_failed(err, rc, links[i].path);
 	}
 	return 0;
 }
@@ -133,7 +121,7 @@ static int open_store(const struct sandbox_spec *spec)
 /* A mount of a folder of the store, made when missing. */
 int sb_root_store(const struct sb_root *r, const char *name, mode_t mode)
 {
-	int rc = make_folder(r->store, name, mode);
+	int rc = path_folder(r->store, name, mode);
 
 	return rc < 0 ? rc : mnt_clone(r->store, name, false);
 }
@@ -173,6 +161,58 @@ static int bind_host(const struct sb_root *r, const char *source, const char *ta
 	return tree < 0 ? tree : mnt_attach(tree, r->fd, target);
 }
 
+/* A read-only overlay of the folder FOLDER_FD, as a detached mount. An overlay without an upper folder wants two lower ones; /sys is empty. */
+int sb_root_overlay(const struct sb_root *r, int folder_fd)
+{
+	_cleanup_close_ int empty = openat(r->fd, "sys", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char lower[64];
+	const char *const opts[][2] = { { "lowerdir", lower }, { NULL, NULL } };
+
+	if (empty < 0)
+		return -errno;
+	snprintf(lower, sizeof(lower), "/proc/self/fd/%d:/proc/self/fd/%d", folder_fd, empty);
+	return mnt_new("overlay", opts, MNT_SAFE | MOUNT_ATTR_RDONLY);
+}
+
+/*
+ * Put a read-only overlay of one of the host's folders over it, in our own mount namespace. What is mounted from there afterwards shows the same
+ * files through other inodes: a socket that some service keeps there leads nowhere, and locks and leases are the sandbox's own. What
+ * is mounted below the folder does not show.
+ */
+int sb_root_shield(const struct sb_root *r, const char *folder)
+{
+	_cleanup_close_ int host = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC), tree = -1;
+
+	if (host < 0)
+		return -errno;
+	tree = sb_root_overlay(r, host);
+	return tree < 0 ? tree : mnt_attach(tree, host, "");
+}
+
+/* Without such a folder programs do not run, so a host where it cannot be overlaid (something is mounted below it, in a container) is told of it. */
+void sb_root_note_open(const struct sb_root *r, const char *folder, int rc)
+{
+	char note[160];
+
+	snprintf(note, sizeof(note), "no overlay of %s here (%s): sockets that programs of the host keep there can be reached",
+		folder, strerror(-rc));
+	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
+}
+
+static int add_opt(const struct sb_root *r, struct ak_err *err)
+{
+	char note[96];
+	int rc = sb_root_shield(r, "/opt");
+
+	if (rc < 0) {
+		snprintf(note, sizeof(note), "no overlay of /opt here (%s): it is left out", strerror(-rc));
+		sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
+		return 0;
+	}
+	rc = bind_host(r, "/opt", "opt");
+	return rc < 0 ? sb_root_failed(err, rc, "/opt") : 0;
+}
+
 /* /bin, /lib and so on: links where /usr is merged, real folders elsewhere. */
 static int add_usr_names(const struct sb_root *r, struct ak_err *err)
 {
@@ -189,9 +229,9 @@ static int add_usr_names(const struct sb_root *r, struct ak_err *err)
 			continue;
 		if (len > 0) {
 			target[len] = '\0';
-			rc = symlinkat(target, r->fd, names[i]) < 0 && errno != EEXIST ? -errno : 0;
+			rc = path_link(r->fd, names[i], target);
 		} else {
-			rc = make_folder(r->fd, names[i], 0755);
+			rc = path_folder(r->fd, names[i], 0755);
 			if (rc == 0)
 				rc = bind_host(r, host, names[i]);
 		}
@@ -206,6 +246,9 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	int rc;
 
 	if (!r->private_usr) {
+		rc = sb_root_shield(r, "/usr");
+		if (rc < 0)
+			sb_root_note_open(r, "/usr", rc);
 		rc = bind_host(r, "/usr", "usr");
 		if (rc < 0)
 			return sb_root_failed(err, rc, "/usr");
@@ -213,11 +256,8 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	rc = add_usr_names(r, err);
 	if (rc < 0)
 		return rc;
-	if (make_folder(r->fd, "opt", 0755) == 0 && !r->private_usr && access("/opt", X_OK) == 0) {
-		rc = bind_host(r, "/opt", "opt");
-		if (rc < 0)
-			return sb_root_failed(err, rc, "/opt");
-	}
+	if (path_folder(r->fd, "opt", 0755) == 0 && !r->private_usr && access("/opt", X_OK) == 0)
+		return add_opt(r, err);
 	return 0;
 }
 
@@ -233,7 +273,7 @@ static void make_local_folders(int upper)
 		"local/etc", "local/share/man", "local/lib/node_modules" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		make_folder(upper, names[i], 0755);
+		path_folder(upper, names[i], 0755);
 }
 
 /* One folder of the host that may be written, privately. */
@@ -247,10 +287,10 @@ static int mount_overlay(const struct sb_root *r, const struct private_folder *f
 	const char *const opts[][2] = { { "lowerdir", f->host }, { "upperdir", upper }, { "workdir", work },
 		{ "userxattr", NULL }, { NULL, NULL } };
 	_cleanup_close_ int upper_fd = -1, tree = -1;
-	int rc = make_folder(r->store, f->name, 0755);
+	int rc = path_folder(r->store, f->name, 0755);
 
 	if (rc == 0)
-		rc = make_folder(r->store, f->work, 0755);
+		rc = path_folder(r->store, f->work, 0755);
 	if (rc < 0)
 		return rc;
 	upper_fd = openat(r->store, f->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -65,32 +65,28 @@ static const char *const host_etc[] = {
 /* Links that lead into /usr are made again instead of mounted: a mount would go through them. */
 static const char *const host_etc_links[] = { "localtime", "os-release" };
 
-/* The file or folder (name with a slash at its end) to mount on. */
-static int make_target(int root, const char *path)
-{
-	size_t len = strlen(path);
-	int rc = path[len - 1] == '/' ? mkdirat(root, path, 0755) : mknodat(root, path, S_IFREG | 0644, 0);
-
-	return rc < 0 && errno != EEXIST ? -errno : 0;
-}
-
 /* The host's /NAME on the same place. Not there, of another kind, or not for this user: then not inside either. */
 static int bind_same(const struct sb_root *r, const char *path)
 {
-	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, path, path[strlen(path) - 1] == '/');
-	int rc;
+	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, path, path[strlen(path) - 1] == '/'), target = -1;
 
 	if (tree < 0)
 		return tree == -ENOENT || tree == -ENOTDIR || tree == -EACCES ? 0 : tree;
-	rc = make_target(r->fd, path + 1);
-	return rc < 0 ? rc : mnt_attach(tree, r->fd, path + 1);
+	target = path_target(r->fd, path + 1);
+	return target < 0 ? target : mnt_attach(tree, target, "");
 }
 
-static int bind_etc(const struct sb_root *r, const char *name)
+static int bind_etc(const struct sb_root *r, const char *name, bool shielded)
 {
 	char path[64];
+	int rc;
 
 	snprintf(path, sizeof(path), "/etc/%s", name);
+	if (!shielded && path[strlen(path) - 1] == '/') {
+		rc = sb_root_shield(r, path);
+		if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES)
+			sb_root_note_open(r, path, rc);
+	}
 	return bind_same(r, path);
 }
 
@@ -102,9 +98,9 @@ static int copy_etc_link(const struct sb_root *r, const char *name)
 	snprintf(path, sizeof(path), "/etc/%s", name);
 	len = readlink(path, target, sizeof(target) - 1);
 	if (len < 0)
-		return errno == EINVAL ? bind_etc(r, name) : 0;
+		return errno == EINVAL ? bind_etc(r, name, true) : 0;
 	target[len] = '\0';
-	return symlinkat(target, r->fd, path + 1) < 0 && errno != EEXIST ? -errno : 0;
+	return path_link(r->fd, path + 1, target);
 }
 
 static int write_etc(const struct sb_root *r, const char *path, const char *text, struct ak_err *err)
@@ -168,13 +164,16 @@ static int write_resolver(const struct sb_root *r, struct ak_err *err)
 int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 {
 	int rc = write_resolver(r, err);
+	bool shielded;
 
 	if (rc < 0)
 		return rc;
-	if (symlinkat("../proc/self/mounts", r->fd, "etc/mtab") < 0 && errno != EEXIST)
-		return ak_fail_errno(err, errno, "/etc/mtab");
+	rc = path_link(r->fd, "etc/mtab", "../proc/self/mounts");
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "/etc/mtab");
+	shielded = sb_root_shield(r, "/etc") >= 0;
 	for (size_t i = 0; i < ARRAY_SIZE(host_etc); i++) {
-		rc = bind_etc(r, host_etc[i]);
+		rc = bind_etc(r, host_etc[i], shielded);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "/etc/%s", host_etc[i]);
 	}

@@ -58,7 +58,7 @@ static int add_home(const struct sb_root *r, struct ak_err *err)
 	int rc;
 
 	if (spec->home) {
-		rc = path_make_dir(r->fd, spec->home, 0755, &home);
+		rc = path_make_own_dir(r->fd, spec->home, 0755, &home);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "home '%s'", spec->home);
 	}
