@@ -131,7 +131,7 @@ static int add_counts(cJSON *info, const cJSON *live, const struct state_sandbox
 /* What is wrong with the folder, the variables or a rule is found before anything is written. */
 static int fill_state(const struct ak_paths *paths, const struct run_opts *opts, struct state_sandbox *s, struct ak_err *err)
 {
-	int rc = run_plan_project(opts, paths, s->dir, err);
+	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
 
 	if (rc == 0)
 		rc = run_plan_capture(opts, &s->env, err);
@@ -205,11 +205,12 @@ int client_create(const struct ak_paths *paths, const char *name, const struct r
 
 /* ---- start, stop, remove ---- */
 
-static int call_by_name(const struct ak_paths *paths, const char *op, const char *name, bool force, struct ak_err *err)
+/* FLAG, unless NULL, is set in the request. */
+static int call_by_name(const struct ak_paths *paths, const char *op, const char *name, const char *flag, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 
-	if (!request || !put_text(request, "name", name) || (force && !cJSON_AddTrueToObject(request, "force")))
+	if (!request || !put_text(request, "name", name) || (flag && !cJSON_AddTrueToObject(request, flag)))
 		return ak_fail(err, ENOMEM, "out of memory");
 	return client_call(paths, true, op, TAKE(request), NULL, err);
 }
@@ -227,7 +228,7 @@ static int look(const struct ak_paths *paths, const char *name, bool *ret_runs, 
 	return 0;
 }
 
-int client_start(const struct ak_paths *paths, const char *name, struct ak_err *err)
+static int start(const struct ak_paths *paths, const char *name, const char *flag, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);
@@ -236,9 +237,19 @@ int client_start(const struct ak_paths *paths, const char *name, struct ak_err *
 		return rc;
 	if (running && client_daemon_runs(paths))
 		return ak_fail(err, EALREADY, "sandbox '%s' is running already", name);
-	rc = call_by_name(paths, "start", name, false, err);
+	rc = call_by_name(paths, "start", name, flag, err);
 	/* It ran without a gateway: the daemon that was just started has adopted it, which is what was wanted. */
 	return running && rc == -EALREADY ? 0 : rc;
+}
+
+int client_start(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	return start(paths, name, NULL, err);
+}
+
+int client_start_accepting(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	return start(paths, name, "accept_dir", err);
 }
 
 int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err)
@@ -250,7 +261,7 @@ int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *e
 		return rc;
 	if (!running)
 		return ak_fail(err, ESRCH, "sandbox '%s' is not running", name);
-	return call_by_name(paths, "stop", name, false, err);
+	return call_by_name(paths, "stop", name, NULL, err);
 }
 
 int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
@@ -266,7 +277,7 @@ int client_remove(const struct ak_paths *paths, const char *name, bool force, st
 		return rc;
 	if (running && !force)
 		return ak_fail(err, EBUSY, "sandbox '%s' is running; stop it first, or give --force", name);
-	return call_by_name(paths, "remove", name, force, err);
+	return call_by_name(paths, "remove", name, force ? "force" : NULL, err);
 }
 
 /* ---- list ---- */

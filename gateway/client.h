@@ -27,6 +27,8 @@
 /* Define one from what OPTS say of mode, profile, project, variables, limits and rules; RET is its SandboxInfo (PRODUCT section 8). */
 int client_create(const struct ak_paths *paths, const char *name, const struct run_opts *opts, cJSON **ret, struct ak_err *err);
 int client_start(const struct ak_paths *paths, const char *name, struct ak_err *err);
+/* As client_start; the folder that is at the project's path now becomes the project. */
+int client_start_accepting(const struct ak_paths *paths, const char *name, struct ak_err *err);
 int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err);
 int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
 

@@ -87,7 +87,7 @@ int cmd_create(int argc, char **argv)
 struct names {
 	const char *list[NAMES_MAX];
 	size_t n;
-	bool force;
+	bool force; /* --force, --accept-dir */
 };
 
 static int parse_names(const char *command, struct names *ret, int argc, char **argv)
@@ -118,8 +118,7 @@ static int parse_names(const char *command, struct names *ret, int argc, char **
 
 static int start_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
 {
-	(void)force;
-	return client_start(paths, name, err);
+	return force ? client_start_accepting(paths, name, err) : client_start(paths, name, err);
 }
 
 static int stop_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)

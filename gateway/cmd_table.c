@@ -71,6 +71,11 @@ static const struct cmd_opt create_opts[] = {
 	{ 0 },
 };
 
+static const struct cmd_opt start_opts[] = {
+	{ .name = "accept-dir", .help = "take the folder that is at the project's path now" },
+	{ 0 },
+};
+
 static const struct cmd_opt remove_opts[] = {
 	{ .name = "force", .letter = 'f', .help = "also when it is running or damaged" },
 	{ 0 },
@@ -201,7 +206,7 @@ static const struct cmd_opt serve_opts[] = {
 const struct cmd cmd_table[] = {
 	{ "run", "CMD [ARGS…]", "run a command in a temporary sandbox", run_opts, cmd_run, true, NULL },
 	{ "create", "NAME", "define a persistent sandbox", create_opts, cmd_create, false, NULL },
-	{ "start", "NAME…", "start a persistent sandbox", no_opts, cmd_start, false, NULL },
+	{ "start", "NAME…", "start a persistent sandbox", start_opts, cmd_start, false, NULL },
 	{ "stop", "NAME…", "stop one; its files and policy stay", no_opts, cmd_stop, false, NULL },
 	{ "remove", "NAME…", "remove one with all its files", remove_opts, cmd_remove, false, NULL },
 	{ "list", "", "the persistent sandboxes", list_opts, cmd_list, false, NULL },
@@ -210,7 +215,7 @@ const struct cmd cmd_table[] = {
 		NULL },
 	{ "cp", "SRC DST", "copy files and folders; one side is NAME:/path", cp_opts, cmd_cp, false, NULL },
 	{ "sandbox create", "NAME", "define a persistent sandbox", create_opts, cmd_create, false, "create" },
-	{ "sandbox start", "NAME…", "start a persistent sandbox", no_opts, cmd_start, false, "start" },
+	{ "sandbox start", "NAME…", "start a persistent sandbox", start_opts, cmd_start, false, "start" },
 	{ "sandbox stop", "NAME…", "stop one; its files and policy stay", no_opts, cmd_stop, false, "stop" },
 	{ "sandbox remove", "NAME…", "remove one with all its files", remove_opts, cmd_remove, false, "remove" },
 	{ "sandbox list", "", "the persistent sandboxes", list_opts, cmd_list, false, "list" },

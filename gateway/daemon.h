@@ -5,7 +5,7 @@
  *   {"op":"ping"} → {"pid":N,"version":…}
  *   {"op":"create","name":…,"mode":…,"profile":…,"dir":…,"no_network":bool,"limits":{…},"env":["K=V"…],"edits":[…]} → SandboxInfo
  *        (dir and env as run_plan_project and run_plan_capture give them; EEXIST)
- *   {"op":"start","name":…} → SandboxInfo (EALREADY) · {"op":"stop","name":…,"grace_ms":N} → SandboxInfo (EALREADY when it is stopped)
+ *   {"op":"start","name":…,"accept_dir":bool} → SandboxInfo (EALREADY) · {"op":"stop","name":…,"grace_ms":N} → SandboxInfo (EALREADY when it is stopped)
  *   {"op":"remove","name":…,"force":bool} → {} (EBUSY when it runs)
  *   {"op":"list"} → {"sandboxes":[SandboxInfo…]} · {"op":"get","name":…} → SandboxInfo
  *        SandboxInfo: name uuid status(stopped|starting|running|stopping) backend mode profile dir network vcpus memory_mb address
@@ -15,7 +15,7 @@
  *   {"op":"status"} → {"pid","version","started_us","gateway":{"state","pid","restarts","reason"?},"sandboxes":{"total","running"},
  *        "pool":[{"mode","min","max","warm","building","in_use","hits","misses","failed","reason"?}]}
  *   {"op":"prewarm","mode":…,"count":N,"wait":bool} → {"mode","warm","min"}; keeps N warm from here on; waits for them unless told not to
- *   {"op":"run",…} + fds 0,1,2 and the mounts' folders (daemon_run_send) → {"event":"started","name":…} [+ the pty's master], then
+ *   {"op":"run",…} + fds 0,1,2 (daemon_run_send) → {"event":"started","name":…} [+ the pty's master], then
  *        {"event":"exit","exit_code","timed_out","out_of_memory","pids_hit","start_us","duration_ms","allowed","denied","notes","error"?}; the
  *        client may send {"op":"signal","sig":N} meanwhile, and ends the job by leaving. EAGAIN when no warm sandbox fits: the
  *        caller then takes the cold path without a word

@@ -74,6 +74,28 @@ static int get_env(struct run_ask *a, struct ak_err *err)
 	return ak_fail(err, E2BIG, "env: more than %d variables", PLAN_ENV_MAX);
 }
 
+static int get_mount(const cJSON *m, struct sandbox_mount *ret, struct ak_err *err)
+{
+	struct project_id id = { .ino = 0 };
+	const char *text = "";
+	int readonly = 0, rc = json_get_string(m, "source", &ret->source, err);
+
+	if (rc >= 0)
+		rc = json_get_string(m, "target", &ret->target, err);
+	if (rc >= 0)
+		rc = json_get_bool(m, "readonly", &readonly, err);
+	if (rc >= 0)
+		rc = json_get_string(m, "id", &text, err);
+	if (rc < 0)
+		return rc;
+	if (!ret->source || ret->source[0] != '/' || !ret->target || ret->target[0] != '/' || project_id_parse(text, &id) < 0)
+		return ak_fail(err, EINVAL, "wants absolute paths, and what the source is");
+	ret->readonly = readonly != 0;
+	ret->dev = id.dev;
+	ret->ino = id.ino;
+	return 0;
+}
+
 static int get_mounts(struct run_ask *a, size_t n_fds, struct ak_err *err)
 {
 	const cJSON *list = NULL, *m;
@@ -82,26 +104,14 @@ static int get_mounts(struct run_ask *a, size_t n_fds, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	cJSON_ArrayForEach(m, list) {
-		struct sandbox_mount *out = &a->plan.mounts[a->plan.n_mounts];
-		int readonly = 0;
-
 		if (a->plan.n_mounts == PLAN_MOUNTS_MAX)
 			return ak_fail(err, E2BIG, "mounts: more than %d", PLAN_MOUNTS_MAX);
-		rc = json_get_string(m, "source", &out->source, err);
-		if (rc >= 0)
-			rc = json_get_string(m, "target", &out->target, err);
-		if (rc >= 0)
-			rc = json_get_bool(m, "readonly", &readonly, err);
+		rc = get_mount(m, &a->plan.mounts[a->plan.n_mounts], err);
 		if (rc < 0)
-			return rc;
-		if (!out->source || out->source[0] != '/' || !out->target || out->target[0] != '/')
-			return ak_fail(err, EINVAL, "mounts[%zu]: wants absolute paths", a->plan.n_mounts);
-		out->readonly = readonly != 0;
+			return ak_err_prefix(err, rc, "mounts[%zu]", a->plan.n_mounts);
 		a->plan.n_mounts++;
 	}
-	return n_fds == 3 + a->plan.n_mounts
-		? 0
-		: ak_fail(err, EINVAL, "run wants its three streams and a descriptor for each mount");
+	return n_fds == 3 ? 0 : ak_fail(err, EINVAL, "run wants its three streams");
 }
 
 static int get_edits(struct run_ask *a, struct ak_err *err)

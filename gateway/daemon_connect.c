@@ -135,11 +135,14 @@ static bool put_mounts(cJSON *obj, const struct run_plan *plan)
 	bool ok = array != NULL;
 
 	for (size_t i = 0; ok && i < plan->n_mounts; i++) {
+		const struct sandbox_mount *in = &plan->mounts[i];
+		const struct project_id id = { .dev = in->dev, .ino = in->ino };
+		char text[PROJECT_ID_TEXT];
 		cJSON *m = cJSON_CreateObject();
 
-		ok = m && cJSON_AddItemToArray(array, m) && cJSON_AddStringToObject(m, "source", plan->mounts[i].source) &&
-			cJSON_AddStringToObject(m, "target", plan->mounts[i].target) &&
-			cJSON_AddBoolToObject(m, "readonly", plan->mounts[i].readonly);
+		ok = m && cJSON_AddItemToArray(array, m) && cJSON_AddStringToObject(m, "source", in->source) &&
+			cJSON_AddStringToObject(m, "target", in->target) && cJSON_AddBoolToObject(m, "readonly", in->readonly) &&
+			cJSON_AddStringToObject(m, "id", project_id_print(&id, text));
 	}
 	return ok;
 }
@@ -180,27 +183,15 @@ static cJSON *run_message(const struct run_opts *opts, const struct run_plan *pl
 int daemon_run_send(int sock, const struct run_opts *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err)
 {
 	_cleanup_json_ cJSON *obj = NULL;
-	int fds[IPC_FDS_MAX], rc = 0;
-	size_t n = 3;
+	int rc;
 
-	if (!plan->network || opts->keep || 3 + plan->n_mounts > IPC_FDS_MAX)
+	if (!plan->network || opts->keep)
 		return ak_fail(err, EAGAIN, "not for the pool");
 	obj = run_message(opts, plan);
 	if (!obj)
 		return ak_fail(err, ENOMEM, "out of memory");
-	memcpy(fds, stdio, 3 * sizeof(fds[0]));
-	for (size_t i = 0; rc == 0 && i < plan->n_mounts; i++) {
-		fds[n] = open(plan->mounts[i].source, O_PATH | O_DIRECTORY | O_CLOEXEC);
-		if (fds[n] < 0)
-			rc = ak_fail_errno(err, errno, "%s", plan->mounts[i].source);
-		else
-			n++;
-	}
-	if (rc == 0)
-		rc = ipc_send(sock, obj, fds, n);
+	rc = ipc_send(sock, obj, stdio, 3);
 	if (rc < 0 && rc != -EPIPE)
 		ak_fail_errno(err, -rc, "daemon");
-	while (n > 3)
-		ak_close(fds[--n]);
 	return rc;
 }

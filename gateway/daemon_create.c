@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* What start would refuse is refused now. */
-static int check(struct daemon *d, const struct state_sandbox *s, struct policy **ret_policy, struct ak_err *err)
+/* What start would refuse is refused now. The project is what is there now. */
+static int check(struct daemon *d, struct state_sandbox *s, struct policy **ret_policy, struct ak_err *err)
 {
 	static struct run_plan plan;
 	char empty[PATH_MAX];
@@ -21,6 +21,7 @@ static int check(struct daemon *d, const struct state_sandbox *s, struct policy 
 	if (rc < 0)
 		return rc;
 	run_plan_done(&plan);
+	s->dir_id = plan.project_id;
 	return state_policy(d->paths, s, ak_deadline_now_us(), ret_policy, err);
 }
 

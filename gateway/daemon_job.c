@@ -24,7 +24,7 @@ struct job {
 	struct run_ask ask;
 	struct policy *policy; /* owned reference */
 	struct rundir dir;
-	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2, then a folder for each mount */
+	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2 */
 	size_t n_fds;
 	bool assigned, running, recorded;
 	bool unrecorded; /* its start could not be, and it was ended for that */
@@ -285,7 +285,7 @@ static int assign_sandbox(struct job *j, struct ak_err *err)
 	spec.limits = j->ask.opts.limits;
 	spec.tty = j->ask.opts.tty;
 	memcpy(spec.stdio, j->fds, sizeof(spec.stdio));
-	rc = sandbox_assign(j->w->sandbox, &spec, j->fds + 3, err);
+	rc = sandbox_assign(j->w->sandbox, &spec, err);
 	close_fds(j); /* the reader of a pipe must see its end when the command closes it */
 	return rc;
 }

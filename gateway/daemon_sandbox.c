@@ -655,6 +655,16 @@ static void fail_state(struct request *r, int code, const char *what)
 	request_fail(r, code, text);
 }
 
+/* "accept_dir": the user says that the folder at the project's path is the right one, whatever it was before. */
+static int accept_dir(struct request *r, struct ak_err *err)
+{
+	static const struct project_id anything = { .ino = 0 };
+	struct state_sandbox *s = &r->sb->state;
+	int asked = 0, rc = json_get_bool(r->obj, "accept_dir", &asked, err);
+
+	return rc < 0 || !asked || !s->dir[0] ? rc : project_again(s->dir, &anything, &s->dir_id, err);
+}
+
 void op_start(struct request *r)
 {
 	struct dsb *sb = r->sb;
@@ -667,7 +677,9 @@ void op_start(struct request *r)
 		fail_state(r, EALREADY, "is running already");
 		return;
 	}
-	rc = launch(sb, &err);
+	rc = accept_dir(r, &err);
+	if (rc >= 0)
+		rc = launch(sb, &err);
 	if (rc < 0) {
 		request_fail(r, -rc, err.text);
 		return;

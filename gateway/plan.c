@@ -10,7 +10,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -279,64 +278,16 @@ void run_env_free(char **env)
 
 /* ---- folders ---- */
 
-/* Is A the folder B or inside it? Both absolute and resolved. */
-static bool inside(const char *a, const char *b)
-{
-	size_t n = strlen(b);
-
-	if (n == 1) /* "/" */
-		return true;
-	return !strncmp(a, b, n) && (a[n] == '\0' || a[n] == '/');
-}
-
-static int resolve_dir(const char *path, const char *what, char ret[PATH_MAX], struct ak_err *err)
-{
-	struct stat st;
-
-	if (!realpath(path, ret))
-		return ak_fail_errno(err, errno, "%s '%s'", what, path);
-	if (stat(ret, &st) < 0)
-		return ak_fail_errno(err, errno, "%s '%s'", what, ret);
-	if (!S_ISDIR(st.st_mode))
-		return ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret);
-	if (access(ret, R_OK | X_OK) < 0)
-		return ak_fail_errno(err, errno, "%s '%s' cannot be read", what, ret);
-	return 0;
-}
-
-static void add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly)
+static void add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly, const struct project_id *id)
 {
 	assert(plan->n_mounts < PLAN_MOUNTS_MAX);
-	plan->mounts[plan->n_mounts++] = (struct sandbox_mount){ source, target, readonly };
+	plan->mounts[plan->n_mounts++] = (struct sandbox_mount){
+		.source = source, .target = target, .readonly = readonly, .dev = id->dev, .ino = id->ino
+	};
 }
 
-/* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
-static int check_project(const char *project, bool asked, const struct ak_paths *paths, struct ak_err *err)
-{
-	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",
-		"/boot", "/run" };
-	const char *home = getenv("HOME");
-	char real_home[PATH_MAX];
-
-	if (!strcmp(project, "/"))
-		return ak_fail(err, EINVAL,
-			"the project folder is '/': that would expose the whole system; go into a project, or name one with --dir");
-	for (size_t i = 0; i < ARRAY_SIZE(system_dirs); i++) {
-		if (inside(project, system_dirs[i]))
-			return ak_fail(
-				err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
-	}
-	if (inside(paths->state, project) || inside(paths->config, project))
-		return ak_fail(err, EINVAL,
-			"the project folder '%s' holds agentkernel's own files (%s); name a project below it with --dir", project,
-			inside(paths->state, project) ? paths->state : paths->config);
-	if (!asked && home && realpath(home, real_home) && !strcmp(project, real_home))
-		return ak_fail(err, EINVAL,
-			"the current folder is your home: an agent would see all of it; go into a project, or name one with --dir");
-	return 0;
-}
-
-int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX], struct ak_err *err)
+int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
+	struct project_id *ret_id, struct ak_err *err)
 {
 	bool wanted = opts->dir || (!opts->fixed_env && (modes[opts->mode].mount_project || profiles[opts->profile].mount_cwd));
 	int rc;
@@ -344,8 +295,13 @@ int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, 
 	ret[0] = '\0';
 	if (!wanted)
 		return 0;
-	rc = resolve_dir(opts->dir ? opts->dir : ".", "project folder", ret, err);
-	return rc < 0 ? rc : check_project(ret, opts->dir != NULL, paths, err);
+	if (opts->fixed_env) { /* resolved when the sandbox was created; links that appeared since are not followed */
+		snprintf(ret, PATH_MAX, "%s", opts->dir);
+		rc = project_again(ret, &opts->dir_id, ret_id, err);
+	} else {
+		rc = project_name(opts->dir ? opts->dir : ".", "project folder", ret, ret_id, err);
+	}
+	return rc < 0 ? rc : project_check(ret, opts->dir != NULL, paths, err);
 }
 
 /* The host's home, read-only, with our own records covered. Strict isolation never shows it. */
@@ -353,19 +309,22 @@ static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, co
 	struct ak_err *err)
 {
 	const char *home = getenv("HOME");
+	struct project_id id, empty;
 	int rc;
 
 	if (!profiles[opts->profile].mount_home || plan->isolation == SANDBOX_STRICT || !home || !strcmp(home, "/"))
 		return 0;
-	rc = resolve_dir(home, "home folder", plan->host_home, err);
+	rc = project_name(home, "home folder", plan->host_home, &id, err);
+	if (rc == 0)
+		rc = project_name(empty_dir, "empty folder", plan->empty, &empty, err);
 	if (rc < 0)
 		return rc;
 	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
-	add_mount(plan, plan->host_home, plan->host_home, true);
-	if (inside(paths->state, plan->host_home))
-		add_mount(plan, empty_dir, paths->state, true);
-	if (inside(paths->config, plan->host_home))
-		add_mount(plan, empty_dir, paths->config, true);
+	add_mount(plan, plan->host_home, plan->host_home, true, &id);
+	if (project_inside(paths->state, plan->host_home))
+		add_mount(plan, plan->empty, paths->state, true, &empty);
+	if (project_inside(paths->config, plan->host_home))
+		add_mount(plan, plan->empty, paths->config, true, &empty);
 	return 0;
 }
 
@@ -439,7 +398,7 @@ int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const stru
 	if (rc < 0)
 		return rc;
 	user = plan_user(plan);
-	rc = run_plan_project(opts, paths, plan->project, err);
+	rc = run_plan_project(opts, paths, plan->project, &plan->project_id, err);
 	if (rc == 0)
 		rc = plan_host_home(plan, opts, paths, empty_dir, err);
 	if (rc == 0)
@@ -447,7 +406,7 @@ int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const stru
 	if (rc == 0)
 		rc = plan_env(plan, opts, user, err);
 	if (rc == 0 && plan->project[0])
-		add_mount(plan, plan->project, plan->project, false);
+		add_mount(plan, plan->project, plan->project, false, &plan->project_id);
 	if (rc < 0)
 		run_plan_done(plan);
 	return rc;

@@ -7,6 +7,7 @@
 
 #include "gateway/base/err.h"
 #include "gateway/paths.h"
+#include "gateway/project.h"
 #include "policies/policy.h"
 #include "vmctl/sandbox.h"
 
@@ -34,6 +35,7 @@ struct run_opts {
 	bool no_network, keep, pass_api_key, tty, quiet, json;
 	bool nested; /* namespaces of its own */
 	const char *dir; /* NULL: the mode decides */
+	struct project_id dir_id; /* with fixed_env: what it was when the sandbox was created */
 	const char *workdir;
 	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */
 	size_t n_env;
@@ -58,8 +60,10 @@ struct run_plan {
 	bool readonly_root;
 	char home[PATH_MAX]; /* inside */
 	char project[PATH_MAX]; /* "" when none is mounted */
+	struct project_id project_id;
 	char workdir[PATH_MAX];
 	char host_home[PATH_MAX]; /* mounted read-only when not "" */
+	char empty[PATH_MAX]; /* covers what the home must not show */
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	size_t n_mounts;
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL at the end */
@@ -77,9 +81,10 @@ void run_plan_done(struct run_plan *plan);
 void run_plan_spec(
 	const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret);
 
-/* What `create` fixes for the sandbox's life, with the meaning that `run` gives it: the project folder ("" when none is mounted), and the
+/* What `create` fixes for the sandbox's life, with the meaning that `run` gives it: the project folder ("" when none is mounted) and what it is, and the
  * variables (-e, the mode's key, the profile's) as a NULL-terminated list that the caller frees with run_env_free. */
-int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX], struct ak_err *err);
+int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
+	struct project_id *ret_id, struct ak_err *err);
 int run_plan_capture(const struct run_opts *opts, char ***ret, struct ak_err *err);
 void run_env_free(char **env);
 

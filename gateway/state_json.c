@@ -55,15 +55,22 @@ bool state_limits_put(cJSON *obj, const struct sandbox_limits *l)
 		cJSON_AddNumberToObject(out, "tmp_bytes", (double)l->tmp_bytes);
 }
 
+static bool put_dir(cJSON *obj, const struct state_sandbox *s)
+{
+	char id[PROJECT_ID_TEXT];
+
+	return cJSON_AddStringToObject(obj, "dir", s->dir) &&
+		(!s->dir_id.ino || cJSON_AddStringToObject(obj, "dir_id", project_id_print(&s->dir_id, id)));
+}
+
 cJSON *state_to_json(const struct state_sandbox *s)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	bool ok = obj && cJSON_AddNumberToObject(obj, "version", STATE_VERSION) &&
 		cJSON_AddStringToObject(obj, "name", s->name) && cJSON_AddStringToObject(obj, "uuid", s->uuid) &&
 		cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
-		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) &&
-		cJSON_AddStringToObject(obj, "dir", s->dir) && cJSON_AddBoolToObject(obj, "no_network", s->no_network) &&
-		cJSON_AddBoolToObject(obj, "nested", s->nested) &&
+		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) && put_dir(obj, s) &&
+		cJSON_AddBoolToObject(obj, "no_network", s->no_network) && cJSON_AddBoolToObject(obj, "nested", s->nested) &&
 		cJSON_AddNumberToObject(obj, "created_us", (double)s->created_us) &&
 		cJSON_AddNumberToObject(obj, "link_id", s->link_id) && cJSON_AddBoolToObject(obj, "running", s->running) &&
 		cJSON_AddNumberToObject(obj, "generation", (double)s->generation) &&
@@ -90,6 +97,20 @@ static int get_text(const cJSON *obj, const char *key, char *ret, size_t size, s
 	return 1;
 }
 
+static int get_dir(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
+{
+	const char *id = NULL;
+	int rc = get_text(obj, "dir", s->dir, sizeof(s->dir), err);
+
+	if (rc >= 0)
+		rc = json_get_string(obj, "dir_id", &id, err);
+	if (rc >= 0 && s->dir[0] && s->dir[0] != '/')
+		return ak_fail(err, EINVAL, "dir '%s': must be an absolute path", s->dir);
+	if (rc > 0 && project_id_parse(id, &s->dir_id) < 0)
+		return ak_fail(err, EINVAL, "dir_id '%.100s': wants three numbers", id);
+	return rc;
+}
+
 static int get_words(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
 {
 	const char *mode = NULL, *profile = NULL;
@@ -106,12 +127,10 @@ static int get_words(const cJSON *obj, struct state_sandbox *s, struct ak_err *e
 	if (rc >= 0)
 		rc = get_text(obj, "uuid", s->uuid, sizeof(s->uuid), err);
 	if (rc >= 0)
-		rc = get_text(obj, "dir", s->dir, sizeof(s->dir), err);
+		rc = get_dir(obj, s, err);
 	if (rc >= 0 && !ak_sandbox_name_ok(s->name))
 		return ak_fail(err, EINVAL,
 			"name '%s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
-	if (rc >= 0 && s->dir[0] && s->dir[0] != '/')
-		return ak_fail(err, EINVAL, "dir '%s': must be an absolute path", s->dir);
 	return rc < 0 ? rc : 0;
 }
 
@@ -265,7 +284,7 @@ static int check_version(const cJSON *obj, struct ak_err *err)
 
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
 {
-	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "no_network", "nested",
+	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "no_network", "nested",
 		"limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied", "edits", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };

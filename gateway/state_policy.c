@@ -226,6 +226,7 @@ int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, cons
 	opts->limits = s->limits;
 	opts->name = s->name;
 	opts->dir = s->dir[0] ? s->dir : NULL;
+	opts->dir_id = s->dir_id;
 	opts->fixed_env = s->env ? s->env : (char *const[]){ NULL };
 	return run_plan_init(ret, opts, paths, empty_dir, err);
 }

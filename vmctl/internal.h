@@ -49,15 +49,9 @@ struct sb_ids {
 	uint32_t n_sub;
 };
 
-/* What the caller sees at the source of a mount. */
-struct sb_identity {
-	dev_t dev;
-	ino_t ino;
-};
-
 struct sb_ctx {
 	const struct sandbox_spec *spec; /* borrowed: outlives us */
-	const struct sb_identity *sources; /* borrowed; one for each mount of a job that came after parking, else NULL */
+	bool was_parked; /* the job came after the root was begun */
 	struct sb_ids ids;
 	int ctl; /* the child's end */
 	int net_sock; /* borrowed */
@@ -134,7 +128,6 @@ struct sb_job {
 	struct sandbox_spec spec; /* its strings are the pack's, its streams owned */
 	struct pack pack; /* owned */
 	struct sandbox_mount mounts[SB_MOUNTS_MAX];
-	struct sb_identity sources[SB_MOUNTS_MAX];
 };
 /* SB_MSG_ASSIGN over what the sandbox was PARKED with. FDS from *RET_GROUPS on are control groups; what is taken of FDS becomes -1. RET is to be freed
  * by sb_job_done, also after a failure. */
@@ -142,7 +135,7 @@ int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int
 	size_t *ret_groups);
 void sb_job_done(struct sb_job *job);
 
-/* park.c: wait for the job and make its spec and sources the context's. Their memory is never given back. */
+/* park.c: wait for the job and make its spec the context's. Its memory is never given back. */
 int sb_await_job(struct sb_ctx *ctx, struct ak_err *err);
 
 /* confine.c: give up everything that is not needed any more; in this order. */

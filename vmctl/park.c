@@ -43,7 +43,7 @@ static int accept_job(struct sb_ctx *ctx, const struct sb_msg *msg, int *fds, si
 		return rc;
 	}
 	ctx->spec = &job->spec;
-	ctx->sources = job->sources;
+	ctx->was_parked = true;
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "gateway/base/cleanup.h"
 #include "vmctl/mnt.h"
 #include "vmctl/path.h"
+#include "vmctl/source.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,23 +95,22 @@ static int check_target(const char *target, struct ak_err *err)
 	return 0;
 }
 
-/* WANT, unless NULL, is what the caller sees at that path. */
-static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, const struct sb_identity *want, struct ak_err *err)
+static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, struct ak_err *err)
 {
-	_cleanup_close_ int tree = -1, target = -1;
+	_cleanup_close_ int source = -1, tree = -1, target = -1;
 	struct stat st;
 	int rc = check_target(m->target, err);
 
 	if (rc < 0)
 		return rc;
-	tree = mnt_clone(AT_FDCWD, m->source, true);
+	source = mnt_source_open(m, err);
+	if (source < 0)
+		return source;
+	tree = mnt_clone(source, "", true);
 	if (tree < 0)
 		return ak_fail_errno(err, -tree, "mounting '%s'", m->source);
-	if (fstat(tree, &st) < 0)
+	if (fstat(source, &st) < 0)
 		return ak_fail_errno(err, errno, "mounting '%s'", m->source);
-	if (want && (st.st_dev != want->dev || st.st_ino != want->ino))
-		return ak_fail(
-			err, ESTALE, "mounting '%s': something was mounted there after this sandbox was prepared", m->source);
 	rc = mnt_attr(tree, true, MNT_SAFE | (m->readonly ? MOUNT_ATTR_RDONLY : 0), 0);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "mounting '%s'", m->source);
@@ -129,7 +129,7 @@ static int add_mounts(const struct sb_root *r, struct ak_err *err)
 	const struct sandbox_spec *spec = r->ctx->spec;
 
 	for (size_t i = 0; i < spec->n_mounts; i++) {
-		int rc = add_mount(r, &spec->mounts[i], r->ctx->sources ? &r->ctx->sources[i] : NULL, err);
+		int rc = add_mount(r, &spec->mounts[i], err);
 
 		if (rc < 0)
 			return rc;
@@ -144,7 +144,7 @@ static int resize_store(const struct sb_root *r)
 {
 	char size[32];
 
-	if (!r->ctx->sources || !r->ctx->spec->limits.memory_bytes)
+	if (!r->ctx->was_parked || !r->ctx->spec->limits.memory_bytes)
 		return 0;
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)r->ctx->spec->limits.memory_bytes);
 	return mnt_reconfigure(r->store, "size", size);

@@ -25,9 +25,12 @@ enum sandbox_isolation {
 };
 
 struct sandbox_mount {
-	const char *source; /* host path, absolute, resolved */
+	const char *source; /* host path, absolute, resolved: no part of it may be a symbolic link */
 	const char *target; /* path inside, absolute */
 	bool readonly;
+	/* What SOURCE was when it was named: something else is not mounted. 0, 0: not known. */
+	dev_t dev;
+	ino_t ino;
 };
 
 struct sandbox_limits {
@@ -151,11 +154,11 @@ int sandbox_root_fd(const struct sandbox *sb);
 /*
  * Give a READY parked sandbox what it lacks: argv, envp, workdir, mounts, home, name, limits, tty and stdio of SPEC (its isolation, readonly_root and
  * root_inside must be those it was parked with, and it keeps nothing: -EINVAL otherwise; link and resolv_conf stay). It is STARTING again, then READY
- * when the root is complete, or ENDED. PROJECT_FDS, one for each mount (O_PATH, from the caller's view, borrowed until READY), must be the very folders
- * that init sees at those paths: a difference ends it, because a mount that was made after parking is not visible to it. For the same reason
- * -ESTALE when any mount of the host has changed since. Whatever fails here, a cold start would not; the sandbox is good for nothing then.
+ * when the root is complete, or ENDED. Its mounts need dev and ino as the caller sees them: where init sees something else it ends, because a mount
+ * that was made after parking is not visible to it. For the same reason -ESTALE when any mount of the host has changed since. Whatever fails here, a
+ * cold start would not; the sandbox is good for nothing then.
  */
-int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, const int *project_fds, struct ak_err *err);
+int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err);
 
 /* Whether a parked sandbox cannot take a job any more because the host's mounts have changed. */
 bool sandbox_stale(struct sandbox *sb);

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/stat.h>
 
 int sandbox_watch_mounts(void)
 {
@@ -37,17 +36,17 @@ static int check(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_
 	return sandbox_check_job(spec, err);
 }
 
-static void pack_mount(struct strbuf *pack, const struct sandbox_mount *m, const struct stat *st)
+static void pack_mount(struct strbuf *pack, const struct sandbox_mount *m)
 {
 	pack_str(pack, m->source);
 	pack_str(pack, m->target);
 	pack_u64(pack, m->readonly);
-	pack_u64(pack, st->st_dev);
-	pack_u64(pack, st->st_ino);
+	pack_u64(pack, m->dev);
+	pack_u64(pack, m->ino);
 }
 
 /* In the order in which init reads it (park.c). */
-static int seal(const struct sandbox_spec *spec, const int *project_fds, struct ak_err *err)
+static int seal(const struct sandbox_spec *spec, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf pack = { 0 };
 	int fd;
@@ -64,13 +63,8 @@ static int seal(const struct sandbox_spec *spec, const int *project_fds, struct 
 	pack_u64(&pack, spec->limits.nofile);
 	pack_u64(&pack, spec->limits.tmp_bytes);
 	pack_u64(&pack, spec->n_mounts);
-	for (size_t i = 0; i < spec->n_mounts; i++) {
-		struct stat st;
-
-		if (fstat(project_fds[i], &st) < 0)
-			return ak_fail_errno(err, errno, "mounting '%s'", spec->mounts[i].source);
-		pack_mount(&pack, &spec->mounts[i], &st);
-	}
+	for (size_t i = 0; i < spec->n_mounts; i++)
+		pack_mount(&pack, &spec->mounts[i]);
 	fd = pack_seal(&pack);
 	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
 }
@@ -97,7 +91,7 @@ static int send_job(struct sandbox *sb, const struct sandbox_spec *spec, int pac
 	return rc < 0 ? ak_fail_errno(err, -rc, "passing the job to the sandbox") : 0;
 }
 
-int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, const int *project_fds, struct ak_err *err)
+int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err)
 {
 	_cleanup_close_ int pack = -1;
 	int rc;
@@ -106,7 +100,7 @@ int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, const in
 	rc = check(sb, spec, err);
 	if (rc < 0)
 		return rc;
-	rc = pack = seal(spec, project_fds, err);
+	rc = pack = seal(spec, err);
 	if (rc < 0)
 		return rc;
 	cgroup_init(&sb->cgroup, spec->name, &spec->limits, sb->want_pids, &sb->notes);

@@ -58,7 +58,7 @@ static inline void trial_init(struct trial *t, enum sandbox_isolation isolation)
 	assert_true(n > 0);
 	t->out = memfd_create("out", MFD_CLOEXEC);
 	assert_true(t->out >= 0);
-	t->mounts[0] = (struct sandbox_mount){ t->exe, "/probe", true };
+	t->mounts[0] = (struct sandbox_mount){ .source = t->exe, .target = "/probe", .readonly = true };
 	t->spec = (struct sandbox_spec){
 		.name = "test",
 		.envp = default_env,
@@ -104,14 +104,15 @@ static inline void trial_park(struct trial *t)
 
 static inline int trial_assign(struct trial *t, struct ak_err *err)
 {
-	int fds[ARRAY_SIZE(t->mounts)], rc;
+	for (size_t i = 0; i < t->spec.n_mounts; i++) {
+		struct stat st;
 
-	for (size_t i = 0; i < t->spec.n_mounts; i++)
-		fds[i] = open(t->spec.mounts[i].source, O_PATH | O_CLOEXEC);
-	rc = sandbox_assign(t->sb, &t->spec, fds, err);
-	for (size_t i = 0; i < t->spec.n_mounts; i++)
-		ak_close(fds[i]);
-	return rc;
+		if (stat(t->mounts[i].source, &st) == 0 && !t->mounts[i].ino) {
+			t->mounts[i].dev = st.st_dev;
+			t->mounts[i].ino = st.st_ino;
+		}
+	}
+	return sandbox_assign(t->sb, &t->spec, err);
 }
 
 /* Again when someone else on this machine mounts something meanwhile. */

@@ -349,7 +349,7 @@ static void a_project_is_writable_and_owned_by_the_invoker(void **state)
 	assert_int_equal(ak_mkdir_p(project, 0755), 0);
 	put_file("home/secret", "secret");
 	trial_init(&t, SANDBOX_STRICT);
-	t.mounts[1] = (struct sandbox_mount){ project, project, false };
+	t.mounts[1] = (struct sandbox_mount){ .source = project, .target = project };
 	t.spec.n_mounts = 2;
 	t.spec.workdir = project;
 	RUN_OK(&t, "sh", "-c", "echo hi > made && stat -c %U made && ls -A ..");
@@ -365,7 +365,7 @@ static void a_read_only_mount_refuses_writing(void **state)
 
 	trial_init(&t, SANDBOX_MODERATE);
 	put_file("file", "text");
-	t.mounts[1] = (struct sandbox_mount){ work_dir, "/data/deep/er", true };
+	t.mounts[1] = (struct sandbox_mount){ .source = work_dir, .target = "/data/deep/er", .readonly = true };
 	t.spec.n_mounts = 2;
 	assert_int_equal(SHELL(&t, "cat /data/deep/er/file; echo no > /data/deep/er/file"), 2);
 	assert_int_equal(strncmp(t.text, "text", 4), 0);
@@ -379,7 +379,7 @@ static void a_mount_on_the_sandboxs_own_folders_is_refused(void **state)
 
 	trial_init(&t, SANDBOX_MODERATE);
 	for (size_t i = 0; i < ARRAY_SIZE(targets); i++) {
-		t.mounts[1] = (struct sandbox_mount){ work_dir, targets[i], false };
+		t.mounts[1] = (struct sandbox_mount){ .source = work_dir, .target = targets[i] };
 		t.spec.n_mounts = 2;
 		assert_int_equal(RUN(&t, "true"), 125);
 		assert_non_null(strstr(t.result.err.text, targets[i]));

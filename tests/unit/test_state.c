@@ -88,6 +88,7 @@ static void everything_comes_back_as_it_was(void **state)
 	struct ak_err err;
 
 	strcpy(s.dir, "/srv/project \"x\"\n");
+	s.dir_id = (struct project_id){ .dev = 77, .ino = UINT64_MAX, .born_ns = UINT64_MAX - 1 };
 	s.no_network = true;
 	s.limits = (struct sandbox_limits){ 1ull << 40, 1500, 77, 88, 99 };
 	s.env = calloc(3, sizeof(*s.env));
@@ -100,6 +101,7 @@ static void everything_comes_back_as_it_was(void **state)
 	assert_int_equal(state_load(&w->paths, "a", &t, &err), 0);
 	assert_string_equal(t.uuid, s.uuid);
 	assert_string_equal(t.dir, s.dir);
+	assert_memory_equal(&t.dir_id, &s.dir_id, sizeof(s.dir_id));
 	assert_memory_equal(&t.limits, &s.limits, sizeof(s.limits));
 	assert_string_equal(t.env[1], s.env[1]);
 	assert_null(t.env[2]);

@@ -1,0 +1,144 @@
+/* The project folder: see project.h. */
+#include "gateway/project.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* ---- what it is ---- */
+
+const char *project_id_print(const struct project_id *id, char ret[static PROJECT_ID_TEXT])
+{
+	snprintf(ret, PROJECT_ID_TEXT, "%" PRIu64 ":%" PRIu64 ":%" PRIu64, (uint64_t)id->dev, (uint64_t)id->ino, id->born_ns);
+	return ret;
+}
+
+int project_id_parse(const char *text, struct project_id *ret)
+{
+	uint64_t n[3];
+	char *end;
+
+	for (size_t i = 0; i < ARRAY_SIZE(n); i++) {
+		if (text[0] < '0' || text[0] > '9')
+			return -EINVAL;
+		errno = 0;
+		n[i] = strtoull(text, &end, 10);
+		if (errno || *end != (i + 1 < ARRAY_SIZE(n) ? ':' : '\0'))
+			return -EINVAL;
+		text = end + 1;
+	}
+	*ret = (struct project_id){ .dev = (dev_t)n[0], .ino = (ino_t)n[1], .born_ns = n[2] };
+	return 0;
+}
+
+static bool same(const struct project_id *a, const struct project_id *b)
+{
+	return a->ino == b->ino && (a->born_ns && b->born_ns ? a->born_ns == b->born_ns : a->dev == b->dev);
+}
+
+static int identify(int fd, const char *path, struct project_id *ret, mode_t *ret_mode)
+{
+	struct statx st;
+
+	if (statx(fd, path, path[0] ? 0 : AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+		return -errno;
+	ret->dev = makedev(st.stx_dev_major, st.stx_dev_minor);
+	ret->ino = st.stx_ino;
+	ret->born_ns = st.stx_mask & STATX_BTIME ? (uint64_t)st.stx_btime.tv_sec * 1000000000 + st.stx_btime.tv_nsec : 0;
+	*ret_mode = st.stx_mode;
+	return 0;
+}
+
+/* ---- where it is ---- */
+
+bool project_inside(const char *a, const char *b)
+{
+	size_t n = strlen(b);
+
+	if (n == 1) /* "/" */
+		return true;
+	return !strncmp(a, b, n) && (a[n] == '\0' || a[n] == '/');
+}
+
+/* What is looked at is PATH, not the result: were a link swapped in between, the two would not fit, and whoever opens the result notices. */
+int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
+{
+	mode_t mode = 0;
+	int rc;
+
+	if (!realpath(path, ret))
+		return ak_fail_errno(err, errno, "%s '%s'", what, path);
+	rc = identify(AT_FDCWD, path, ret_id, &mode);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s '%s'", what, ret);
+	if (!S_ISDIR(mode))
+		return ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret);
+	if (access(ret, R_OK | X_OK) < 0)
+		return ak_fail_errno(err, errno, "%s '%s' cannot be read", what, ret);
+	return 0;
+}
+
+int project_again(const char *path, const struct project_id *was, struct project_id *ret_now, struct ak_err *err)
+{
+	_cleanup_close_ int fd = -1;
+	struct ak_err why;
+	mode_t mode;
+	int rc;
+
+	fd = mnt_source_open(&(struct sandbox_mount){ .source = path }, &why);
+	if (fd == -ELOOP)
+		return ak_fail(err, ELOOP,
+			"project folder '%s': a symbolic link has taken its place, or that of a folder above it; nothing was mounted. "
+			"Put the folder back, or remove the sandbox and create it again",
+			path);
+	if (fd < 0)
+		return ak_fail_errno(err, -fd, "project folder '%s'", path);
+	rc = identify(fd, "", ret_now, &mode);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "project folder '%s'", path);
+	if (!S_ISDIR(mode))
+		return ak_fail(err, ENOTDIR, "project folder '%s' is not a folder any more; nothing was mounted", path);
+	if (was->ino && !same(was, ret_now))
+		return ak_fail(err, ESTALE,
+			"project folder '%s': another folder is there than when the sandbox was created; nothing was mounted. "
+			"Put the old one back, remove the sandbox and create it again, or take what is there now with 'start --accept-dir'",
+			path);
+	return 0;
+}
+
+/* ---- whether it may be ---- */
+
+/* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
+int project_check(const char *project, bool asked, const struct ak_paths *paths, struct ak_err *err)
+{
+	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",
+		"/boot", "/run" };
+	const char *home = getenv("HOME");
+	char real_home[PATH_MAX];
+
+	if (!strcmp(project, "/"))
+		return ak_fail(err, EINVAL,
+			"the project folder is '/': that would expose the whole system; go into a project, or name one with --dir");
+	for (size_t i = 0; i < ARRAY_SIZE(system_dirs); i++) {
+		if (project_inside(project, system_dirs[i]))
+			return ak_fail(
+				err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
+	}
+	if (project_inside(paths->state, project) || project_inside(paths->config, project))
+		return ak_fail(err, EINVAL,
+			"the project folder '%s' holds agentkernel's own files (%s); name a project below it with --dir", project,
+			project_inside(paths->state, project) ? paths->state : paths->config);
+	if (!asked && home && realpath(home, real_home) && !strcmp(project, real_home))
+		return ak_fail(err, EINVAL,
+			"the current folder is your home: an agent would see all of it; go into a project, or name one with --dir");
+	return 0;
+}
