@@ -10,6 +10,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/make.h"
 #include "gateway/base/strbuf.h"
 
 #include <dirent.h>
@@ -126,15 +127,13 @@ static int copy_file(struct walk *w, int pinned, const struct stat *st, int dst_
 	if (rc < 0)
 		return rc;
 	rc = ak_fresh_name(tmp);
-	if (rc == 0) {
-		out = openat(dst_dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		rc = out < 0 ? -errno : 0;
-	}
+	if (rc == 0)
+		rc = out = ak_make_file(dst_dir, tmp, 0600);
 	if (rc < 0)
 		return fail(w, -rc, err);
 	rc = fill_file(w, pinned, st, out);
-	if (rc == 0 && renameat(dst_dir, tmp, dst_dir, dst) < 0)
-		rc = -errno;
+	if (rc == 0)
+		rc = ak_make_renamed(dst_dir, tmp, dst);
 	if (rc < 0) {
 		unlinkat(dst_dir, tmp, 0);
 		return rc == -EINTR ? interrupted(err) : fail(w, -rc, err);
@@ -156,12 +155,13 @@ static int copy_link(struct walk *w, int pinned, int dst_dir, const char *dst, s
 	if (rc < 0)
 		return fail(w, -rc, err);
 	target[n] = '\0';
-	if (symlinkat(target, dst_dir, tmp) < 0)
-		return fail(w, errno, err);
-	if (renameat(dst_dir, tmp, dst_dir, dst) < 0) {
-		rc = errno;
+	rc = ak_make_link(dst_dir, tmp, target);
+	if (rc < 0)
+		return fail(w, -rc, err);
+	rc = ak_make_renamed(dst_dir, tmp, dst);
+	if (rc < 0) {
 		unlinkat(dst_dir, tmp, 0);
-		return fail(w, rc, err);
+		return fail(w, -rc, err);
 	}
 	w->c->links++;
 	return 0;
@@ -192,10 +192,10 @@ static int copy_entries(struct walk *w, DIR *src, int dst, struct ak_err *err)
 /* The folder to fill: made, or one that is there. Never a link to one. */
 static int open_target(int dst_dir, const char *dst)
 {
-	int fd;
+	int fd, rc = ak_make_folder(dst_dir, dst, 0700);
 
-	if (mkdirat(dst_dir, dst, 0700) < 0 && errno != EEXIST)
-		return -errno;
+	if (rc < 0 && rc != -EEXIST)
+		return rc;
 	fd = openat(dst_dir, dst, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }

@@ -10,6 +10,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/make.h"
 #include "gateway/events.h"
 #include "gateway/ipc.h"
 
@@ -197,9 +198,9 @@ static int make_folders(int root, const char *path, struct ak_err *err)
 			return ak_fail_errno(err, -dir, "'%.200s'", above);
 		if (client_fs_forbidden(dir))
 			return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own folders", above);
-		rc = mkdirat(dir, part, 0755);
-		if (rc < 0 && errno != EEXIST)
-			return ak_fail_errno(err, errno, "'%.200s'", head);
+		rc = ak_make_folder(dir, part, 0755);
+		if (rc < 0 && rc != -EEXIST)
+			return ak_fail_errno(err, -rc, "'%.200s'", head);
 	}
 	return 0;
 }
@@ -250,17 +251,15 @@ int client_file_write(int root, const char *path, const void *data, size_t len, 
 	if (rc < 0)
 		return rc;
 	rc = ak_fresh_name(tmp);
-	if (rc == 0) {
-		fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		rc = fd < 0 ? -errno : 0;
-	}
+	if (rc == 0)
+		rc = fd = ak_make_file(dir, tmp, 0600);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "'%.200s'", path);
 	rc = ak_write_all(fd, data, len);
 	if (rc == 0 && fchmod(fd, mode & 0777) < 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = renameat(dir, tmp, dir, base) < 0 ? -errno : 0;
+		rc = ak_make_renamed(dir, tmp, base);
 	if (rc < 0) {
 		unlinkat(dir, tmp, 0);
 		return ak_fail_errno(err, -rc, "'%.200s'", path);

@@ -78,12 +78,14 @@ static int get_mount(const cJSON *m, struct sandbox_mount *ret, struct ak_err *e
 {
 	struct project_id id = { .ino = 0 };
 	const char *text = "";
-	int readonly = 0, rc = json_get_string(m, "source", &ret->source, err);
+	int readonly = 0, shielded = 0, rc = json_get_string(m, "source", &ret->source, err);
 
 	if (rc >= 0)
 		rc = json_get_string(m, "target", &ret->target, err);
 	if (rc >= 0)
 		rc = json_get_bool(m, "readonly", &readonly, err);
+	if (rc >= 0)
+		rc = json_get_bool(m, "shielded", &shielded, err);
 	if (rc >= 0)
 		rc = json_get_string(m, "id", &text, err);
 	if (rc < 0)
@@ -91,6 +93,7 @@ static int get_mount(const cJSON *m, struct sandbox_mount *ret, struct ak_err *e
 	if (!ret->source || ret->source[0] != '/' || !ret->target || ret->target[0] != '/' || project_id_parse(text, &id) < 0)
 		return ak_fail(err, EINVAL, "wants absolute paths, and what the source is");
 	ret->readonly = readonly != 0;
+	ret->shielded = shielded != 0;
 	ret->dev = id.dev;
 	ret->ino = id.ino;
 	return 0;

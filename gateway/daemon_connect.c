@@ -142,6 +142,7 @@ static bool put_mounts(cJSON *obj, const struct run_plan *plan)
 
 		ok = m && cJSON_AddItemToArray(array, m) && cJSON_AddStringToObject(m, "source", in->source) &&
 			cJSON_AddStringToObject(m, "target", in->target) && cJSON_AddBoolToObject(m, "readonly", in->readonly) &&
+			cJSON_AddBoolToObject(m, "shielded", in->shielded) &&
 			cJSON_AddStringToObject(m, "id", project_id_print(&id, text));
 	}
 	return ok;

@@ -321,6 +321,7 @@ static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, co
 		return rc;
 	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
 	add_mount(plan, plan->host_home, plan->host_home, true, &id);
+	plan->mounts[plan->n_mounts - 1].shielded = true;
 	if (project_inside(paths->state, plan->host_home))
 		add_mount(plan, plan->empty, paths->state, true, &empty);
 	if (project_inside(paths->config, plan->host_home))

@@ -28,6 +28,7 @@ struct sandbox {
 	bool parked; /* and no job yet */
 	int mounts; /* parked: tells when the host's mounts change; -1 when they have */
 	enum sandbox_isolation isolation;
+	struct sb_ids ids;
 	bool readonly_root, root_inside; /* what it was started with */
 	bool want_pids; /* the process limit needs a control group */
 	bool killed; /* by sandbox_signal */

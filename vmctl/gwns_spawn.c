@@ -33,6 +33,7 @@ static int make(struct ak_err *err)
 	static const struct sandbox_spec plain = { .name = "gateway", .root_inside = true };
 	struct sb_ctx ctx = { .spec = &plain, .ctl = -1 };
 
+	sb_trees_init(&ctx.trees);
 	sb_ids_plan(&plain, &ctx.ids);
 	return sb_enter_outer(&ctx, err);
 }

@@ -4,6 +4,8 @@
  * Two namespaces, one in the other. The outer one owns the network; in it the invoker is 0. The inner one is the sandbox's and
  * has no capability over the outer one. One id is mapped unless root inside was asked for and the host grants subordinate
  * ids: then 1 … n are mapped too, so that package managers can change owners.
+ *
+ * The host's root is never mapped. It lends its sandboxes a range of ids that own nothing; trees.h says how they reach root's files.
  */
 #include "vmctl/internal.h"
 
@@ -13,20 +15,23 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/magic.h>
 #include <pwd.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define SUB_IDS_MAX 65535u
 #define NEWUIDMAP "/usr/bin/newuidmap"
 #define NEWGIDMAP "/usr/bin/newgidmap"
-/* For root, who may map what it likes: far above what distributions hand out. */
-#define ROOT_SUB_BASE 2000000000u
+/* What root lends: far above the ids that distributions and container tools hand out. */
+#define LENT_FIRST 2000000000u
+#define NOBODY 65534u /* where those are not to be had */
 
 /* First range of OWNER (a name or a number) in a file of "owner:first:count" lines. */
 static bool find_range(const char *file, const char *name, uid_t uid, uint32_t *ret_first, uint32_t *ret_count)
@@ -57,11 +62,6 @@ static void plan_ranges(struct sb_ids *ids)
 	uint32_t uid_count, gid_count;
 	struct passwd *pw;
 
-	if (ids->uid == 0) {
-		ids->sub_uid = ids->sub_gid = ROOT_SUB_BASE;
-		ids->n_sub = SUB_IDS_MAX;
-		return;
-	}
 	if (access(NEWUIDMAP, X_OK) < 0 || access(NEWGIDMAP, X_OK) < 0)
 		return;
 	pw = getpwuid(ids->uid);
@@ -72,15 +72,77 @@ static void plan_ranges(struct sb_ids *ids)
 	ids->n_sub = uid_count < gid_count ? uid_count : gid_count;
 }
 
+/* Whether the ids from FIRST on are mapped in our own namespace, and if so what the first one is outside. */
+static bool has_ids(const char *file, uint32_t first, uint32_t count, uint32_t *ret_outside)
+{
+	_cleanup_free_ char *text = NULL;
+	char *save = NULL;
+
+	if (ak_read_file(AT_FDCWD, file, 1 << 16, &text, NULL) < 0)
+		return false;
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		unsigned inner, outer, n;
+
+		if (sscanf(line, "%u %u %u", &inner, &outer, &n) != 3 || first < inner || first - inner >= n ||
+			n - (first - inner) < count)
+			continue;
+		*ret_outside = outer + (first - inner);
+		return true;
+	}
+	return false;
+}
+
+static bool can_lend(uint32_t first, uint32_t count)
+{
+	uint32_t ignored;
+
+	return has_ids("/proc/self/uid_map", first, count, &ignored) && has_ids("/proc/self/gid_map", first, count, &ignored);
+}
+
+/* An ordinary user may be 0 in a namespace of their own; that is nobody special outside. */
+static bool is_host_root(const struct sb_ids *ids)
+{
+	uint32_t outside = 0;
+
+	return ids->uid == 0 && !(has_ids("/proc/self/uid_map", 0, 1, &outside) && outside != 0);
+}
+
+static void plan_lent(struct sb_ids *ids)
+{
+	ids->lent = true;
+	if (can_lend(LENT_FIRST, SUB_IDS_MAX + 1)) {
+		ids->outer_uid = ids->outer_gid = LENT_FIRST;
+		ids->sub_uid = ids->sub_gid = LENT_FIRST + 1;
+		ids->n_sub = SUB_IDS_MAX;
+	} else if (can_lend(NOBODY, 1)) {
+		ids->outer_uid = ids->outer_gid = NOBODY;
+	}
+}
+
 void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret)
 {
-	*ret = (struct sb_ids){ .uid = geteuid(), .gid = getegid() };
-	if (spec->root_inside) {
+	*ret = (struct sb_ids){ .uid = geteuid(), .gid = getegid(), .inner_range = spec->root_inside };
+	ret->outer_uid = ret->uid;
+	ret->outer_gid = ret->gid;
+	if (is_host_root(ret))
+		plan_lent(ret);
+	else if (spec->root_inside)
 		plan_ranges(ret);
+	if (spec->root_inside)
 		return;
-	}
 	ret->inner_uid = ret->uid ? ret->uid : 1000;
 	ret->inner_gid = ret->gid ? ret->gid : 1000;
+}
+
+/* Only nameless pipes: anything else has an owner that outlives the sandbox. */
+void sb_ids_give_pipes(const struct sb_ids *ids, const int fds[3])
+{
+	for (int i = 0; i < 3; i++) {
+		struct statfs fs;
+
+		if (fds[i] >= 0 && fstatfs(fds[i], &fs) == 0 && (unsigned long)fs.f_type == PIPEFS_MAGIC)
+			(void)!fchown(fds[i], ids->outer_uid, ids->outer_gid);
+	}
 }
 
 static int write_map(pid_t pid, const char *file, const char *text)
@@ -142,37 +204,60 @@ static int run_map_tool(const char *tool, pid_t target, unsigned own, unsigned f
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
 }
 
-static int map_range_as_root(pid_t target, const char *file, unsigned own, unsigned first, unsigned count)
+static int map_lent(pid_t target, const char *file, unsigned first, unsigned more)
 {
 	char text[96];
 
-	snprintf(text, sizeof(text), "0 %u 1\n1 %u %u\n", own, first, count);
+	snprintf(text, sizeof(text), more ? "0 %u 1\n1 %u %u\n" : "0 %u 1\n", first, first + 1, more);
 	return write_map(target, file, text);
+}
+
+static int open_user_ns(pid_t pid)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
 /* How far the helper came. */
 enum { MAPPED_BOTH, MAPPED_UIDS, MAPPED_NONE };
 
 /* In the helper: TARGET is in its new namespace once a byte arrives on FD. */
-static _Noreturn void range_helper(const struct sb_ids *ids, pid_t target, int fd)
+static _Noreturn void range_helper(const struct sb_ctx *ctx, pid_t target, int fd)
 {
+	const struct sb_ids *ids = &ctx->ids;
 	char byte;
 	int rc;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (read(fd, &byte, 1) != 1)
 		_exit(MAPPED_NONE);
-	if (ids->uid == 0)
-		rc = map_range_as_root(target, "uid_map", ids->uid, ids->sub_uid, ids->n_sub);
-	else
-		rc = run_map_tool(NEWUIDMAP, target, ids->uid, ids->sub_uid, ids->n_sub);
+	rc = run_map_tool(NEWUIDMAP, target, ids->uid, ids->sub_uid, ids->n_sub);
 	if (rc < 0)
 		_exit(MAPPED_NONE);
-	if (ids->uid == 0)
-		rc = map_range_as_root(target, "gid_map", ids->gid, ids->sub_gid, ids->n_sub);
-	else
-		rc = run_map_tool(NEWGIDMAP, target, ids->gid, ids->sub_gid, ids->n_sub);
+	rc = run_map_tool(NEWGIDMAP, target, ids->gid, ids->sub_gid, ids->n_sub);
 	_exit(rc < 0 ? MAPPED_UIDS : MAPPED_BOTH);
+}
+
+/* The same for root, who also shows TARGET's new namespace the folders that were opened for it. */
+static _Noreturn void lend_helper(const struct sb_ctx *ctx, pid_t target, int fd)
+{
+	const struct sb_ids *ids = &ctx->ids;
+	char byte;
+	int user_ns;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (read(fd, &byte, 1) != 1 || map_lent(target, "uid_map", ids->outer_uid, ids->n_sub) < 0 ||
+		map_lent(target, "gid_map", ids->outer_gid, ids->n_sub) < 0)
+		_exit(MAPPED_NONE);
+	user_ns = open_user_ns(target);
+	if (user_ns < 0)
+		_exit(MAPPED_NONE);
+	sb_trees_map(&ctx->trees, ctx->spec, ids, user_ns, ctx->ctl);
+	_exit(MAPPED_BOTH);
 }
 
 /* As sb_explain_userns, for the call that makes a user namespace: its errno says more. */
@@ -211,6 +296,8 @@ static int settle_ranges(struct sb_ctx *ctx, int mapped, struct ak_err *err)
 
 	if (mapped == MAPPED_BOTH)
 		return 0;
+	if (ctx->ids.lent)
+		return ak_fail(err, EPERM, "cannot map ids for the sandbox: root's own is never given to one");
 	ctx->ids.n_sub = 0;
 	sb_send(ctx->ctl, SB_MSG_NOTE, 0, "the ranges of /etc/subuid and /etc/subgid were refused: only one user inside", -1);
 	rc = mapped == MAPPED_UIDS ? 0 : map_one_uid(0, ctx->ids.uid, err);
@@ -227,7 +314,9 @@ static int enter_with_ranges(struct sb_ctx *ctx, struct ak_err *err)
 	pid = fork();
 	if (pid == 0) {
 		ak_close(pipe_fds[1]);
-		range_helper(&ctx->ids, self, pipe_fds[0]);
+		if (ctx->ids.lent)
+			lend_helper(ctx, self, pipe_fds[0]);
+		range_helper(ctx, self, pipe_fds[0]);
 	}
 	ak_close(pipe_fds[0]);
 	rc = pid < 0 ? ak_fail_errno(err, errno, "fork") : unshare_outer(err);
@@ -243,15 +332,41 @@ static int enter_with_ranges(struct sb_ctx *ctx, struct ak_err *err)
 	return settle_ranges(ctx, WIFEXITED(status) ? WEXITSTATUS(status) : MAPPED_NONE, err);
 }
 
+/* From root, who is not mapped here, to the lent id. */
+static int become_lent(struct ak_err *err)
+{
+	uint32_t outside = 0;
+
+	if (!has_ids("/proc/self/uid_map", 0, 1, &outside) || outside == 0)
+		return ak_fail(err, EPERM,
+			"an older agentkernel made the gateway's namespaces; stop its sandboxes and its daemon, then start again");
+	if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+		return ak_fail_errno(err, errno, "taking on the sandbox's id");
+	prctl(PR_SET_DUMPABLE, 1); /* new credentials took it away, and id maps want it */
+	return 0;
+}
+
+/* Root leaves its groups behind; others may not, and what they grant is out of sight inside. */
+static int leave_root(const struct sb_ids *ids, struct ak_err *err)
+{
+	if (ids->uid == 0)
+		(void)!setgroups(0, NULL);
+	if (ids->lent && !ids->outer_uid)
+		return ak_fail(err, EPERM,
+			"root has no other id here to give to a sandbox (a user namespace that maps only 0); run agentkernel outside of it, or as an ordinary user");
+	return 0;
+}
+
 int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err)
 {
-	int rc;
+	int rc = leave_root(&ctx->ids, err);
 
-	/* Root leaves its groups behind; others may not, and what they grant is out of sight inside. */
-	if (ctx->ids.uid == 0)
-		(void)!setgroups(0, NULL);
-	if (ctx->ids.n_sub)
-		return enter_with_ranges(ctx, err);
+	if (rc < 0)
+		return rc;
+	if (ctx->ids.lent || ctx->ids.n_sub) {
+		rc = enter_with_ranges(ctx, err);
+		return rc < 0 || !ctx->ids.lent ? rc : become_lent(err);
+	}
 	rc = unshare_outer(err);
 	if (rc == 0)
 		rc = map_one_uid(0, ctx->ids.uid, err);
@@ -278,11 +393,16 @@ static uint32_t mapped_range(const char *file)
 int sb_join_outer(struct sb_ctx *ctx, struct ak_err *err)
 {
 	uint32_t uids, gids;
+	int rc = leave_root(&ctx->ids, err);
 
-	if (ctx->ids.uid == 0)
-		(void)!setgroups(0, NULL);
+	if (rc < 0)
+		return rc;
+	if (ctx->ids.lent)
+		sb_trees_map(&ctx->trees, ctx->spec, &ctx->ids, ctx->spec->gw_user_ns, ctx->ctl);
 	if (setns(ctx->spec->gw_user_ns, CLONE_NEWUSER) < 0)
 		return ak_fail_errno(err, errno, "joining the gateway's user namespace");
+	if (ctx->ids.lent && (rc = become_lent(err)) < 0)
+		return rc;
 	if (unshare(CLONE_NEWNET) < 0)
 		return ak_fail_errno(err, errno, "network namespace for the sandbox");
 	if (!ctx->ids.n_sub)
@@ -299,7 +419,7 @@ int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
 	char text[64];
 	int rc;
 
-	if (!ids->n_sub) {
+	if (!sb_maps_range(ids)) {
 		rc = map_one_uid(ids->inner_uid, 0, err);
 		return rc < 0 ? rc : map_one_gid(ids->inner_gid, 0, err);
 	}

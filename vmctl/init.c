@@ -89,11 +89,16 @@ static int forbid_nesting(const struct sb_ctx *ctx, struct ak_err *err)
 
 static int keep_needed(const struct sb_ctx *ctx)
 {
-	const int *stdio = ctx->spec->stdio;
-	int fds[] = { ctx->ctl, stdio[0], stdio[1], stdio[2] };
+	const struct sandbox_spec *spec = ctx->spec;
+	int fds[5 + SB_MOUNTS_MAX] = { ctx->ctl, ctx->trees.store };
+	size_t n = 2;
 
+	for (size_t i = 0; i < ctx->trees.n; i++)
+		fds[n++] = ctx->trees.mounts[i];
 	/* With a pty the given streams are not for the sandbox, and without a command there is nobody to give them to. */
-	return sb_keep_fds(fds, ctx->spec->tty || !ctx->spec->argv || ctx->spec->parked ? 1 : ARRAY_SIZE(fds));
+	for (int i = 0; i < 3 && spec->argv && !spec->tty && !spec->parked; i++)
+		fds[n++] = spec->stdio[i];
+	return sb_keep_fds(fds, n);
 }
 
 static int confine(const struct sb_ctx *ctx, struct ak_err *err)

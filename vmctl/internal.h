@@ -9,6 +9,7 @@
 #include "vmctl/cgroup.h"
 #include "vmctl/pack.h"
 #include "vmctl/sandbox.h"
+#include "vmctl/trees.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +22,7 @@ enum sb_msg_type {
 	SB_MSG_FAILED, /* → caller: reason in TEXT, exit code in VALUE */
 	SB_MSG_READY, /* init → caller; with its root and, when there is one, the pty's master */
 	SB_MSG_EXITED, /* init → caller: exit code in VALUE */
+	SB_MSG_TREES, /* caller → init, parked: detached mounts for the job to come, in its order */
 	SB_MSG_ASSIGN, /* caller → init, parked: the pack of a job, streams by the bits of VALUE, then control groups to join */
 	SB_MSG_GO, /* caller → init */
 	SB_MSG_SIGNAL, /* caller → init: signal in VALUE */
@@ -43,14 +45,24 @@ struct sb_msg {
 struct sb_ids {
 	uid_t uid; /* the invoker's */
 	gid_t gid;
+	uid_t outer_uid; /* what runs the sandbox: the invoker, or for the host's root an id that owns nothing; 0 then: there is none */
+	gid_t outer_gid;
 	uid_t inner_uid; /* what it is called inside */
 	gid_t inner_gid;
-	uint32_t sub_uid, sub_gid; /* first subordinate id for inner ids 1 … n_sub; only when n_sub > 0 */
+	uint32_t sub_uid, sub_gid; /* first subordinate id for ids 1 … n_sub of the outer namespace; only when n_sub > 0 */
 	uint32_t n_sub;
+	bool lent; /* the invoker is the host's root, and outer_uid is another */
+	bool inner_range; /* the sandbox itself has the subordinate ids, too */
 };
+
+static inline bool sb_maps_range(const struct sb_ids *ids)
+{
+	return ids->inner_range && ids->n_sub;
+}
 
 struct sb_ctx {
 	const struct sandbox_spec *spec; /* borrowed: outlives us */
+	struct sb_trees trees; /* owned; with ids.lent */
 	bool was_parked; /* the job came after the root was begun */
 	struct sb_ids ids;
 	int ctl; /* the child's end */
@@ -77,6 +89,8 @@ _Noreturn void sb_setup_main(struct sb_ctx *ctx);
 
 /* idmap.c */
 void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret);
+/* Let the lent id open pipes among FDS again by their names in /proc, as their maker could. */
+void sb_ids_give_pipes(const struct sb_ids *ids, const int fds[3]);
 /* New user and network namespace for the calling process, with its id map written; n_sub is 0 after it when ranges were refused. */
 int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err);
 /* The same where a gateway lives already (spec's gw_user_ns): its user namespace, and a new network namespace in it. */
@@ -123,7 +137,6 @@ int sb_root_proc(struct sb_root *r, struct ak_err *err);
  * job.c: what travels to init in a memory file, read and nothing more. The streams are those whose bits are set in the message's VALUE, in the
  * order of their numbers after the pack.
  */
-#define SB_MOUNTS_MAX 64
 struct sb_job {
 	struct sandbox_spec spec; /* its strings are the pack's, its streams owned */
 	struct pack pack; /* owned */

@@ -27,6 +27,7 @@ static int read_mounts(struct sb_job *job)
 		job->mounts[i].source = unpack_str(&job->pack);
 		job->mounts[i].target = unpack_str(&job->pack);
 		job->mounts[i].readonly = unpack_u64(&job->pack) != 0;
+		job->mounts[i].shielded = unpack_u64(&job->pack) != 0;
 		job->mounts[i].dev = (dev_t)unpack_u64(&job->pack);
 		job->mounts[i].ino = (ino_t)unpack_u64(&job->pack);
 		if (!job->mounts[i].source || !job->mounts[i].target || !job->mounts[i].ino)

@@ -64,6 +64,14 @@ int mnt_attr(int fd, bool recursive, uint64_t set, uint64_t clear)
 	return syscall(SYS_mount_setattr, fd, "", flags, &attr, sizeof(attr)) < 0 ? -errno : 0;
 }
 
+int mnt_map_owners(int tree, bool recursive, int user_ns)
+{
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)user_ns };
+	unsigned flags = AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
+
+	return syscall(SYS_mount_setattr, tree, "", flags, &attr, sizeof(attr)) < 0 ? -errno : 0;
+}
+
 int mnt_attach(int tree, int dirfd, const char *path)
 {
 	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | (path[0] ? 0 : MOVE_MOUNT_T_EMPTY_PATH);

@@ -23,6 +23,9 @@ int mnt_reconfigure(int fd, const char *name, const char *value);
 /* Set and clear attributes of the mount that FD is on; of all below it when RECURSIVE. */
 int mnt_attr(int fd, bool recursive, uint64_t set, uint64_t clear);
 
+/* Let the detached TREE show owners as USER_NS names them. File systems that cannot: -EINVAL. */
+int mnt_map_owners(int tree, bool recursive, int user_ns);
+
 /* Mount the detached TREE on the file or folder PATH below DIRFD ("" is DIRFD itself). */
 int mnt_attach(int tree, int dirfd, const char *path);
 

@@ -47,6 +47,12 @@ static int accept_job(struct sb_ctx *ctx, const struct sb_msg *msg, int *fds, si
 	return 0;
 }
 
+static void take_trees(struct sb_trees *t, int *fds, size_t n)
+{
+	for (size_t i = 0; i < n && t->n < SB_MOUNTS_MAX; i++)
+		t->mounts[t->n++] = TAKE_FD(fds[i]);
+}
+
 int sb_await_job(struct sb_ctx *ctx, struct ak_err *err)
 {
 	int fds[SB_FDS_MAX], rc;
@@ -61,6 +67,8 @@ int sb_await_job(struct sb_ctx *ctx, struct ak_err *err)
 			_exit(0);
 		if (msg.type == SB_MSG_ASSIGN)
 			break;
+		if (msg.type == SB_MSG_TREES)
+			take_trees(&ctx->trees, fds, n_fds);
 		for (size_t i = 0; i < n_fds; i++)
 			ak_close(fds[i]);
 	}

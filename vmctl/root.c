@@ -106,13 +106,14 @@ static int open_tmpfs(uint64_t bytes)
 	return mnt_new("tmpfs", opts, MNT_SAFE);
 }
 
-static int open_store(const struct sandbox_spec *spec)
+static int open_store(const struct sb_ctx *ctx)
 {
+	const struct sandbox_spec *spec = ctx->spec;
 	int fd;
 
 	if (!spec->upper_dir)
 		return open_tmpfs(spec->limits.memory_bytes);
-	fd = mnt_clone(AT_FDCWD, spec->upper_dir, false);
+	fd = ctx->trees.store >= 0 ? fcntl(ctx->trees.store, F_DUPFD_CLOEXEC, 3) : mnt_clone(AT_FDCWD, spec->upper_dir, false);
 	if (fd >= 0)
 		mnt_attr(fd, false, MNT_SAFE, 0);
 	return fd;
@@ -133,7 +134,7 @@ int sb_root_store(const struct sb_root *r, const char *name, mode_t mode)
 static int mount_root(struct sb_root *r, struct ak_err *err)
 {
 	const struct sandbox_spec *spec = r->ctx->spec;
-	int rc = open_store(spec);
+	int rc = open_store(r->ctx);
 
 	if (rc < 0)
 		return sb_root_failed(err, rc, spec->upper_dir ? spec->upper_dir : "tmpfs");
@@ -166,7 +167,7 @@ int sb_root_overlay(const struct sb_root *r, int folder_fd)
 {
 	_cleanup_close_ int empty = openat(r->fd, "sys", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	char lower[64];
-	const char *const opts[][2] = { { "lowerdir", lower }, { NULL, NULL } };
+	const char *const opts[][2] = { { "lowerdir", lower }, { "redirect_dir", "nofollow" }, { NULL, NULL } };
 
 	if (empty < 0)
 		return -errno;

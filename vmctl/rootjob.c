@@ -7,7 +7,6 @@
 #include "gateway/base/cleanup.h"
 #include "vmctl/mnt.h"
 #include "vmctl/path.h"
-#include "vmctl/source.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,21 +94,31 @@ static int check_target(const char *target, struct ak_err *err)
 	return 0;
 }
 
-static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, struct ak_err *err)
+/*
+ * A folder of the host that is only to be read is seen through an overlay, which lies on the folder itself: see sb_root_shield. Where that cannot be,
+ * the folder stays away.
+ */
+static int cover_mount(const struct sb_root *r, int target, struct ak_err *err)
 {
-	_cleanup_close_ int source = -1, tree = -1, target = -1;
+	_cleanup_close_ int tree = sb_root_overlay(r, target);
+	int rc = tree < 0 ? tree : mnt_attach(tree, target, "");
+
+	return rc < 0 ? ak_fail_errno(err, -rc, "an overlay, so that sockets in it lead nowhere") : 0;
+}
+
+static int add_mount(const struct sb_root *r, size_t i, struct ak_err *err)
+{
+	const struct sandbox_mount *m = &r->ctx->spec->mounts[i];
+	_cleanup_close_ int tree = -1, target = -1;
 	struct stat st;
 	int rc = check_target(m->target, err);
 
 	if (rc < 0)
 		return rc;
-	source = mnt_source_open(m, err);
-	if (source < 0)
-		return source;
-	tree = mnt_clone(source, "", true);
-	if (tree < 0)
-		return ak_fail_errno(err, -tree, "mounting '%s'", m->source);
-	if (fstat(source, &st) < 0)
+	rc = tree = i < r->ctx->trees.n ? fcntl(r->ctx->trees.mounts[i], F_DUPFD_CLOEXEC, 3) : sb_tree_open(m, err);
+	if (rc < 0)
+		return rc;
+	if (fstat(tree, &st) < 0)
 		return ak_fail_errno(err, errno, "mounting '%s'", m->source);
 	rc = mnt_attr(tree, true, MNT_SAFE | (m->readonly ? MOUNT_ATTR_RDONLY : 0), 0);
 	if (rc < 0)
@@ -121,7 +130,12 @@ static int add_mount(const struct sb_root *r, const struct sandbox_mount *m, str
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "mount target '%s'", m->target);
 	rc = mnt_attach(tree, target, "");
-	return rc < 0 ? ak_fail_errno(err, -rc, "mounting '%s' on '%s'", m->source, m->target) : 0;
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "mounting '%s' on '%s'", m->source, m->target);
+	if (!m->shielded)
+		return 0;
+	rc = cover_mount(r, tree, err);
+	return rc < 0 ? ak_err_prefix(err, rc, "mounting '%s' on '%s'", m->source, m->target) : 0;
 }
 
 static int add_mounts(const struct sb_root *r, struct ak_err *err)
@@ -129,7 +143,7 @@ static int add_mounts(const struct sb_root *r, struct ak_err *err)
 	const struct sandbox_spec *spec = r->ctx->spec;
 
 	for (size_t i = 0; i < spec->n_mounts; i++) {
-		int rc = add_mount(r, &spec->mounts[i], err);
+		int rc = add_mount(r, i, err);
 
 		if (rc < 0)
 			return rc;

@@ -172,7 +172,9 @@ int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox 
 	if (!sb)
 		return ak_fail(err, ENOMEM, "out of memory");
 	prepare(sb, spec);
+	sb_trees_init(&ctx.trees);
 	sb_ids_plan(spec, &ctx.ids);
+	sb->ids = ctx.ids;
 	ctx.kernel_pid_max = pid_max_is_private();
 	sb->want_pids = ctx.ids.uid == 0 && !ctx.kernel_pid_max;
 	if (spec->parked)

@@ -28,6 +28,7 @@ struct sandbox_mount {
 	const char *source; /* host path, absolute, resolved: no part of it may be a symbolic link */
 	const char *target; /* path inside, absolute */
 	bool readonly;
+	bool shielded; /* seen through a read-only overlay: sockets in it lead nowhere */
 	/* What SOURCE was when it was named: something else is not mounted. 0, 0: not known. */
 	dev_t dev;
 	ino_t ino;

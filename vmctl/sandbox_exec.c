@@ -100,6 +100,8 @@ static int send_exec(struct sandbox *sb, uint32_t id, const struct sandbox_exec 
 		msg.value |= 1 << i;
 		fds[n++] = ex->stdio[i];
 	}
+	if (sb->ids.lent && !ex->tty)
+		sb_ids_give_pipes(&sb->ids, ex->stdio);
 	rc = send_patiently(sb, &msg, fds, n);
 	return rc < 0 ? ak_fail_errno(err, -rc, "passing the command to the sandbox") : 0;
 }

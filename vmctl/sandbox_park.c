@@ -6,8 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 int sandbox_watch_mounts(void)
 {
@@ -41,6 +44,7 @@ static void pack_mount(struct strbuf *pack, const struct sandbox_mount *m)
 	pack_str(pack, m->source);
 	pack_str(pack, m->target);
 	pack_u64(pack, m->readonly);
+	pack_u64(pack, m->shielded);
 	pack_u64(pack, m->dev);
 	pack_u64(pack, m->ino);
 }
@@ -67,6 +71,52 @@ static int seal(const struct sandbox_spec *spec, struct ak_err *err)
 		pack_mount(&pack, &spec->mounts[i]);
 	fd = pack_seal(&pack);
 	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
+}
+
+/* The user namespace around the sandbox's own, whose 0 is the lent id. */
+static int open_outer(const struct sandbox *sb)
+{
+	_cleanup_close_ int inner = -1;
+	char path[64];
+	int outer;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)sb->init_pid);
+	inner = open(path, O_RDONLY | O_CLOEXEC);
+	if (inner < 0)
+		return -errno;
+	outer = ioctl(inner, NS_GET_PARENT);
+	return outer < 0 ? -errno : outer;
+}
+
+/* As many messages as they need. */
+static int send_trees(struct sandbox *sb, const struct sb_trees *t)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < t->n; i += SB_FDS_MAX)
+		rc = sb_send_fds(sb->ctl, SB_MSG_TREES, 0, 0, NULL, t->mounts + i, t->n - i < SB_FDS_MAX ? t->n - i : SB_FDS_MAX);
+	return rc;
+}
+
+/* What root's sandboxes cannot open by themselves. */
+static int lend(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err)
+{
+	_cleanup_(sb_trees_close) struct sb_trees trees;
+	_cleanup_close_ int outer = -1;
+	int rc;
+
+	sb_trees_init(&trees);
+	if (spec->argv && !spec->tty)
+		sb_ids_give_pipes(&sb->ids, spec->stdio);
+	rc = sb_trees_open(&trees, spec, err);
+	if (rc < 0)
+		return rc;
+	outer = open_outer(sb);
+	if (outer < 0)
+		return ak_fail_errno(err, -outer, "the sandbox's user namespace");
+	sb_trees_map(&trees, spec, &sb->ids, outer, -1);
+	rc = send_trees(sb, &trees);
+	return rc < 0 ? ak_fail_errno(err, -rc, "passing the job to the sandbox") : 0;
 }
 
 static int send_job(struct sandbox *sb, const struct sandbox_spec *spec, int pack, struct ak_err *err)
@@ -104,7 +154,9 @@ int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, struct a
 	if (rc < 0)
 		return rc;
 	cgroup_init(&sb->cgroup, spec->name, &spec->limits, sb->want_pids, &sb->notes);
-	rc = send_job(sb, spec, pack, err);
+	rc = sb->ids.lent ? lend(sb, spec, err) : 0;
+	if (rc == 0)
+		rc = send_job(sb, spec, pack, err);
 	if (rc < 0)
 		return rc;
 	sb->parked = false;

@@ -111,7 +111,7 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 	int go[2] = { -1, -1 }, rc;
 	pid_t pid;
 
-	if (ctx->ids.n_sub && pipe2(go, O_CLOEXEC) < 0)
+	if (sb_maps_range(&ctx->ids) && pipe2(go, O_CLOEXEC) < 0)
 		return ak_fail_errno(err, errno, "pipe");
 	pid = clone_init(ctx);
 	if (pid == 0) {
@@ -122,7 +122,7 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 		rc = ak_fail_errno(err, -pid, "cannot make the sandbox's namespaces");
 		return sb_explain_userns(err, rc);
 	}
-	if (!ctx->ids.n_sub)
+	if (!sb_maps_range(&ctx->ids))
 		return 0;
 	rc = sb_map_inner(&ctx->ids, pid, err);
 	if (rc == 0)
@@ -144,6 +144,21 @@ static int keep_needed(const struct sb_ctx *ctx)
 	return sb_keep_fds(fds, ARRAY_SIZE(fds));
 }
 
+/* What the id that the sandbox gets could not reach by itself: folders, the control group, the caller's pipes by their names in /proc. */
+static int open_as_root(struct sb_ctx *ctx, struct ak_err *err)
+{
+	_cleanup_close_ int procs = cgroup_open_procs(&ctx->cgroup);
+
+	if (procs >= 0 && write(procs, "0", 1) < 0)
+		return ak_fail_errno(err, errno, "joining the control group");
+	ctx->cgroup.v2_fd = -1; /* joined */
+	if (ctx->spec->parked)
+		return 0;
+	if (ctx->spec->argv && !ctx->spec->tty)
+		sb_ids_give_pipes(&ctx->ids, ctx->spec->stdio);
+	return sb_trees_open(&ctx->trees, ctx->spec, err);
+}
+
 static int setup(struct sb_ctx *ctx, struct ak_err *err)
 {
 	int rc = keep_needed(ctx);
@@ -153,6 +168,8 @@ static int setup(struct sb_ctx *ctx, struct ak_err *err)
 	rc = cgroup_join(&ctx->cgroup);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "joining the control group");
+	if (ctx->ids.lent && (rc = open_as_root(ctx, err)) < 0)
+		return rc;
 	rc = sb_joins(ctx->spec) ? sb_join_outer(ctx, err) : sb_enter_outer(ctx, err);
 	if (rc < 0)
 		return rc;

@@ -1,0 +1,89 @@
+"""h5: no path socket of the host outside the project can be connected to, in any mode or profile."""
+import contextlib
+import os
+
+import pytest
+from lab import PYTHON
+
+SERVER = """
+import os, selectors, socket, sys
+sel = selectors.DefaultSelector()
+for path in sys.argv[1:]:
+    for kind, name in ((socket.SOCK_STREAM, path), (socket.SOCK_DGRAM, path + '.dgram')):
+        if os.path.exists(name): os.unlink(name)
+        s = socket.socket(socket.AF_UNIX, kind); s.bind(name); os.chmod(name, 0o777)
+        if kind == socket.SOCK_STREAM: s.listen(16)
+        sel.register(s, 1)
+print('up', flush=True)
+while True:
+    for key, _ in sel.select():
+        if key.fileobj.type == socket.SOCK_STREAM: key.fileobj.accept()[0].close()
+        else: key.fileobj.recv(100)
+        print('hit', key.fileobj.getsockname(), flush=True)
+"""
+# Prints the paths that answered; a path that is not there at all is as good.
+CLIENT = """
+import os, socket, sys
+for path in sys.argv[1:]:
+    for kind, name in ((socket.SOCK_STREAM, path), (socket.SOCK_DGRAM, path + '.dgram')):
+        folder, last = os.path.split(name)
+        for how in ('whole', 'relative', 'descriptor'):
+            try:
+                s = socket.socket(socket.AF_UNIX, kind)
+                if how == 'whole': s.connect(name)
+                else:
+                    os.chdir(folder)
+                    s.connect(last if how == 'relative' else '/proc/self/fd/%d' % os.open(last, os.O_PATH))
+                s.send(b'x'); print(how, name)
+            except OSError: pass
+"""
+
+
+@contextlib.contextmanager
+def sockets(lab, *paths):
+    proc = lab.spawn([PYTHON, "-c", SERVER, *paths], who="root", cwd="/")
+    proc.wait_output(b"up\n")
+    try:
+        yield proc
+    finally:
+        proc.signal(9)
+        proc.wait()
+
+
+@contextlib.contextmanager
+def private_folders(lab, *folders):
+    """The system's folders, empty and of the lab's own, so that sockets can be put there."""
+    for folder in folders:
+        assert lab.host(["mount", "-t", "tmpfs", "-o", "mode=755", "none", folder]).code == 0
+    try:
+        yield
+    finally:
+        for folder in folders:
+            assert lab.host(["umount", "-l", folder]).code == 0
+
+
+@pytest.mark.parametrize("options", [["--compatibility-mode", m] for m in ("codex", "claude", "gemini", "native")] +
+                         [["--profile", p] for p in ("permissive", "moderate", "restrictive")], ids=lambda o: o[1])
+def test_h5_sockets_of_the_host_lead_nowhere(any_user, options):
+    lab = any_user
+    os.makedirs(lab.path("home", ".gnupg"))
+    os.makedirs(lab.path("config", "agentkernel"))  # what a first run makes by itself
+    os.chmod(lab.path("home"), 0o755)
+    paths = ["/opt/docker.sock", "/etc/fonts/x.sock", "/run/dbus.sock", lab.path("home", "docker.sock"), lab.path("home", ".gnupg", "S.agent"), lab.path("tmp", "x.sock")]
+    with private_folders(lab, "/opt", "/etc/fonts"):
+        with sockets(lab, *paths) as server:
+            r = lab.run([*options, "--", PYTHON, "-c", CLIENT, *paths])
+            assert r.code == 0 and r.out == "", r
+            assert b"hit" not in server.output[1], server.output
+        for path in paths:
+            lab.host(["rm", "-f", path, path + ".dgram"])
+
+
+def test_h5_sockets_in_the_project_work(any_user):
+    """They are the project's: two programs of one project may talk."""
+    lab = any_user
+    path = lab.path("project", "p.sock")
+    with sockets(lab, path):
+        r = lab.run(["--compatibility-mode", "codex", "--", PYTHON, "-c", CLIENT, path])
+        assert r.code == 0 and "whole " + path in r.out, r
+    lab.host(["rm", "-f", path, path + ".dgram"])

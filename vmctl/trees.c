@@ -1,0 +1,85 @@
+/* Detached mounts for root's sandboxes: see trees.h. */
+#include "vmctl/trees.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/internal.h"
+#include "vmctl/mnt.h"
+#include "vmctl/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+void sb_trees_init(struct sb_trees *t)
+{
+	t->n = 0;
+	t->store = -1;
+}
+
+void sb_trees_close(struct sb_trees *t)
+{
+	while (t->n)
+		ak_close(t->mounts[--t->n]);
+	t->store = ak_close(t->store);
+}
+
+int sb_tree_open(const struct sandbox_mount *m, struct ak_err *err)
+{
+	_cleanup_close_ int source = mnt_source_open(m, err);
+	int tree;
+
+	if (source < 0)
+		return source;
+	tree = mnt_clone(source, "", true);
+	return tree < 0 ? ak_fail_errno(err, -tree, "mounting '%s'", m->source) : tree;
+}
+
+int sb_trees_open(struct sb_trees *t, const struct sandbox_spec *spec, struct ak_err *err)
+{
+	if (spec->n_mounts > SB_MOUNTS_MAX)
+		return ak_fail(err, E2BIG, "more than %d mounts", SB_MOUNTS_MAX);
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		int tree = sb_tree_open(&spec->mounts[i], err);
+
+		if (tree < 0)
+			return tree;
+		t->mounts[t->n++] = tree;
+	}
+	if (!spec->upper_dir)
+		return 0;
+	t->store = mnt_clone(AT_FDCWD, spec->upper_dir, false);
+	return t->store < 0 ? ak_fail_errno(err, -t->store, "'%s'", spec->upper_dir) : 0;
+}
+
+/* What is mounted below may be of a kind that cannot be mapped; then only the folder itself is. */
+static int map_tree(int tree, int user_ns)
+{
+	int rc = mnt_map_owners(tree, true, user_ns);
+
+	return rc < 0 ? mnt_map_owners(tree, false, user_ns) : rc;
+}
+
+static void note_unmapped(int ctl, const char *path, int rc)
+{
+	char note[256];
+
+	snprintf(note, sizeof(note),
+		"'%.150s': its file system cannot map owners (%s): the sandbox may change only what everybody may", path,
+		strerror(-rc));
+	if (ctl >= 0)
+		sb_send(ctl, SB_MSG_NOTE, 0, note, -1);
+}
+
+void sb_trees_map(const struct sb_trees *t, const struct sandbox_spec *spec, const struct sb_ids *ids, int user_ns, int ctl)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		int rc = map_tree(t->mounts[i], user_ns);
+
+		if (rc < 0)
+			note_unmapped(ctl, spec->mounts[i].source, rc);
+	}
+	/* Ours alone: where it cannot be mapped it can be given away. */
+	if (t->store >= 0 && map_tree(t->store, user_ns) < 0)
+		(void)!fchownat(t->store, "", ids->outer_uid, ids->outer_gid, AT_EMPTY_PATH);
+}
