@@ -260,7 +260,9 @@ void st_call_power(const struct st_vector *v, struct st_outcome *ret);
 void st_call_filter(const struct st_vector *v, struct st_outcome *ret);
 void st_call_syscalls(const struct st_vector *v, struct st_outcome *ret);
 void st_call_sockets(const struct st_vector *v, struct st_outcome *ret);
-void st_call_namespaces(const struct st_vector *v, struct st_outcome *ret);
+void st_call_set_ids(const struct st_vector *v, struct st_outcome *ret);
+void st_call_nesting(const struct st_vector *v, struct st_outcome *ret);
+void st_call_odd_sockets(const struct st_vector *v, struct st_outcome *ret);
 void st_call_records(const struct st_vector *v, struct st_outcome *ret);
 
 /* ---- outside ---- */

@@ -478,18 +478,6 @@ void st_call_sockets(const struct st_vector *v, struct st_outcome *ret)
 	st_say(ret, "refused", "%s", "");
 }
 
-/* In a child: it would change us. */
-void st_call_namespaces(const struct st_vector *v, struct st_outcome *ret)
-{
-	pid_t pid = fork();
-	int status = 0;
-
-	(void)v;
-	if (pid == 0)
-		_exit(unshare(CLONE_NEWUSER) == 0 || unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWNS) == 0);
-	st_say(ret, pid > 0 && waitpid(pid, &status, 0) == pid && status == 0 ? "refused" : "works", "%s", "");
-}
-
 /* Records, sockets and secrets of the machine outside are not even there. */
 void st_call_records(const struct st_vector *v, struct st_outcome *ret)
 {

@@ -23,7 +23,8 @@ SWITCHES = {
     "nohttphost": "f2 f7",  # nor the Host of a request
     "nohostguard": "d4",  # the relay dials the machine's own addresses
     "noconfine": "inv6",  # the gateway keeps its power
-    "noseccomp": "g1 g4",  # no system-call filter in the sandbox
+    "nosetids": "h2",  # modes with set-id bits are let through
+    "noseccomp": "g1 g4 h2 h6",  # no system-call filter in the sandbox
 }
 
 
