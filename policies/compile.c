@@ -84,6 +84,54 @@ static void sort_cidrs(struct policy *p)
 	p->n_cidrs = n;
 }
 
+/* ---- comparing ---- */
+
+/*
+ * Why rules alone suffice: the most specific rule decides. One of P that allows stands in LIMIT too; were a rule of LIMIT that denies more specific, it
+ * would stand in P and decide there as well.
+ */
+static bool hosts_within(const struct policy *p, const struct policy *limit)
+{
+	size_t i = 0, k = 0;
+
+	while (i < p->n_rules || k < limit->n_rules) {
+		int c = i == p->n_rules ? 1 : k == limit->n_rules ? -1 : cmp_rule_key(&p->rules[i], &limit->rules[k]);
+
+		if ((c < 0 && p->rules[i].allow) || (c > 0 && !limit->rules[k].allow))
+			return false;
+		i += c <= 0;
+		k += c >= 0;
+	}
+	return true;
+}
+
+static bool cidrs_within(const struct policy *p, const struct policy *limit)
+{
+	size_t i = 0, k = 0;
+
+	while (i < p->n_cidrs || k < limit->n_cidrs) {
+		int c = i == p->n_cidrs ? 1 : k == limit->n_cidrs ? -1 : cmp_cidr_key(&p->cidrs[i], &limit->cidrs[k]);
+
+		if ((c < 0 && p->cidrs[i].allow) || (c > 0 && !limit->cidrs[k].allow))
+			return false;
+		i += c <= 0;
+		k += c >= 0;
+	}
+	return true;
+}
+
+static bool limits_within(const struct policy_limits *p, const struct policy_limits *limit)
+{
+	return p->connections <= limit->connections && p->dns_qps <= limit->dns_qps &&
+		(!limit->egress_bytes || (p->egress_bytes && p->egress_bytes <= limit->egress_bytes));
+}
+
+bool policy_within(const struct policy *p, const struct policy *limit)
+{
+	return (!p->default_allow || limit->default_allow) && limits_within(&p->limits, &limit->limits) &&
+		hosts_within(p, limit) && cidrs_within(p, limit);
+}
+
 /* ---- the hash ---- */
 
 static uint32_t host_hash(const char *host, size_t len)

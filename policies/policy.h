@@ -138,6 +138,12 @@ size_t policy_name_ports(const struct policy *p, const char *name, struct policy
 /* Host and CIDR rules after extends and flags, repeats counted once. */
 size_t policy_rule_count(const struct policy *p);
 
+/*
+ * Does P reach nothing that LIMIT does not? True only where the rules show it by themselves: every rule of P that allows stands in LIMIT too, every
+ * rule of LIMIT that denies stands in P too, and neither the default nor a limit of P is wider. Never true for a wider policy.
+ */
+bool policy_within(const struct policy *p, const struct policy *limit);
+
 bool policy_default_allow(const struct policy *p);
 const char *policy_name(const struct policy *p);
 const char *policy_description(const struct policy *p);

@@ -355,6 +355,101 @@ static void random_names_agree_with_a_plain_search(void **state)
 	}
 }
 
+/* ---- one within another ---- */
+
+static bool within(const char *a, const char *b)
+{
+	_cleanup_(policy_unrefp) struct policy *p = must_parse(a), *limit = must_parse(b);
+
+	return policy_within(p, limit);
+}
+
+static void a_policy_is_within_another_only_where_no_rule_widens_it(void **state)
+{
+	static const char base[] =
+		"{\"version\":1,\"allow\":[\"a.test\",\"*.b.test:443\"],\"deny\":[\"x.b.test\"],\"allow_cidr\":[\"10.0.0.0/8\"],"
+		"\"deny_cidr\":[\"10.1.0.0/16\"],\"limits\":{\"connections\":10,\"egress_bytes\":\"100\"}}";
+	static const struct {
+		const char *json;
+		bool within;
+	} rows[] = {
+		{ base, true },
+		{ "{\"version\":1,\"deny\":[\"x.b.test\",\"y.b.test\"],\"allow\":[\"*.b.test:443\"],\"deny_cidr\":[\"10.1.0.0/16\",\"10.2.0.0/16\"],"
+		  "\"limits\":{\"connections\":5,\"egress_bytes\":\"7\"}}",
+			true },
+		{ "{\"version\":1,\"deny\":[\"x.b.test\"],\"deny_cidr\":[\"10.1.0.0/16\"],\"limits\":{\"connections\":10}}",
+			false }, /* egress */
+		{ "{\"version\":1,\"deny\":[\"x.b.test\"],\"deny_cidr\":[\"10.1.0.0/16\"],\"limits\":{\"connections\":11,\"egress_bytes\":\"1\"}}",
+			false },
+		{ "{\"version\":1,\"deny_cidr\":[\"10.1.0.0/16\"],\"limits\":{\"connections\":1,\"egress_bytes\":\"1\"}}",
+			false },
+		{ "{\"version\":1,\"deny\":[\"x.b.test\"],\"limits\":{\"connections\":1,\"egress_bytes\":\"1\"}}", false },
+		{ "{\"version\":1,\"default\":\"allow\",\"deny\":[\"x.b.test\"],\"deny_cidr\":[\"10.1.0.0/16\"],"
+		  "\"limits\":{\"connections\":1,\"egress_bytes\":\"1\"}}",
+			false },
+		{ "{\"version\":1,\"allow\":[\"c.test\"],\"deny\":[\"x.b.test\"],\"deny_cidr\":[\"10.1.0.0/16\"],"
+		  "\"limits\":{\"connections\":1,\"egress_bytes\":\"1\"}}",
+			false },
+		{ "{\"version\":1,\"allow_cidr\":[\"192.168.0.0/16\"],\"deny\":[\"x.b.test\"],\"deny_cidr\":[\"10.1.0.0/16\"],"
+		  "\"limits\":{\"connections\":1,\"egress_bytes\":\"1\"}}",
+			false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		assert_int_equal(within(rows[i].json, base), rows[i].within);
+	assert_true(within("{\"version\":1}", "{\"version\":1,\"default\":\"allow\"}"));
+}
+
+/* Each rule of a fixed set is in or out by a bit of MASK. */
+static struct policy *policy_of_bits(uint32_t mask)
+{
+	static const char *const rules[] = { "a.test", "*.a.test", "b.a.test:443", "*.b.a.test", "b.a.test", "a.test:22" };
+	_cleanup_strbuf_ struct strbuf json = { 0 };
+
+	strbuf_printf(&json, "{\"version\":1,\"default\":\"%s\"", mask & 1 ? "allow" : "deny");
+	for (unsigned kind = 0; kind < 2; kind++) {
+		bool first = true;
+
+		strbuf_printf(&json, ",\"%s\":[", kind ? "allow" : "deny");
+		for (unsigned i = 0; i < ARRAY_SIZE(rules); i++) {
+			if (mask >> (1 + 2 * i + kind) & 1) {
+				strbuf_printf(&json, "%s\"%s\"", first ? "" : ",", rules[i]);
+				first = false;
+			}
+		}
+		strbuf_putc(&json, ']');
+	}
+	strbuf_putc(&json, '}');
+	return must_parse(json.data);
+}
+
+static void what_is_within_reaches_nothing_more(void **state)
+{
+	static const char *const names[] = { "a.test", "b.a.test", "c.b.a.test", "x.a.test", "else.test" };
+	static const uint16_t ports[] = { 80, 443, 22 };
+	unsigned found = 0;
+
+	(void)state;
+	for (int round = 0; round < 20000; round++) {
+		uint32_t bits = rng();
+		_cleanup_(policy_unrefp) struct policy *limit = policy_of_bits(bits),
+						       *p = policy_of_bits(bits ^ (rng() & rng() & rng()));
+
+		if (!policy_within(p, limit))
+			continue;
+		found++;
+		for (size_t i = 0; i < ARRAY_SIZE(names) * ARRAY_SIZE(ports); i++) {
+			const char *name = names[i / ARRAY_SIZE(ports)];
+			uint16_t port = ports[i % ARRAY_SIZE(ports)];
+
+			if (policy_judge_name(p, name, POLICY_TCP, port).allow)
+				assert_true(policy_judge_name(limit, name, POLICY_TCP, port).allow);
+		}
+	}
+	assert_true(found > 500);
+}
+
 /* ---- size ---- */
 
 static void a_hundred_thousand_rules_work(void **state)
@@ -390,6 +485,8 @@ int main(void)
 		cmocka_unit_test(every_hidden_form_of_a_blocked_address_is_blocked),
 		cmocka_unit_test(an_address_without_family_is_blocked),
 		cmocka_unit_test(random_names_agree_with_a_plain_search),
+		cmocka_unit_test(a_policy_is_within_another_only_where_no_rule_widens_it),
+		cmocka_unit_test(what_is_within_reaches_nothing_more),
 		cmocka_unit_test(a_hundred_thousand_rules_work),
 	};
 
