@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define MCP_LINE_MAX (16u << 20) /* a longer message is refused */
-#define MCP_OUTPUT_MAX (64u << 10) /* a longer output is cut in the middle */
+#define MCP_OUTPUT_MAX (64u << 10) /* a longer output is cut in the middle; twice that much as JSON */
 #define MCP_WORKERS_MAX 16 /* calls that run at once; more wait */
 #define MCP_WAITING_MAX 64 /* calls that wait; more are refused */
 #define MCP_WAITING_BYTES (64u << 20) /* and so they are when the arguments of those that wait are larger */
@@ -128,3 +128,6 @@ void mcp_base64(struct strbuf *out, const void *data, size_t len);
 int mcp_base64_decode(const char *text, char **ret, size_t *ret_len, struct ak_err *err);
 
 #endif
+/* Would it be longer than MAX as JSON? Control characters become six times what they were. */
+bool mcp_json_grows(const char *data, size_t len, size_t max);
+

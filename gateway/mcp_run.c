@@ -21,6 +21,7 @@ struct outcome {
 	struct mcp_capture stream[STREAMS];
 	int exit_code;
 	bool timed_out;
+	bool whole; /* nothing that it started is left */
 	uint64_t duration_ms;
 };
 
@@ -95,7 +96,8 @@ static void tell_outcome(const struct outcome *o, const char *sandbox, struct mc
 	new_line(&ret->text);
 	tell_notes(&ret->text);
 	if (o->timed_out)
-		strbuf_puts(&ret->text, "[timed out: the command was ended; give a larger timeout_ms if it needs longer]\n");
+		strbuf_printf(&ret->text, "[timed out: the command was ended%s; give a larger timeout_ms if it needs longer]\n",
+			o->whole ? "" : ", though processes that it detached may go on until sandbox_stop");
 	strbuf_printf(&ret->text, "[exit code %d]\n", o->exit_code);
 	strbuf_printf(&ret->structured,
 		"\"exit_code\":%d,\"timed_out\":%s,\"truncated\":%s,\"duration_ms\":%llu,\"sandbox\":\"%s\",", o->exit_code,
@@ -109,6 +111,7 @@ static void tell_run(const struct mcp_request *r, const struct run_result *res, 
 	_cleanup_(outcome_done) struct outcome o = {
 		.exit_code = res->outcome.exit_code,
 		.timed_out = res->outcome.timed_out,
+		.whole = true,
 		.duration_ms = res->outcome.duration_ms,
 	};
 
@@ -150,17 +153,22 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 
 /* ---- sandbox_exec ---- */
 
-/* What is there to read now; the descriptor is closed at its end. */
+/*
+ * What was written before now; the descriptor is closed at its end. That is at most what fits into the pipe, which who writes can enlarge: those who
+ * write faster than we read would hold us for ever.
+ */
 static void drain(int *fd, struct mcp_capture *c)
 {
+	int left = *fd < 0 ? 0 : fcntl(*fd, F_GETPIPE_SZ);
 	char buf[65536];
 	ssize_t n = -1;
 
-	while (*fd >= 0 && (n = read(*fd, buf, sizeof(buf))) != 0) {
+	while (left > 0 && (n = read(*fd, buf, sizeof(buf))) != 0) {
 		if (n > 0)
 			mcp_capture_add(c, buf, (size_t)n);
 		else if (errno != EINTR)
 			break;
+		left -= n > 0 ? (int)n : 1;
 	}
 	if (*fd >= 0 && n == 0)
 		*fd = ak_close(*fd);

@@ -219,12 +219,14 @@ static int read_part(int fd, uint64_t offset, size_t limit, struct strbuf *out)
 	return out->failed ? -ENOMEM : 0;
 }
 
-/* How much of PART is text that can be shown; 0 when it is binary. A character that the part's end cuts is left for the next one. */
+/* How much of PART is text that can be shown; 0 when it is binary, or so full of control characters that base64 is shorter. A character that
+ * the part's end cuts is left for the next one. */
 static size_t text_length(const struct strbuf *part, bool more)
 {
 	size_t whole = mcp_utf8_whole(part->data, part->len);
 
-	if (memchr(part->data, '\0', part->len) || (whole < part->len && (!more || part->len - whole > 3)))
+	if (memchr(part->data, '\0', part->len) || mcp_json_grows(part->data, part->len, 2 * part->len) ||
+		(whole < part->len && (!more || part->len - whole > 3)))
 		return 0;
 	return whole;
 }

@@ -48,7 +48,7 @@ void mcp_result_done(struct mcp_result *r)
 
 /* ---- long output ---- */
 
-void mcp_capture_add(struct mcp_capture *c, const char *data, size_t len)
+static void add_piece(struct mcp_capture *c, const char *data, size_t len)
 {
 	strbuf_add(&c->kept, data, len);
 	c->total += len;
@@ -59,6 +59,48 @@ void mcp_capture_add(struct mcp_capture *c, const char *data, size_t len)
 	c->kept.data[c->kept.len] = '\0';
 }
 
+void mcp_capture_add(struct mcp_capture *c, const char *data, size_t len)
+{
+	while (len > 0) {
+		size_t n = len < MCP_OUTPUT_MAX ? len : MCP_OUTPUT_MAX;
+
+		add_piece(c, data, n);
+		data += n;
+		len -= n;
+	}
+}
+
+/* How long a byte becomes in JSON, as strbuf_json_utf8 writes it; what is no UTF-8 becomes three. */
+static size_t json_cost(char c)
+{
+	if (strchr("\"\\\n\r\t", c) && c)
+		return 2;
+	return (unsigned char)c < 0x20 || c == 0x7f ? 6 : 1;
+}
+
+bool mcp_json_grows(const char *data, size_t len, size_t max)
+{
+	size_t cost = 0;
+
+	for (size_t i = 0; i < len && cost <= max; i++)
+		cost += json_cost(data[i]);
+	return cost > max;
+}
+
+/* How much of the beginning, or of the end, is shown of what is too long: half of MCP_OUTPUT_MAX, and twice that as JSON. */
+static size_t shown_length(const char *data, size_t len, bool end)
+{
+	size_t n = 0, cost = 0;
+
+	while (n < len && n < MCP_OUTPUT_MAX / 2) {
+		cost += json_cost(data[end ? len - 1 - n : n]);
+		if (cost > MCP_OUTPUT_MAX)
+			break;
+		n++;
+	}
+	return n;
+}
+
 static bool is_continuation(char c)
 {
 	return ((unsigned char)c & 0xc0) == 0x80;
@@ -66,27 +108,29 @@ static bool is_continuation(char c)
 
 bool mcp_capture_print(const struct mcp_capture *c, struct strbuf *out)
 {
-	size_t head = MCP_OUTPUT_MAX / 2, tail = c->kept.len - MCP_OUTPUT_MAX / 2;
+	const char *kept = c->kept.data ? c->kept.data : "";
+	bool fits = c->kept.len <= MCP_OUTPUT_MAX && !mcp_json_grows(kept, c->kept.len, 2 * MCP_OUTPUT_MAX);
+	size_t head = shown_length(kept, c->kept.len, false), tail = c->kept.len - shown_length(kept, c->kept.len, true);
 
 	if (c->kept.failed) {
 		out->failed = true;
 		return false;
 	}
-	if (c->total <= MCP_OUTPUT_MAX && !c->more) {
-		strbuf_add(out, c->kept.data ? c->kept.data : "", c->kept.len);
+	if (fits && c->total <= MCP_OUTPUT_MAX && !c->more) {
+		strbuf_add(out, kept, c->kept.len);
 		return false;
 	}
-	if (c->kept.len <= MCP_OUTPUT_MAX) /* it was cut before it came here, and its rest fits */
+	if (fits) /* it was cut before it came here, and its rest fits */
 		head = tail = c->kept.len;
 	/* No character is cut in two. A character has at most three such bytes; more of them are no text anyway. */
-	for (int i = 0; i < 3 && head > 0 && head < c->kept.len && is_continuation(c->kept.data[head]); i++)
+	for (int i = 0; i < 3 && head > 0 && head < c->kept.len && is_continuation(kept[head]); i++)
 		head--;
-	for (int i = 0; i < 3 && tail < c->kept.len && is_continuation(c->kept.data[tail]); i++)
+	for (int i = 0; i < 3 && tail < c->kept.len && is_continuation(kept[tail]); i++)
 		tail++;
-	strbuf_add(out, c->kept.data ? c->kept.data : "", head);
+	strbuf_add(out, kept, head);
 	strbuf_printf(out, "\n[... %s%llu bytes left out in the middle; write long output to a file and read parts of it ...]\n",
 		c->more ? "more than " : "", (unsigned long long)(c->total - head - (c->kept.len - tail)));
-	strbuf_add(out, c->kept.data ? c->kept.data + tail : "", c->kept.len - tail);
+	strbuf_add(out, kept + tail, c->kept.len - tail);
 	return true;
 }
 

@@ -149,6 +149,8 @@ void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len)
 			strbuf_puts(sb, "\xef\xbf\xbd");
 		else if (*p == '"' || *p == '\\')
 			strbuf_printf(sb, "\\%c", *p);
+		else if (*p == '\n' || *p == '\r' || *p == '\t') /* in almost all output, and a third as long */
+			strbuf_puts(sb, *p == '\n' ? "\\n" : *p == '\r' ? "\\r" : "\\t");
 		else if (*p < 0x20 || *p == 0x7f)
 			strbuf_printf(sb, "\\u%04x", *p);
 		else
