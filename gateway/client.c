@@ -94,6 +94,18 @@ static bool put_limits(cJSON *obj, const struct sandbox_limits *l)
 				 : cJSON_AddNullToObject(obj, "memory_mb") != NULL);
 }
 
+/* Who opened it to MCP servers, of which project; nothing when it is for none. */
+static bool put_mcp(cJSON *obj, const struct state_mcp *m)
+{
+	cJSON *out;
+
+	if (!m->project[0])
+		return true;
+	out = cJSON_AddObjectToObject(obj, "mcp");
+	return out && put_text(out, "from", m->server[0] ? "server" : "user") && put_text(out, "project", m->project) &&
+		(!m->keep || cJSON_AddTrueToObject(out, "keep"));
+}
+
 static cJSON *info_new(const struct state_sandbox *s, bool running)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
@@ -104,7 +116,7 @@ static cJSON *info_new(const struct state_sandbox *s, bool running)
 		!put_text(obj, "mode", ak_mode_name(s->mode)) || !put_text(obj, "profile", ak_profile_name(s->profile)) ||
 		!put_limits(obj, &s->limits) || !put_network(obj, s) || (s->dir[0] && !put_text(obj, "dir", s->dir)) ||
 		!put_text(obj, "created_at", audit_time_print(s->created_us, when)) ||
-		!put_number(obj, "generation", (double)s->generation))
+		!put_number(obj, "generation", (double)s->generation) || !put_mcp(obj, &s->mcp))
 		return NULL;
 	return TAKE(obj);
 }
@@ -128,11 +140,25 @@ static int add_counts(cJSON *info, const cJSON *live, const struct state_sandbox
 
 /* ---- create ---- */
 
+/* The project is the one of --dir or of the current folder, also where the mode does not mount it: servers of others have no business there. */
+static int fill_mcp(const struct run_opts *opts, struct state_sandbox *s, struct ak_err *err)
+{
+	if (!opts->mcp)
+		return 0;
+	if (!realpath(opts->dir ? opts->dir : ".", s->mcp.project))
+		return ak_fail_errno(err, errno, "--mcp: the project folder");
+	snprintf(s->mcp.server, sizeof(s->mcp.server), "%s", opts->mcp_server ? opts->mcp_server : "");
+	s->mcp.keep = opts->mcp_server && opts->keep;
+	return 0;
+}
+
 /* What is wrong with the folder, the variables or a rule is found before anything is written. */
 static int fill_state(const struct ak_paths *paths, const struct run_opts *opts, struct state_sandbox *s, struct ak_err *err)
 {
 	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
 
+	if (rc == 0)
+		rc = fill_mcp(opts, s, err);
 	if (rc == 0)
 		rc = run_plan_capture(opts, &s->env, err);
 	if (rc < 0)
@@ -173,6 +199,8 @@ static void note_create(const struct ak_paths *paths, const struct state_sandbox
 	strbuf_printf(&more, ",\"network\":%s", state_network(s) ? "true" : "false");
 	if (s->dir[0])
 		event_put_text(&more, "project", s->dir);
+	if (s->mcp.project[0])
+		event_put_text(&more, "mcp", s->mcp.server[0] ? "server" : "user");
 	event_write(paths, "sandbox_create", s->name, &more);
 }
 
@@ -205,12 +233,14 @@ int client_create(const struct ak_paths *paths, const char *name, const struct r
 
 /* ---- start, stop, remove ---- */
 
-/* FLAG, unless NULL, is set in the request. */
-static int call_by_name(const struct ak_paths *paths, const char *op, const char *name, const char *flag, struct ak_err *err)
+/* UUID, unless NULL, is the one that is meant; FLAG, unless NULL, is set in the request. */
+static int call_by_name(
+	const struct ak_paths *paths, const char *op, const char *name, const char *uuid, const char *flag, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 
-	if (!request || !put_text(request, "name", name) || (flag && !cJSON_AddTrueToObject(request, flag)))
+	if (!request || !put_text(request, "name", name) || (uuid && !put_text(request, "uuid", uuid)) ||
+		(flag && !cJSON_AddTrueToObject(request, flag)))
 		return ak_fail(err, ENOMEM, "out of memory");
 	return client_call(paths, true, op, TAKE(request), NULL, err);
 }
@@ -228,7 +258,17 @@ static int look(const struct ak_paths *paths, const char *name, bool *ret_runs, 
 	return 0;
 }
 
-static int start(const struct ak_paths *paths, const char *name, const char *flag, struct ak_err *err)
+int client_same(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
+{
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	int rc = client_load(paths, name, &s, err);
+
+	if (rc == 0 && strcmp(s.uuid, uuid) != 0)
+		rc = ak_fail(err, ENOENT, "sandbox '%s' was removed, and there is another one of that name now", name);
+	return rc;
+}
+
+static int start(const struct ak_paths *paths, const char *name, const char *uuid, const char *flag, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);
@@ -237,22 +277,27 @@ static int start(const struct ak_paths *paths, const char *name, const char *fla
 		return rc;
 	if (running && client_daemon_runs(paths))
 		return ak_fail(err, EALREADY, "sandbox '%s' is running already", name);
-	rc = call_by_name(paths, "start", name, flag, err);
+	rc = call_by_name(paths, "start", name, uuid, flag, err);
 	/* It ran without a gateway: the daemon that was just started has adopted it, which is what was wanted. */
 	return running && rc == -EALREADY ? 0 : rc;
 }
 
 int client_start(const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
-	return start(paths, name, NULL, err);
+	return start(paths, name, NULL, NULL, err);
 }
 
 int client_start_accepting(const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
-	return start(paths, name, "accept_dir", err);
+	return start(paths, name, NULL, "accept_dir", err);
 }
 
-int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err)
+int client_start_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
+{
+	return start(paths, name, uuid, NULL, err);
+}
+
+int client_stop_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);
@@ -261,10 +306,15 @@ int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *e
 		return rc;
 	if (!running)
 		return ak_fail(err, ESRCH, "sandbox '%s' is not running", name);
-	return call_by_name(paths, "stop", name, NULL, err);
+	return call_by_name(paths, "stop", name, uuid, NULL, err);
 }
 
-int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
+int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	return client_stop_uuid(paths, name, NULL, err);
+}
+
+int client_remove_uuid(const struct ak_paths *paths, const char *name, const char *uuid, bool force, struct ak_err *err)
 {
 	bool running = false;
 	int rc = look(paths, name, &running, err);
@@ -277,7 +327,12 @@ int client_remove(const struct ak_paths *paths, const char *name, bool force, st
 		return rc;
 	if (running && !force)
 		return ak_fail(err, EBUSY, "sandbox '%s' is running; stop it first, or give --force", name);
-	return call_by_name(paths, "remove", name, force ? "force" : NULL, err);
+	return call_by_name(paths, "remove", name, uuid, force ? "force" : NULL, err);
+}
+
+int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
+{
+	return client_remove_uuid(paths, name, NULL, force, err);
 }
 
 /* ---- list ---- */

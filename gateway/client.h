@@ -33,6 +33,15 @@ int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *e
 int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
 
 /*
+ * For a caller who has looked at a sandbox and acts on that: the verbs above, only if NAME is still the one with UUID (else -ENOENT). And whether it
+ * is: what was opened by its name between two such looks was the sandbox's.
+ */
+int client_start_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
+int client_stop_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
+int client_remove_uuid(const struct ak_paths *paths, const char *name, const char *uuid, bool force, struct ak_err *err);
+int client_same(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
+
+/*
  * SandboxInfo of one, by name or uuid; or an array of all, in order of name. A damaged one stands there with that status and nothing else
  * known, and is told through BAD (may be NULL).
  */
@@ -67,9 +76,10 @@ struct client_change {
 	const struct policy_edit *edits;
 	size_t n_edits;
 	uint64_t for_ms; /* 0: for good */
+	bool mcp; /* MCP servers that may use the sandbox may do so with the new policy */
 };
 
-/* {"name","generation","policy":{…},"changes":[{"op","text","until"}]} */
+/* {"name","generation","policy":{…},"changes":[{"op","text","until"}]}; "mcp" where servers may use it: whether they were given this policy */
 int client_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
 
 /* All of it or nothing; the same object afterwards. */
@@ -133,6 +143,7 @@ struct client_exec_opts {
 	uint16_t rows, cols; /* of the terminal; 0: unknown */
 	uint64_t timeout_ms; /* 0: none */
 	int stdio[3]; /* borrowed; -1 is the null device; not with tty */
+	const char *uuid; /* only if the sandbox is still this one; NULL: whichever has the name */
 };
 
 /* A command that runs. Whoever closes it ends the command. */

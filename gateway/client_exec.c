@@ -117,6 +117,9 @@ int client_exec_start(const struct ak_paths *paths, const char *name, const stru
 	sock = client_super(paths, name, err);
 	if (sock < 0)
 		return sock;
+	rc = opts->uuid ? client_same(paths, name, opts->uuid, err) : 0;
+	if (rc < 0)
+		return rc;
 	rc = send_request(sock, request, opts);
 	if (rc == -EMSGSIZE || rc == -E2BIG)
 		return ak_fail(err, E2BIG, "the command and its environment are too long");

@@ -44,6 +44,8 @@ static int put_state(cJSON *obj, const struct state_sandbox *s, uint64_t now_us)
 
 	if (!cJSON_AddStringToObject(obj, "name", s->name) || !cJSON_AddNumberToObject(obj, "generation", (double)s->generation))
 		return -ENOMEM;
+	if (s->mcp.project[0] && !cJSON_AddBoolToObject(obj, "mcp", s->mcp.generation == s->generation))
+		return -ENOMEM;
 	list = cJSON_AddArrayToObject(obj, "changes");
 	for (size_t i = 0; list && i < s->n_edits; i++) {
 		if (s->edits[i].until_us && s->edits[i].until_us <= now_us)
@@ -100,7 +102,7 @@ int client_policy_change(
 		return rc;
 	state_done(&s);
 	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
-		!cJSON_AddBoolToObject(request, "reset", change->reset))
+		!cJSON_AddBoolToObject(request, "reset", change->reset) || !cJSON_AddBoolToObject(request, "mcp", change->mcp))
 		return ak_fail(err, ENOMEM, "out of memory");
 	list = cJSON_AddArrayToObject(request, "edits");
 	for (size_t i = 0; list && i < change->n_edits; i++) {

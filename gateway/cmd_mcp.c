@@ -42,6 +42,8 @@ static int set_option(struct mcp_ceiling *c, const char *opt, const char *value,
 		return ak_profile_parse(value, &c->profile, err);
 	if (!strcmp(opt, "no-network"))
 		c->no_network = true;
+	else if (!strcmp(opt, "keep"))
+		c->keep = true;
 	else if (!strcmp(opt, "dir"))
 		c->dir = value;
 	else

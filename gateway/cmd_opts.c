@@ -127,6 +127,7 @@ static int set_flag(struct run_opts *o, const char *name)
 		{ "tty", &o->tty },
 		{ "quiet", &o->quiet },
 		{ "json", &o->json },
+		{ "mcp", &o->mcp },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {

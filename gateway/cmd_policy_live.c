@@ -37,6 +37,7 @@ static int take_option(struct words *w, const char *opt, const char *value, stru
 	}
 	w->json |= !strcmp(opt, "json");
 	w->change.reset |= !strcmp(opt, "reset");
+	w->change.mcp |= !strcmp(opt, "mcp");
 	if (!strcmp(opt, "watch"))
 		w->watch = value;
 	if (strcmp(opt, "for") != 0)
@@ -133,6 +134,17 @@ static int print(const struct words *w, const cJSON *obj)
 	return 0;
 }
 
+/* What an agent left running in there has the new policy whatever we do; new commands only with the user's word. */
+static void tell_mcp(const cJSON *obj)
+{
+	const char *name = json_text(obj, "name", "");
+
+	if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(obj, "mcp")))
+		ak_say("%s: wider than MCP servers were given: their tools leave it alone, unless they could make such a sandbox themselves, "
+		       "until 'agentkernel network policy %s --mcp'; what they left running in it has these rules already",
+			name, name);
+}
+
 /* ---- watching a file ---- */
 
 /* The file's stamp: changed when it was written, or replaced as editors do. */
@@ -163,7 +175,7 @@ static int apply_file(const struct ak_paths *paths, const struct words *w, struc
 {
 	_cleanup_json_ cJSON *now = NULL;
 	struct policy_edit *edits = NULL;
-	struct client_change change = { .reset = true };
+	struct client_change change = { .reset = true, .mcp = w->change.mcp };
 	const cJSON *generation;
 	size_t n = 0;
 	int rc = client_edits_of_file(paths, w->watch, &edits, &n, err);
@@ -176,6 +188,7 @@ static int apply_file(const struct ak_paths *paths, const struct words *w, struc
 	client_edits_free(edits, n);
 	if (rc < 0)
 		return rc;
+	tell_mcp(now);
 	generation = cJSON_GetObjectItemCaseSensitive(now, "generation");
 	ak_say("%s: %s is in force, generation %.0f", w->name, w->watch,
 		cJSON_IsNumber(generation) ? generation->valuedouble : 0);
@@ -243,7 +256,7 @@ static int policy_command(const char *command, int argc, char **argv)
 	rc = ak_paths_init(&paths, &err);
 	if (rc == 0 && w.watch)
 		rc = watch(&paths, &w, &err);
-	else if (rc == 0 && (w.change.n_edits || w.change.reset))
+	else if (rc == 0 && (w.change.n_edits || w.change.reset || w.change.mcp))
 		rc = client_policy_change(&paths, w.name, &w.change, &obj, &err);
 	else if (rc == 0)
 		rc = client_policy_show(&paths, w.name, &obj, &err);
@@ -251,6 +264,7 @@ static int policy_command(const char *command, int argc, char **argv)
 		ak_say("%s: %s", command, err.text);
 		return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_ERROR;
 	}
+	tell_mcp(obj);
 	return print(&w, obj);
 }
 

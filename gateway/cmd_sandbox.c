@@ -61,6 +61,19 @@ static int parse_create(struct create *c, int argc, char **argv)
 	return 0;
 }
 
+/* What is handed over by --mcp, so that nobody does it without knowing. */
+static void tell_mcp(const struct create *c, const cJSON *info)
+{
+	const cJSON *mcp = cJSON_GetObjectItemCaseSensitive(info, "mcp");
+	bool all = c->opts.profile == AK_PROFILE_PERMISSIVE;
+
+	if (!mcp)
+		return;
+	ak_say("create: MCP servers of %s may use '%s' as it is: mode %s, profile %s%s, %zu variable%s given with -e",
+		json_text(mcp, "project", ""), c->name, ak_mode_name(c->opts.mode), ak_profile_name(c->opts.profile),
+		all ? " (with your environment and home)" : "", c->opts.n_env, c->opts.n_env == 1 ? "" : "s");
+}
+
 int cmd_create(int argc, char **argv)
 {
 	struct create c = { .opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE } };
@@ -76,6 +89,7 @@ int cmd_create(int argc, char **argv)
 		rc = client_create(&paths, c.name, &c.opts, &info, &err);
 	if (rc < 0)
 		return fail("create", rc, &err);
+	tell_mcp(&c, info);
 	if (c.json)
 		return cmd_print_json(info);
 	puts(c.name);

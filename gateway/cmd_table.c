@@ -67,6 +67,7 @@ static const struct cmd_opt create_opts[] = {
 		.help = "set a variable inside, or keep the value K has now",
 		.repeat = true },
 	OPT_RULES,
+	{ .name = "mcp", .help = "open it, as it is now, to MCP servers of its project" },
 	{ .name = "json", .help = "print what was created as one JSON object" },
 	{ 0 },
 };
@@ -108,6 +109,7 @@ static const struct cmd_opt cp_opts[] = {
 	{ .name = "remove", .arg = "RULE", .help = "take a rule back", .repeat = true },                                         \
 		{ .name = "reset", .help = "take all changes back: the policy of the mode" },                                    \
 		{ .name = "for", .arg = "DURATION", .help = "the new rules end by themselves after this long" },                 \
+		{ .name = "mcp", .help = "MCP servers that may use the sandbox may do so with this policy" },                    \
 	{                                                                                                                        \
 		.name = "watch", .arg = "FILE",                                                                                  \
 		.help = "keep the rules of a policy file in force as it changes, until interrupted"                              \
@@ -173,6 +175,7 @@ static const struct cmd_opt mcp_server_opts[] = {
 	{ .name = "dir",
 		.arg = "DIR",
 		.help = "the project, mounted in every sandbox (the current folder, where the mode mounts it)" },
+	{ .name = "keep", .help = "sandboxes that calls create stay when the server ends" },
 	OPT_RULES,
 	{ 0 },
 };

@@ -8,6 +8,7 @@
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
 #include "gateway/spawn.h"
+#include "gateway/state_server.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -182,6 +183,17 @@ static int open_socket(const struct ak_paths *paths, struct ak_err *err)
 	return rc == -EADDRINUSE ? ak_fail(err, EADDRINUSE, "a daemon is running already (%s)", path) : rc;
 }
 
+/* What MCP servers made that ended while no one was there to see to it goes before anything is served. */
+static void remove_orphans(struct daemon *d)
+{
+	struct dsb *sb;
+
+	TAILQ_FOREACH(sb, &d->sandboxes, link) {
+		if (state_orphaned(d->paths, &sb->state))
+			request_own(d, &op_orphan, sb);
+	}
+}
+
 static int serve(struct daemon *d, int listener, int ready_fd, struct ak_err *err)
 {
 	struct ipc_hooks clients = { .ctx = d, .on_message = on_client_message, .on_gone = on_client_gone };
@@ -195,6 +207,7 @@ static int serve(struct daemon *d, int listener, int ready_fd, struct ak_err *er
 		rc = ak_fail(err, ENOMEM, "out of memory");
 	if (rc < 0)
 		return rc;
+	remove_orphans(d);
 	dgw_start(d);
 	ak_close(ready_fd);
 	event_base_dispatch(d->base);

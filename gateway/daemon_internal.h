@@ -39,6 +39,7 @@ struct op {
 	bool talks; /* its client goes on talking while it lasts */
 };
 extern const struct op op_expire; /* our own: edits that have run out */
+extern const struct op op_orphan; /* our own: the MCP server that made it has ended */
 
 void request_dispatch(struct daemon *d, struct ipc_peer *peer, struct ipc_message *msg);
 void request_own(struct daemon *d, const struct op *op, struct dsb *sb);
@@ -166,6 +167,7 @@ void op_create(struct request *r);
 void op_start(struct request *r);
 void op_stop(struct request *r);
 void op_remove(struct request *r);
+void op_orphan_run(struct request *r);
 
 /* daemon_policy.c */
 void op_policy(struct request *r);

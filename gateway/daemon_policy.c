@@ -66,18 +66,37 @@ static void swap_edits(struct state_sandbox *a, struct state_sandbox *b)
 	b->n_edits = n;
 }
 
+/* Is the new policy one that MCP servers were given, by a word of the user's or as a part of the one before? What runs out by itself stands there as
+ * it did before, so that the end of a rule that denies is a widening, too. */
+static bool given(const struct request *r)
+{
+	const struct state_sandbox *s = &r->sb->state;
+	_cleanup_(policy_unrefp) struct policy *before = NULL;
+	struct ak_err ignored;
+
+	if (!s->mcp.project[0] || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(r->obj, "mcp")))
+		return true;
+	return s->mcp.generation == s->generation && state_policy(r->d->paths, s, 0, &before, &ignored) == 0 &&
+		policy_within(r->policy, before);
+}
+
 /* The change becomes the state, in memory and on the disk, or neither. */
 static int keep(struct request *r, struct ak_err *err)
 {
 	struct dsb *sb = r->sb;
+	uint64_t had = sb->state.mcp.generation;
+	bool gives = given(r);
 	int rc;
 
 	swap_edits(&sb->state, &r->change);
 	sb->state.generation++;
+	if (gives)
+		sb->state.mcp.generation = sb->state.generation;
 	rc = state_save(sb->d->paths, &sb->state, err);
 	if (rc < 0) {
 		swap_edits(&sb->state, &r->change);
 		sb->state.generation--;
+		sb->state.mcp.generation = had;
 	}
 	return rc;
 }
@@ -174,11 +193,17 @@ void op_policy(struct request *r)
 {
 	const cJSON *list = NULL;
 	struct ak_err err;
-	int reset = 0, rc = json_get_bool(r->obj, "reset", &reset, &err);
+	int reset = 0, mcp = 0, rc = json_get_bool(r->obj, "reset", &reset, &err);
 
 	if (rc >= 0)
+		rc = json_get_bool(r->obj, "mcp", &mcp, &err);
+	if (rc >= 0 && mcp && !r->sb->state.mcp.project[0])
+		rc = ak_fail(&err, EINVAL,
+			"--mcp: sandbox '%s' is not open to MCP servers; 'agentkernel create --mcp' makes one that is",
+			r->sb->state.name);
+	if (rc >= 0)
 		rc = json_get_array(r->obj, "edits", &list, &err);
-	if (rc >= 0 && !reset && (!list || !list->child)) {
+	if (rc >= 0 && !reset && !mcp && (!list || !list->child)) {
 		show(r);
 		return;
 	}

@@ -23,6 +23,7 @@ static const struct op ops[] = {
 };
 
 const struct op op_expire = { "expire", op_expire_run, true, false };
+const struct op op_orphan = { "orphan", op_orphan_run, true, false };
 
 void request_free(struct request *r)
 {
@@ -81,10 +82,13 @@ static const struct op *find_op(const cJSON *obj)
 static int find_sandbox(const struct request *r, const char *name, struct dsb **ret, struct ak_err *err)
 {
 	int rc = dsb_get(r->d, name, ret, err), force = 0;
+	const char *uuid = NULL;
 	struct ak_err ignored;
 
 	if (state_damaged(rc) && r->op->run == op_remove && json_get_bool(r->obj, "force", &force, &ignored) > 0 && force)
 		return dsb_get_damaged(r->d, name, ret, err);
+	if (rc == 0 && json_get_string(r->obj, "uuid", &uuid, &ignored) > 0 && strcmp(uuid, (*ret)->state.uuid) != 0)
+		return ak_fail(err, ENOENT, "sandbox '%s' was removed, and there is another one of that name now", name);
 	return rc == -ENOENT && !ak_sandbox_name_ok(name) ? -EINVAL : rc;
 }
 

@@ -421,7 +421,7 @@ static void tell_down(struct dsb *sb)
 	}
 	if (r->op->run == op_start)
 		request_fail(r, EIO, sb->failure.text[0] ? sb->failure.text : "the sandbox ended before it ran");
-	else if (r->op->run == op_remove)
+	else if (r->op->run == op_remove || r->op->run == op_orphan_run)
 		remove_now(sb, r);
 	else
 		request_answer(r, dsb_info(sb));
@@ -726,4 +726,12 @@ void op_remove(struct request *r)
 		fail_state(r, EBUSY, "is running: stop it first, or remove it with --force");
 	else
 		begin_stop(sb, r, 0);
+}
+
+void op_orphan_run(struct request *r)
+{
+	if (r->sb->status == DSB_STOPPED)
+		remove_now(r->sb, r);
+	else
+		begin_stop(r->sb, r, 0);
 }

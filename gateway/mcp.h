@@ -16,6 +16,7 @@
 #include "gateway/base/strbuf.h"
 #include "gateway/paths.h"
 #include "gateway/plan.h"
+#include "gateway/state_server.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +30,7 @@
 #define MCP_TIMEOUT_MS 30000 /* of a command, when the call names none */
 #define MCP_TIMEOUT_MAX_MS 86400000
 #define MCP_FILE_MAX (1u << 20) /* of one sandbox_file_read */
+#define MCP_RUNS_MAX 256 /* past runs whose records a server's tools still show */
 
 enum mcp_rev { MCP_REV_2024_11_05, MCP_REV_2025_03_26, MCP_REV_2025_06_18, MCP_REV_2025_11_25, MCP_REV_NUM };
 
@@ -38,6 +40,7 @@ struct mcp_ceiling {
 	bool modes[AK_MODE_NUM]; /* those a call may name */
 	enum ak_profile profile; /* the widest, and the one when a call names none */
 	bool no_network;
+	bool keep; /* what calls create outlives the server */
 	const char *dir; /* the project, or NULL: the mode decides about the current folder; borrowed */
 	struct policy_edit edits[PLAN_LIST_MAX]; /* on top of the mode's policy, in each sandbox made here; texts borrowed */
 	size_t n_edits;
@@ -45,6 +48,15 @@ struct mcp_ceiling {
 
 /* N_MODES modes were named, the first of which is in MODE. When none was: claude, and any but native may be chosen. */
 void mcp_ceiling_finish(struct mcp_ceiling *c, size_t n_modes);
+
+/* What a server made, and may therefore touch. Calls are forks of the server and see it as it was when they began. */
+struct mcp_owner {
+	char id[STATE_SERVER_MAX]; /* in the state of each sandbox that it makes */
+	int lock_fd; /* owned; says that it lives; -1 until it makes the first */
+	int guard_fd; /* owned; closed by its guard's end */
+	char runs[MCP_RUNS_MAX][AK_NAME_MAX]; /* the newest, in a ring */
+	size_t n_runs;
+};
 
 /* Serve until the input ends or a signal says so. */
 int mcp_serve(const struct mcp_ceiling *ceiling, const struct ak_paths *paths, int in, int out, struct ak_err *err);
@@ -76,6 +88,7 @@ struct mcp_tool {
 	const struct mcp_param *params;
 	const char *output; /* JSON schema of the structured result */
 	bool read_only, destructive, idempotent, open_world;
+	bool makes; /* a sandbox that stays */
 	void (*run)(const struct mcp_request *r, struct mcp_result *ret);
 };
 extern const struct mcp_tool mcp_tools[];
@@ -84,6 +97,7 @@ extern const struct mcp_tool mcp_tools[];
 struct mcp_request {
 	const struct mcp_ceiling *ceiling; /* borrowed, all of them */
 	const struct ak_paths *paths;
+	const struct mcp_owner *owner;
 	const struct mcp_tool *tool;
 	const cJSON *args; /* checked by mcp_tool_check */
 };
@@ -121,6 +135,9 @@ void mcp_capture_add(struct mcp_capture *c, const char *data, size_t len);
 bool mcp_capture_print(const struct mcp_capture *c, struct strbuf *out);
 void mcp_capture_done(struct mcp_capture *c);
 
+/* Would it be longer than MAX as JSON? Control characters become six times what they were. */
+bool mcp_json_grows(const char *data, size_t len, size_t max);
+
 /* How many of the first LEN bytes are whole UTF-8; less than LEN when the text is broken or ends within a character. */
 size_t mcp_utf8_whole(const char *data, size_t len);
 
@@ -128,6 +145,3 @@ void mcp_base64(struct strbuf *out, const void *data, size_t len);
 int mcp_base64_decode(const char *text, char **ret, size_t *ret_len, struct ak_err *err);
 
 #endif
-/* Would it be longer than MAX as JSON? Control characters become six times what they were. */
-bool mcp_json_grows(const char *data, size_t len, size_t max);
-

@@ -2,14 +2,11 @@
  * What a call may have: at most what the user started the server with. See mcp.h.
  *
  * Modes are not ordered: each of them reaches hosts that the others do not. So a call chooses among the modes that were named, and no other.
- * Profiles are ordered. A sandbox that stays is touched only when it could have been made here, or else a model would find a wider network
- * than its own in a sandbox of the user's.
+ * Profiles are ordered. Which sandboxes that are there already may be used is told by mcp_enter.c.
  */
 #include "gateway/mcp_run.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/client.h"
-#include "gateway/state.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,9 +36,18 @@ static const char *modes_text(const struct mcp_ceiling *c, char *buf, size_t siz
 	return buf;
 }
 
-static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct run_opts *opts, struct ak_err *err)
+static int fail_mode(const struct mcp_ceiling *c, const char *wanted, struct ak_err *err)
 {
 	char modes[64];
+
+	return ak_fail(err, EPERM,
+		"compatibility_mode '%s' is not among those this server was started with (%s); only the user can add it: "
+		"'agentkernel mcp server --compatibility-mode %s'",
+		wanted, modes_text(c, modes, sizeof(modes)), wanted);
+}
+
+static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct run_opts *opts, struct ak_err *err)
+{
 	int rc;
 
 	opts->mode = c->mode;
@@ -50,12 +56,7 @@ static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct ru
 	rc = ak_mode_parse(wanted, &opts->mode, err);
 	if (rc < 0)
 		return rc;
-	if (!c->modes[opts->mode])
-		return ak_fail(err, EPERM,
-			"compatibility_mode '%s' is not among those this server was started with (%s); only the user can add it: "
-			"'agentkernel mcp server --compatibility-mode %s'",
-			wanted, modes_text(c, modes, sizeof(modes)), wanted);
-	return 0;
+	return c->modes[opts->mode] ? 0 : fail_mode(c, wanted, err);
 }
 
 /* The wider a profile, the smaller its number. */
@@ -106,72 +107,16 @@ int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run
 	return rc;
 }
 
-/* ---- sandboxes that are there already ---- */
-
-static bool has_change(const cJSON *changes, const struct policy_edit *edit)
+int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, struct policy **ret, struct ak_err *err)
 {
-	const cJSON *item;
+	const struct mcp_ceiling *c = r->ceiling;
+	char storage[3][PATH_MAX];
+	struct policy_dirs dirs;
 
-	cJSON_ArrayForEach(item, changes) {
-		if (!strcmp(mcp_arg_text(item, "op", ""), policy_edit_name(edit->op)) &&
-			!strcmp(mcp_arg_text(item, "text", ""), edit->text))
-			return true;
-	}
-	return false;
-}
-
-/* What the user blocks for this server must be blocked there too. */
-static int check_blocks(const struct mcp_ceiling *c, const struct ak_paths *paths, const char *name, struct ak_err *err)
-{
-	_cleanup_json_ cJSON *policy = NULL;
-	int rc;
-
-	for (size_t i = 0; i < c->n_edits; i++) {
-		if (c->edits[i].op != POLICY_EDIT_BLOCK_HOST && c->edits[i].op != POLICY_EDIT_BLOCK_CIDR)
-			continue;
-		rc = policy ? 0 : client_policy_show(paths, name, &policy, err);
-		if (rc < 0)
-			return rc;
-		if (!has_change(cJSON_GetObjectItemCaseSensitive(policy, "changes"), &c->edits[i]))
-			return ak_fail(err, EPERM,
-				"sandbox '%s' may reach '%s', which this server was started to block; create another", name,
-				c->edits[i].text);
-	}
-	return 0;
-}
-
-/* A project that is mounted there must be the one of this server. */
-static int check_project(const struct mcp_ceiling *c, const char *name, const char *dir, struct ak_err *err)
-{
-	_cleanup_free_ char *own = realpath(c->dir ? c->dir : ".", NULL);
-
-	if (!dir || (own && !strcmp(own, dir)))
-		return 0;
-	return ak_fail(err, EPERM,
-		"sandbox '%s' holds another project than this server's, so that its tools leave it alone; create another with sandbox_create",
-		name);
-}
-
-int mcp_ceiling_check(const struct mcp_ceiling *c, const struct ak_paths *paths, const char *name, struct ak_err *err)
-{
-	_cleanup_json_ cJSON *info = NULL;
-	enum ak_mode mode;
-	enum ak_profile profile;
-	int rc = client_get(paths, name, &info, err);
-
-	if (rc == 0)
-		rc = ak_mode_parse(mcp_arg_text(info, "mode", ""), &mode, err);
-	if (rc == 0)
-		rc = ak_profile_parse(mcp_arg_text(info, "profile", ""), &profile, err);
-	if (rc < 0)
-		return rc;
-	if (!c->modes[mode] || profile < c->profile || (c->no_network && mcp_arg_bool(info, "network", true)))
-		return ak_fail(err, EPERM,
-			"sandbox '%s' (mode %s, profile %s) is wider than what this server was started with, so that its tools leave it alone; "
-			"create another with sandbox_create",
-			name, ak_mode_name(mode), ak_profile_name(profile));
-	rc = check_project(c, name, mcp_arg_text(info, "dir", NULL), err);
-	return rc < 0 ? rc : check_blocks(c, paths, name, err);
+	if (!c->modes[mode])
+		return fail_mode(c, ak_mode_name(mode), err);
+	ak_paths_policy_dirs(r->paths, storage, &dirs);
+	return policy_load(ak_mode_name(mode), &dirs, c->edits, c->n_edits, ret, err);
 }
 
 void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)

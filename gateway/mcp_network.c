@@ -162,7 +162,7 @@ static void tell_remedy(struct strbuf *out, const char *host, const char *sandbo
 	}
 	strbuf_puts(out, "If it is needed, ask the user, who alone can allow it: ");
 	if (sandbox)
-		strbuf_printf(out, "`agentkernel network policy %s --allow-host %s`, or ", sandbox, host);
+		strbuf_printf(out, "`agentkernel network policy %s --allow-host %s --mcp`, or ", sandbox, host);
 	strbuf_printf(
 		out, "`--allow-host %s` where `agentkernel mcp server` is started, or \"allow\" in the policy's file.\n", host);
 }
@@ -198,6 +198,11 @@ void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persis
 }
 
 /* ---- network_log ---- */
+
+static int fail_unknown(const char *name, struct ak_err *err)
+{
+	return ak_fail(err, ENOENT, "no sandbox or run '%s' that this server's tools may use", name);
+}
 
 static void put_addresses(struct strbuf *out, const struct netlog_row *row)
 {
@@ -256,11 +261,16 @@ void mcp_do_log(const struct mcp_request *r, struct mcp_result *ret)
 	enum netlog_only only = mcp_arg_bool(r->args, "denied", false) ? NETLOG_DENIED : NETLOG_ALL;
 	struct mcp_rows rows = { 0 };
 	uint64_t since_us = 0;
+	char uuid[37];
 	struct ak_err err;
 	int rc = since ? ak_parse_since(since, ak_wall_us(), &since_us, &err) : 0;
 
 	if (rc < 0)
 		ak_err_prefix(&err, rc, "since");
+	if (rc == 0 && !mcp_owner_has_run(r->owner, name))
+		rc = mcp_enter(r, name, uuid, &err);
+	if (rc == -ENOENT)
+		fail_unknown(name, &err);
 	if (rc == 0)
 		rc = mcp_rows_read(r->paths, name, only, since_us, &rows, &err);
 	if (rc < 0)
@@ -279,46 +289,57 @@ static bool looks_like_file(const char *text)
 	return strchr(text, '/') || (len > 5 && !strcmp(text + len - 5, ".json"));
 }
 
-/* A file of the project and no other: the model must not learn from our error messages what is in the host's files. */
-static int load_file(
-	const struct mcp_request *r, const char *file, const struct policy_dirs *dirs, struct policy **ret, struct ak_err *err)
+/*
+ * A file of the project that calls see, and no other: the model must not learn from our error messages what is in the host's files. Nor from verdicts what is
+ * in the user's own policies: what the file extends must be one that is shipped.
+ */
+static int load_file(const struct mcp_request *r, const char *file, struct policy **ret, struct ak_err *err)
 {
+	const struct run_opts opts = { .mode = r->ceiling->mode, .profile = r->ceiling->profile, .dir = r->ceiling->dir };
+	char project[PATH_MAX], path[PATH_MAX], storage[3][PATH_MAX];
+	struct policy_dirs all, shipped = { { NULL } };
 	_cleanup_free_ char *text = NULL;
-	_cleanup_close_ int root = open(r->ceiling->dir ? r->ceiling->dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	char path[PATH_MAX];
+	_cleanup_close_ int root = -1;
 	size_t len;
-	int rc;
+	struct project_id id;
+	int rc = run_plan_project(&opts, r->paths, project, &id, err);
 
+	if (rc == 0 && !project[0])
+		rc = ak_fail(
+			err, EPERM, "policy: this server's sandboxes have no project, so that none of its files can be asked");
+	if (rc == 0 && (file[0] == '/' || snprintf(path, sizeof(path), "/%s", file) >= (int)sizeof(path)))
+		rc = ak_fail(err, EINVAL, "policy: a file is given by its path below the project folder");
+	if (rc < 0)
+		return rc;
+	ak_paths_policy_dirs(r->paths, storage, &all);
+	shipped.dirs[0] = storage[2];
+	root = open(project, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return ak_fail_errno(err, errno, "the project folder");
-	if (file[0] == '/' || snprintf(path, sizeof(path), "/%s", file) >= (int)sizeof(path))
-		return ak_fail(err, EINVAL, "policy: a file is given by its path below the project folder");
 	rc = client_file_read(root, path, POLICY_FILE_MAX, &text, &len, err);
-	return rc < 0 ? rc : policy_parse(text, len, file, dirs, NULL, 0, ret, err);
+	return rc < 0 ? rc : policy_parse(text, len, file, &shipped, NULL, 0, ret, err);
 }
 
 /* As it would hold: a mode with the rules that this server adds to it. */
 static int load_any(const struct mcp_request *r, const char *name, struct policy **ret, struct ak_err *err)
 {
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
 	enum ak_mode mode;
-	bool ours;
+	char uuid[37];
 	int rc;
 
-	ak_paths_policy_dirs(r->paths, storage, &dirs);
 	if (looks_like_file(name))
-		return load_file(r, name, &dirs, ret, err);
+		return load_file(r, name, ret, err);
 	rc = client_check_name(name, err);
 	if (rc < 0)
 		return rc;
-	ours = ak_mode_parse(name, &mode, err) == 0 && r->ceiling->modes[mode];
-	rc = policy_load(name, &dirs, r->ceiling->edits, ours ? r->ceiling->n_edits : 0, ret, err);
-	if (rc == -ENOENT)
+	if (ak_mode_parse(name, &mode, err) == 0)
+		return mcp_ceiling_policy(r, mode, ret, err);
+	if (mcp_owner_has_run(r->owner, name))
+		return client_run_policy(r->paths, name, NULL, 0, ret, err);
+	rc = mcp_enter(r, name, uuid, err);
+	if (rc == 0)
 		rc = client_sandbox_policy(r->paths, name, NULL, 0, ret, err);
-	if (rc == -ENOENT)
-		rc = client_run_policy(r->paths, name, NULL, 0, ret, err);
-	return rc == -ENOENT ? ak_fail(err, ENOENT, "there is no mode, policy, sandbox or run named '%s'", name) : rc;
+	return rc == -ENOENT ? fail_unknown(name, err) : rc;
 }
 
 static void put_check(struct mcp_result *ret, const struct client_verdict *v, const struct policy_target *t, const char *sandbox)

@@ -127,7 +127,7 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 {
 	_cleanup_free_ char **argv = take_argv(r->args);
 	_cleanup_(mcp_env_done) struct mcp_env env = { .n = 0 };
-	struct run_opts opts = { .json = true, .quiet = true };
+	struct run_opts opts = { .name = mcp_owner_last_run(r->owner), .json = true, .quiet = true };
 	struct run_result res = { .out = NULL };
 	struct ak_err err;
 	int rc = argv ? mcp_ceiling_apply(r->ceiling, r->args, &opts, &err) : ak_fail(&err, ENOMEM, "out of memory");
@@ -243,14 +243,16 @@ void mcp_do_exec(const struct mcp_request *r, struct mcp_result *ret)
 	_cleanup_(outcome_done) struct outcome o = { .exit_code = 0 };
 	struct client_exec_opts opts = { .argv = argv, .workdir = mcp_arg_text(r->args, "cwd", NULL), .stdio = { -1, -1, -1 } };
 	uint64_t began_us = ak_wall_us();
+	char uuid[37];
 	struct ak_err err;
-	int rc = argv ? mcp_ceiling_check(r->ceiling, r->paths, name, &err) : ak_fail(&err, ENOMEM, "out of memory");
+	int rc = argv ? mcp_enter(r, name, uuid, &err) : ak_fail(&err, ENOMEM, "out of memory");
 
 	if (rc == 0)
 		rc = mcp_env_take(r->args, &env, &err);
 	if (rc == 0) {
 		opts.env = (const char *const *)env.pairs;
 		opts.n_env = env.n;
+		opts.uuid = uuid;
 		opts.timeout_ms = mcp_arg_uint(r->args, "timeout_ms", MCP_TIMEOUT_MS);
 		rc = exec_in(r, name, &opts, &o, &err);
 	}

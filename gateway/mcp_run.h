@@ -39,11 +39,23 @@ void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persis
 /* mcp_ceiling.c: what a call may have. OPTS is filled with mode, profile, network, project and rules; its other members are the caller's. */
 int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run_opts *opts, struct ak_err *err);
 
-/* May this server's calls touch the sandbox NAME: could it have been made here? */
-int mcp_ceiling_check(const struct mcp_ceiling *c, const struct ak_paths *paths, const char *name, struct ak_err *err);
+/* The policy of a sandbox of MODE that is made here; -EPERM for a mode that calls cannot choose. */
+int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, struct policy **ret, struct ak_err *err);
 
 /* A sentence or two for the model, told when a client connects. */
 void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out);
+
+/* mcp_enter.c: may this server's tools touch, read or tell of a sandbox? RET_UUID: which one NAME is, for the verbs that want the same one. */
+int mcp_enter(const struct mcp_request *r, const char *name, char ret_uuid[static 37], struct ak_err *err);
+int mcp_may_enter(const struct mcp_request *r, const struct state_sandbox *s, struct ak_err *err);
+
+/* mcp_owner.c. Init removes what servers that are gone left behind; done lets go of all that this one made, and waits for its end until UNTIL_MS. */
+int mcp_owner_init(struct mcp_owner *o, const struct ak_paths *paths, struct ak_err *err);
+int mcp_owner_guard(struct mcp_owner *o, const struct ak_paths *paths, struct ak_err *err); /* before the first sandbox is made */
+int mcp_owner_new_run(struct mcp_owner *o, struct ak_err *err); /* a name for a run to come */
+const char *mcp_owner_last_run(const struct mcp_owner *o);
+bool mcp_owner_has_run(const struct mcp_owner *o, const char *name);
+void mcp_owner_done(struct mcp_owner *o, uint64_t until_ms);
 
 /* "K=V" of the argument env. */
 struct mcp_env {

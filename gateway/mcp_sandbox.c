@@ -45,12 +45,8 @@ static void put_info(struct strbuf *out, const cJSON *info)
 
 static void tell_info(struct strbuf *out, const cJSON *info)
 {
-	const char *name = mcp_arg_text(info, "name", "?"), *mode = mcp_arg_text(info, "mode", NULL);
+	const char *name = mcp_arg_text(info, "name", "?"), *mode = mcp_arg_text(info, "mode", "?");
 
-	if (!mode) {
-		strbuf_printf(out, "%s: damaged; only the user can remove it\n", name);
-		return;
-	}
 	strbuf_printf(out, "%s: %s, mode %s, profile %s, network %s\n", name, mcp_arg_text(info, "status", "?"), mode,
 		mcp_arg_text(info, "profile", "?"), mcp_arg_bool(info, "network", false) ? "by policy" : "none");
 }
@@ -68,6 +64,9 @@ static int create(const struct mcp_request *r, const char *name, cJSON **ret, st
 	opts.n_env = env.n;
 	for (size_t i = 0; i < env.n; i++)
 		opts.env[i] = env.pairs[i];
+	opts.mcp = true;
+	opts.mcp_server = r->owner->id;
+	opts.keep = r->ceiling->keep;
 	opts.limits.cpus_milli = (uint32_t)mcp_arg_uint(r->args, "vcpus", 0) * 1000;
 	opts.limits.memory_bytes = mcp_arg_uint(r->args, "memory_mb", 0) << 20;
 	return client_create(r->paths, name, &opts, ret, err);
@@ -86,7 +85,7 @@ void mcp_do_create(const struct mcp_request *r, struct mcp_result *ret)
 		return;
 	}
 	if (start)
-		rc = client_start(r->paths, name, &err);
+		rc = client_start_uuid(r->paths, name, mcp_arg_text(info, "uuid", ""), &err);
 	if (rc < 0) {
 		mcp_fail(ret, "sandbox '%s' was created, but it does not start: %s", name, err.text);
 		return;
@@ -97,11 +96,21 @@ void mcp_do_create(const struct mcp_request *r, struct mcp_result *ret)
 	tell_info(&ret->text, now ? now : info);
 }
 
+/* Only those that the other tools may use: a name alone tells of the user's other work. */
+static bool shown(const struct mcp_request *r, const cJSON *info)
+{
+	char uuid[37];
+	struct ak_err ignored;
+
+	return mcp_enter(r, mcp_arg_text(info, "name", ""), uuid, &ignored) == 0 && !strcmp(uuid, mcp_arg_text(info, "uuid", ""));
+}
+
 void mcp_do_list(const struct mcp_request *r, struct mcp_result *ret)
 {
 	_cleanup_json_ cJSON *list = NULL;
 	const cJSON *info;
 	struct ak_err err;
+	bool any = false;
 
 	if (client_list(r->paths, NULL, NULL, &list, &err) < 0) {
 		mcp_fail(ret, "%s", err.text);
@@ -109,13 +118,16 @@ void mcp_do_list(const struct mcp_request *r, struct mcp_result *ret)
 	}
 	strbuf_puts(&ret->structured, "\"sandboxes\":[");
 	cJSON_ArrayForEach(info, list) {
-		strbuf_puts(&ret->structured, info == list->child ? "{" : ",{");
+		if (!shown(r, info))
+			continue;
+		strbuf_puts(&ret->structured, any ? ",{" : "{");
 		put_info(&ret->structured, info);
 		strbuf_putc(&ret->structured, '}');
 		tell_info(&ret->text, info);
+		any = true;
 	}
 	strbuf_putc(&ret->structured, ']');
-	if (!list->child)
+	if (!any)
 		strbuf_puts(&ret->text, "There are no sandboxes.\n");
 }
 
@@ -124,11 +136,12 @@ void mcp_do_list(const struct mcp_request *r, struct mcp_result *ret)
 void mcp_do_start(const struct mcp_request *r, struct mcp_result *ret)
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
+	char uuid[37];
 	struct ak_err err;
-	int rc = mcp_ceiling_check(r->ceiling, r->paths, name, &err);
+	int rc = mcp_enter(r, name, uuid, &err);
 
 	if (rc == 0)
-		rc = client_start(r->paths, name, &err);
+		rc = client_start_uuid(r->paths, name, uuid, &err);
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
@@ -138,11 +151,12 @@ void mcp_do_start(const struct mcp_request *r, struct mcp_result *ret)
 void mcp_do_stop(const struct mcp_request *r, struct mcp_result *ret)
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
+	char uuid[37];
 	struct ak_err err;
-	int rc = mcp_ceiling_check(r->ceiling, r->paths, name, &err);
+	int rc = mcp_enter(r, name, uuid, &err);
 
 	if (rc == 0)
-		rc = client_stop(r->paths, name, &err);
+		rc = client_stop_uuid(r->paths, name, uuid, &err);
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
@@ -152,11 +166,12 @@ void mcp_do_stop(const struct mcp_request *r, struct mcp_result *ret)
 void mcp_do_remove(const struct mcp_request *r, struct mcp_result *ret)
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
+	char uuid[37];
 	struct ak_err err;
-	int rc = mcp_ceiling_check(r->ceiling, r->paths, name, &err);
+	int rc = mcp_enter(r, name, uuid, &err);
 
 	if (rc == 0)
-		rc = client_remove(r->paths, name, mcp_arg_bool(r->args, "force", false), &err);
+		rc = client_remove_uuid(r->paths, name, uuid, mcp_arg_bool(r->args, "force", false), &err);
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
@@ -168,9 +183,15 @@ void mcp_do_remove(const struct mcp_request *r, struct mcp_result *ret)
 /* The root of a running sandbox that this server may touch. */
 static int open_root(const struct mcp_request *r, const char *name, struct ak_err *err)
 {
-	int rc = mcp_ceiling_check(r->ceiling, r->paths, name, err);
+	_cleanup_close_ int root = -1;
+	char uuid[37];
+	int rc = mcp_enter(r, name, uuid, err);
 
-	return rc < 0 ? rc : client_root(r->paths, name, err);
+	if (rc < 0)
+		return rc;
+	root = client_root(r->paths, name, err);
+	rc = root < 0 ? root : client_same(r->paths, name, uuid, err);
+	return rc < 0 ? rc : TAKE_FD(root);
 }
 
 void mcp_do_file_write(const struct mcp_request *r, struct mcp_result *ret)

@@ -28,6 +28,7 @@
 struct server {
 	const struct mcp_ceiling *ceiling; /* borrowed */
 	const struct ak_paths *paths; /* borrowed */
+	struct mcp_owner owner;
 	struct mcp_session session;
 	int in, out, signal_fd;
 	struct strbuf line; /* input that is no whole line yet */
@@ -103,13 +104,21 @@ static void remove_worker(struct server *s, struct mcp_worker *w)
 	mcp_worker_free(w);
 }
 
+/* What a call makes must be known to be ours before it is there. */
+static int prepare(struct server *s, const struct mcp_tool *tool, struct ak_err *err)
+{
+	if (tool->run == mcp_do_run)
+		return mcp_owner_new_run(&s->owner, err);
+	return tool->makes && !s->ceiling->keep ? mcp_owner_guard(&s->owner, s->paths, err) : 0;
+}
+
 /* Start those that wait, as far as there is room. */
 static void start_waiting(struct server *s)
 {
 	struct mcp_worker *next;
 
 	for (struct mcp_worker *w = s->workers; w && s->n_running < MCP_WORKERS_MAX; w = next) {
-		struct mcp_request request = { .ceiling = s->ceiling, .paths = s->paths };
+		struct mcp_request request = { .ceiling = s->ceiling, .paths = s->paths, .owner = &s->owner };
 		struct ak_err err;
 
 		next = w->next;
@@ -119,7 +128,7 @@ static void start_waiting(struct server *s)
 		request.args = w->call->args;
 		s->n_waiting--;
 		s->waiting_bytes -= w->call->size;
-		if (mcp_worker_spawn(w, &request, &err) < 0) {
+		if (prepare(s, request.tool, &err) < 0 || mcp_worker_spawn(w, &request, &err) < 0) {
 			finish_call(s, w, err.text);
 			remove_worker(s, w);
 			continue;
@@ -352,8 +361,10 @@ int mcp_serve(const struct mcp_ceiling *ceiling, const struct ak_paths *paths, i
 	static const struct mcp_session_ops ops = { on_send, on_start, on_cancel };
 	_cleanup_strbuf_ struct strbuf instructions = { 0 };
 	struct server s = { .ceiling = ceiling, .paths = paths, .in = in, .out = out, .signal_fd = -1 };
-	int rc;
+	int rc = mcp_owner_init(&s.owner, paths, err);
 
+	if (rc < 0)
+		return rc;
 	mcp_ceiling_print(ceiling, &instructions);
 	if (instructions.failed)
 		return ak_fail(err, ENOMEM, "out of memory");
@@ -366,6 +377,7 @@ int mcp_serve(const struct mcp_ceiling *ceiling, const struct ak_paths *paths, i
 		remove_worker(&s, s.workers);
 	strbuf_done(&s.line);
 	strbuf_done(&s.output);
+	mcp_owner_done(&s.owner, s.leave_ms);
 	ak_close(s.signal_fd);
 	return rc;
 }

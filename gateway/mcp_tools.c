@@ -100,7 +100,7 @@ static const struct mcp_param log_params[] = { { "name", MCP_STRING, .required =
 
 static const struct mcp_param check_params[] = {
 	{ "policy", MCP_STRING, .required = true,
-		.help = "A mode (codex), a sandbox, a policy's name, or a .json file of the project." },
+		.help = "A mode (codex) or a sandbox that calls can get, or a .json file of the project." },
 	{ "target", MCP_STRING, .required = true, .help = "host[:port][/proto], such as api.example.com:443/tcp." }, { 0 }
 };
 
@@ -148,13 +148,14 @@ const struct mcp_tool mcp_tools[] = {
 		"policy: what was denied is listed, with the rule, and only the user can change that. The project folder is there where the mode mounts it.",
 		run_params, OUT_COMMAND, .destructive = true, .open_world = true, .run = mcp_do_run },
 	{ "sandbox_create", "Create a sandbox that stays",
-		"Create a sandbox that keeps its files until it is removed, for several commands with sandbox_exec. It is started at once unless start is false.",
-		create_params, SANDBOX, .run = mcp_do_create },
+		"Create a sandbox that keeps its files until it is removed or this server ends, for several commands with sandbox_exec. It is started at once "
+		"unless start is false.",
+		create_params, SANDBOX, .makes = true, .run = mcp_do_create },
 	{ "sandbox_exec", "Run a command in a sandbox",
-		"Run a command in a running sandbox that sandbox_create made, and return its output.", exec_params, OUT_COMMAND,
-		.destructive = true, .open_world = true, .run = mcp_do_exec },
-	{ "sandbox_list", "List the sandboxes", "The sandboxes that exist, with state, mode and profile.", no_params, OUT_LIST,
-		.read_only = true, .idempotent = true, .run = mcp_do_list },
+		"Run a command in a running sandbox that sandbox_create made or the user opened to this server, and return its output.",
+		exec_params, OUT_COMMAND, .destructive = true, .open_world = true, .run = mcp_do_exec },
+	{ "sandbox_list", "List the sandboxes", "The sandboxes that these tools may use, with state, mode and profile.",
+		no_params, OUT_LIST, .read_only = true, .idempotent = true, .run = mcp_do_list },
 	{ "sandbox_remove", "Remove a sandbox", "Remove a sandbox and its files for good.", remove_params, OUT_STATE,
 		.destructive = true, .run = mcp_do_remove },
 	{ "sandbox_file_write", "Write a file in a sandbox", "Write one file in a running sandbox, as a whole.", write_params,

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define RESULT_MAX (64u << 20) /* more than any tool says */
+#define READS_MAX 16 /* in a row: more than a pipe holds, and others have their turn */
 
 static const struct {
 	int sig;
@@ -38,13 +39,13 @@ static void default_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Nothing of ours is left open but the pipe; what is said on standard error is kept for the result. */
-static int own_streams(int out)
+/* Nothing of ours is left open but the pipe and LOCK (may be -1); what is said on standard error is kept for the result. */
+static int own_streams(int out, int lock)
 {
-	const int keep[] = { out };
+	const int keep[] = { out, lock };
 	_cleanup_close_ int notes = -1;
 
-	ak_close_others(keep, 1);
+	ak_close_others(keep, ARRAY_SIZE(keep));
 	notes = memfd_create("notes", MFD_CLOEXEC);
 	return notes < 0 || dup2(notes, STDERR_FILENO) < 0 ? -errno : 0;
 }
@@ -56,7 +57,8 @@ static int work(const struct mcp_request *request, bool structured, int out, pid
 
 	default_signals();
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent || own_streams(out) < 0)
+	/* Whoever makes a sandbox keeps our lock meanwhile, so that no guard looks for it too early. */
+	if (getppid() != parent || own_streams(out, request->tool->makes ? request->owner->lock_fd : -1) < 0)
 		return 1;
 	request->tool->run(request, &result);
 	mcp_result_print(&result, structured, &text);
@@ -105,16 +107,17 @@ void mcp_worker_read(struct mcp_worker *w)
 	char buf[65536];
 	ssize_t n;
 
-	while (w->fd >= 0 && (n = read(w->fd, buf, sizeof(buf))) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
+	for (int i = 0; w->fd >= 0 && i < READS_MAX; i++) {
+		n = read(w->fd, buf, sizeof(buf));
+		if (n == 0)
+			w->fd = ak_close(w->fd);
+		else if (n < 0 && errno != EINTR)
 			return;
-		if (w->said.len + (size_t)n > RESULT_MAX)
+		else if (n > 0 && w->said.len + (size_t)n > RESULT_MAX)
 			w->said.failed = true;
-		strbuf_add(&w->said, buf, (size_t)n);
+		else if (n > 0)
+			strbuf_add(&w->said, buf, (size_t)n);
 	}
-	w->fd = ak_close(w->fd);
 }
 
 bool mcp_worker_ended(struct mcp_worker *w)

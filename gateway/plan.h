@@ -34,6 +34,8 @@ struct run_opts {
 	enum ak_profile profile;
 	bool no_network, keep, pass_api_key, tty, quiet, json;
 	bool nested; /* namespaces of its own */
+	bool mcp; /* create: MCP servers of the project may use it */
+	const char *mcp_server; /* create: the one that makes it, or NULL; KEEP then says that it outlives that server */
 	const char *dir; /* NULL: the mode decides */
 	struct project_id dir_id; /* with fixed_env: what it was when the sandbox was created */
 	const char *workdir;

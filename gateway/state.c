@@ -267,6 +267,33 @@ static int build_folder(int all, const char *tmp, const struct state_sandbox *s)
 	return rc;
 }
 
+struct made {
+	const struct state_mcp *by; /* borrowed */
+	size_t n;
+};
+
+static int count_made(void *ctx, struct state_sandbox *s)
+{
+	struct made *m = ctx;
+	bool kept = s->mcp.keep && s->mcp.server[0] && !strcmp(s->mcp.project, m->by->project);
+
+	m->n += kept || !strcmp(s->mcp.server, m->by->server);
+	return 0;
+}
+
+/* Whoever drives an MCP server can call it as often as they like. Under the lock, so that calls at the same time do not both get the last one. */
+static int check_made(const struct ak_paths *paths, const struct state_mcp *mcp, struct ak_err *err)
+{
+	struct made m = { .by = mcp };
+	int rc = mcp->server[0] ? state_each(paths, count_made, NULL, &m, err) : 0;
+
+	if (rc == 0 && m.n >= STATE_MCP_MAX)
+		rc = ak_fail(err, EDQUOT,
+			"there are %d sandboxes that were made here, which is the most; remove one with sandbox_remove",
+			STATE_MCP_MAX);
+	return rc;
+}
+
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err)
 {
 	_cleanup_close_ int all = -1;
@@ -284,12 +311,14 @@ int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct a
 		return fail_disk(err, -rc, "sandboxes");
 	if (faccessat(all, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return ak_fail(err, EEXIST, "there is a sandbox named '%s' already", s->name);
-	rc = next_link(paths, all, &s->link_id, err);
+	rc = check_made(paths, &s->mcp, err);
+	if (rc == 0)
+		rc = next_link(paths, all, &s->link_id, err);
 	if (rc < 0)
 		return rc;
 	make_uuid(s->uuid);
 	s->created_us = ak_wall_us();
-	s->generation = 1;
+	s->generation = s->mcp.generation = 1;
 	s->running = false;
 	snprintf(tmp, sizeof(tmp), ".new-%s", s->name);
 	rc = build_folder(all, tmp, s);

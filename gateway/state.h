@@ -30,6 +30,16 @@ struct state_edit {
 	uint64_t until_us; /* wall clock; 0: for good (`--for` sets it) */
 };
 
+#define STATE_MCP_MAX 16 /* sandboxes that one MCP server makes, those that others of its project kept included */
+
+/* Which MCP servers may use it, and with which policy. */
+struct state_mcp {
+	char project[PATH_MAX]; /* those that serve this folder; "": none */
+	char server[33]; /* the one that made it (state_server.h); "": a user did, and opened it to all of the project */
+	bool keep; /* it outlives that server, for later ones of the project that could make it themselves */
+	uint64_t generation; /* the policy that this was said of; wider ones came later */
+};
+
 struct state_sandbox {
 	char name[AK_NAME_MAX];
 	char uuid[37];
@@ -48,9 +58,11 @@ struct state_sandbox {
 	uint64_t allowed, denied; /* up to the last stop; for `list` */
 	struct state_edit *edits; /* owned */
 	size_t n_edits;
+	struct state_mcp mcp;
 };
 
-/* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name. Fills uuid, created_us, link_id and generation. */
+/* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name, -EDQUOT when an MCP server has made STATE_MCP_MAX. Fills uuid,
+ * created_us, link_id and generation. */
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err);
 
 /* -ENOENT: "no sandbox named 'x'"; -EBADMSG: sandbox.json is damaged; -EPROTONOSUPPORT: a newer version wrote it. */
@@ -111,5 +123,7 @@ cJSON *state_to_json(const struct state_sandbox *s); /* NULL: out of memory */
 bool state_limits_put(cJSON *obj, const struct sandbox_limits *l); /* as the member "limits" */
 int state_limits_get(const cJSON *obj, struct sandbox_limits *ret, struct ak_err *err); /* untouched where absent */
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err);
+int state_mcp_get(const cJSON *obj, struct state_mcp *ret, struct ak_err *err); /* the member "mcp"; untouched where absent */
+bool state_mcp_put(cJSON *obj, const struct state_mcp *m); /* nothing when it is for none */
 
 #endif

@@ -63,6 +63,16 @@ static bool put_dir(cJSON *obj, const struct state_sandbox *s)
 		(!s->dir_id.ino || cJSON_AddStringToObject(obj, "dir_id", project_id_print(&s->dir_id, id)));
 }
 
+bool state_mcp_put(cJSON *obj, const struct state_mcp *m)
+{
+	cJSON *out = m->project[0] ? cJSON_AddObjectToObject(obj, "mcp") : NULL;
+
+	if (!m->project[0])
+		return true;
+	return out && cJSON_AddStringToObject(out, "project", m->project) && cJSON_AddStringToObject(out, "server", m->server) &&
+		cJSON_AddBoolToObject(out, "keep", m->keep) && cJSON_AddNumberToObject(out, "generation", (double)m->generation);
+}
+
 cJSON *state_to_json(const struct state_sandbox *s)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
@@ -77,7 +87,7 @@ cJSON *state_to_json(const struct state_sandbox *s)
 		cJSON_AddNumberToObject(obj, "allowed", (double)s->allowed) &&
 		cJSON_AddNumberToObject(obj, "denied", (double)s->denied);
 
-	if (!ok || !state_limits_put(obj, &s->limits) || !put_lists(obj, s))
+	if (!ok || !state_limits_put(obj, &s->limits) || !state_mcp_put(obj, &s->mcp) || !put_lists(obj, s))
 		return NULL;
 	return TAKE(obj);
 }
@@ -167,6 +177,29 @@ int state_limits_get(const cJSON *obj, struct sandbox_limits *l, struct ak_err *
 	l->pids = (uint32_t)pids;
 	l->nofile = (uint32_t)nofile;
 	return 0;
+}
+
+int state_mcp_get(const cJSON *obj, struct state_mcp *m, struct ak_err *err)
+{
+	static const char *const known[] = { "project", "server", "keep", "generation", NULL };
+	const cJSON *in = NULL;
+	int keep = 0, rc = json_get_object(obj, "mcp", &in, err);
+
+	if (rc <= 0)
+		return rc;
+	rc = json_check_keys(in, known, err);
+	if (rc >= 0)
+		rc = get_text(in, "project", m->project, sizeof(m->project), err);
+	if (rc >= 0)
+		rc = get_text(in, "server", m->server, sizeof(m->server), err);
+	if (rc >= 0)
+		rc = json_get_bool(in, "keep", &keep, err);
+	if (rc >= 0)
+		rc = get_number(in, "generation", EXACT_MAX, &m->generation, err);
+	if (rc >= 0 && m->project[0] != '/')
+		rc = ak_fail(err, EINVAL, "project: must be an absolute path");
+	m->keep = keep != 0;
+	return rc < 0 ? ak_err_prefix(err, rc, "mcp") : 0;
 }
 
 static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
@@ -284,8 +317,9 @@ static int check_version(const cJSON *obj, struct ak_err *err)
 
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
 {
-	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "no_network", "nested",
-		"limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied", "edits", NULL };
+	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "no_network",
+		"nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied", "edits", "mcp",
+		NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");
@@ -298,6 +332,8 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 		rc = get_numbers(obj, &s, err);
 	if (rc == 0)
 		rc = state_limits_get(obj, &s.limits, err);
+	if (rc == 0)
+		rc = state_mcp_get(obj, &s.mcp, err);
 	if (rc == 0)
 		rc = get_env(obj, &s, err);
 	if (rc == 0)

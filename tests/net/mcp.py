@@ -13,9 +13,9 @@ TOOLS = {"sandbox_run", "sandbox_create", "sandbox_exec", "sandbox_list", "sandb
 
 
 class Mcp:
-    def __init__(self, lab, *options, command=("mcp", "server"), env=None, who=None):
+    def __init__(self, lab, *options, command=("mcp", "server"), env=None, who=None, cwd=None):
         self.lab = lab
-        self.proc = lab.spawn([lab.binary, *command, *options], stdin="pipe", env=lab.env(**(env or {})), who=who)
+        self.proc = lab.spawn([lab.binary, *command, *options], stdin="pipe", env=lab.env(**(env or {})), who=who, cwd=cwd)
         self.last = 0
 
     # ---- bytes ----

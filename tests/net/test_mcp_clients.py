@@ -84,7 +84,8 @@ def test_the_inspector_lists_and_calls_every_tool(there, folder):
     lab = there
 
     def inspect(*args):
-        r = lab.spawn([os.path.join(folder, "node_modules", ".bin", "mcp-inspector"), "--cli", lab.binary, "mcp", "server", "--compatibility-mode", "codex", *args],
+        # A server for each call: what one made must be kept for the next.
+        r = lab.spawn([os.path.join(folder, "node_modules", ".bin", "mcp-inspector"), "--cli", lab.binary, "mcp", "server", "--keep", "--compatibility-mode", "codex", *args],
                       env=lab.env(), stdin=b"").wait(60)
         assert r.code == 0, r
         return json.loads(r.out)

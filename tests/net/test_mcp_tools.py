@@ -167,8 +167,8 @@ def test_network_check_asks_the_policy_that_would_hold(lab):
         assert m.good("network_check", policy="codex", target="extra.test")[0]["verdict"] == "allow"
         got, text = m.good("network_check", policy="codex", target="api.openai.com:443")
         assert got["verdict"] == "deny" and "api.openai.com" in got["rule"]
-        got, text = m.good("network_check", policy="claude", target="extra.test")
-        assert got["verdict"] == "deny" and "ask the user" in text, "rules of this server do not touch modes it was not started with"
+        assert "only the user" in m.bad("network_check", policy="claude", target="extra.test"), "a mode that calls cannot choose"
+        assert "ask the user" in m.good("network_check", policy="codex", target="evil.test")[1]
         assert m.good("network_check", policy="sub/mine.json", target="good.test")[0]["verdict"] == "allow"
         got, text = m.good("network_check", policy="codex", target="169.254.169.254:80")
         assert got["verdict"] == "deny" and "stay blocked" in text
@@ -292,21 +292,21 @@ def test_cancelling_ends_a_command_in_a_sandbox_that_stays(staying):
         assert m.good("sandbox_exec", name="c", command=["echo", "on"])[0]["stdout"] == "on\n"
 
 
-def test_a_users_wider_sandbox_is_left_alone(staying):
+def test_a_users_sandbox_is_left_alone_unless_it_was_opened(staying):
     lab, boxes = staying
     boxes.up("wide")
     boxes.up("home", "--compatibility-mode", "codex", "--profile", "permissive")
-    boxes.up("fine", "--compatibility-mode", "codex", "--allow-host", "ok.test")
+    boxes.up("fine", "--compatibility-mode", "codex", "--allow-host", "ok.test", "--mcp")
     with serving(lab, *CODEX) as m:
         for name in ("wide", "home"):
             for tool, more in (("sandbox_exec", dict(command=["true"])), ("sandbox_file_read", dict(path="/etc/hostname")), ("sandbox_stop", {}),
                                ("sandbox_file_write", dict(path="/tmp/x", content="")), ("sandbox_remove", dict(force=True)), ("sandbox_start", {})):
-                assert "wider" in m.bad(tool, name=name, **more)
+                assert "not made by this server" in m.bad(tool, name=name, **more)
         assert m.good("sandbox_exec", name="fine", command=["echo", "x"])[0]["stdout"] == "x\n"
     os.mkdir(lab.path("project", "else"))
     os.chmod(lab.path("project", "else"), 0o777)
     with serving(lab, *CODEX, "--dir", lab.path("project", "else")) as m:
-        assert "another project" in m.bad("sandbox_exec", name="fine", command=["cat", "/etc/hostname"])
+        assert "of this project" in m.bad("sandbox_exec", name="fine", command=["cat", "/etc/hostname"])
     with serving(lab, *CODEX, "--no-network") as m:
         assert "wider" in m.bad("sandbox_exec", name="fine", command=["true"])
     with serving(lab, *CODEX, "--block-host", "api.openai.com") as m:
