@@ -91,9 +91,13 @@ void mcp_do_create(const struct mcp_request *r, struct mcp_result *ret)
 		return;
 	}
 	/* As it stands now that it was started. */
-	(void)client_get(r->paths, name, &now, &err);
-	put_info(&ret->structured, now ? now : info);
-	tell_info(&ret->text, now ? now : info);
+	if (client_get(r->paths, name, &now, &err) < 0 ||
+		strcmp(mcp_arg_text(now, "uuid", ""), mcp_arg_text(info, "uuid", "")) != 0) {
+		cJSON_Delete(now);
+		now = TAKE(info);
+	}
+	put_info(&ret->structured, now);
+	tell_info(&ret->text, now);
 }
 
 /* Only those that the other tools may use: a name alone tells of the user's other work. */

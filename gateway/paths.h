@@ -5,6 +5,7 @@
  *   STATE/runs/NAME/                 one past or kept `run`: run.jsonl, network.jsonl, policy.json, upper/ when kept
  *   STATE/runs/.spare-N/             an empty folder for a run to come
  *   STATE/last                       the name of the newest run
+ *   STATE/mcp/ID                     held by the MCP server of that id while it lives (state_server.h)
  *   RUNTIME/                         sockets and locks of what runs now
  *   CONFIG/policies, /etc/agentkernel/policies, DATA/policies    NAME.json, the first that exists
  *

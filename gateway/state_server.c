@@ -24,13 +24,13 @@ int state_server_id(char ret[static STATE_SERVER_MAX], struct ak_err *err)
 	return 0;
 }
 
-/* RUNTIME/mcp/[.]ID */
+/* STATE/mcp/[.]ID */
 static int path_of(const struct ak_paths *paths, const char *id, bool hidden, char ret[static PATH_MAX])
 {
 	char name[STATE_SERVER_MAX + 1];
 
 	snprintf(name, sizeof(name), "%s%s", hidden ? "." : "", id);
-	return ak_path_join(ret, paths->runtime, "mcp", name);
+	return ak_path_join(ret, paths->state, "mcp", name);
 }
 
 /* Under its real name only once it is locked: a file that is there and not locked is a dead server's. */
@@ -38,7 +38,7 @@ int state_server_hold(const struct ak_paths *paths, const char *id, struct ak_er
 {
 	char dir[PATH_MAX], path[PATH_MAX], hidden[PATH_MAX];
 	_cleanup_close_ int fd = -1;
-	int rc = ak_path_join(dir, paths->runtime, "mcp", NULL);
+	int rc = ak_path_join(dir, paths->state, "mcp", NULL);
 
 	if (rc == 0)
 		rc = path_of(paths, id, false, path);
@@ -47,7 +47,7 @@ int state_server_hold(const struct ak_paths *paths, const char *id, struct ak_er
 	if (rc == 0)
 		rc = ak_mkdir_p(dir, 0700);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "%s", paths->runtime);
+		return ak_fail_errno(err, -rc, "%s", paths->state);
 	fd = open(hidden, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || rename(hidden, path) < 0)
 		return ak_fail_errno(err, errno, "%s", path);
@@ -90,7 +90,7 @@ bool state_server_lives(const struct ak_paths *paths, const char *id)
 void state_server_each_dead(const struct ak_paths *paths, void (*fn)(void *ctx, const char *id), void *ctx)
 {
 	char path[PATH_MAX];
-	DIR *dir = ak_path_join(path, paths->runtime, "mcp", NULL) == 0 ? opendir(path) : NULL;
+	DIR *dir = ak_path_join(path, paths->state, "mcp", NULL) == 0 ? opendir(path) : NULL;
 
 	for (struct dirent *e; dir && (e = readdir(dir));) {
 		if (strlen(e->d_name) == STATE_SERVER_MAX - 1 && e->d_name[0] != '.' && !state_server_lives(paths, e->d_name))

@@ -1,5 +1,5 @@
 /*
- * MCP servers as owners of sandboxes: while a server lives it holds a lock on RUNTIME/mcp/ID, which the kernel releases with its last process,
+ * MCP servers as owners of sandboxes: while a server lives it holds a lock on STATE/mcp/ID, which the kernel releases with its last process,
  * however that ends. What it made ends with it (see struct state_mcp), and whoever finds the lock free may see to that.
  */
 #ifndef AK_STATE_SERVER_H

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/client.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -129,6 +130,24 @@ static void a_server_lives_as_long_as_any_of_its_processes(void **state)
 	assert_false(state_orphaned(&w->paths, &s));
 }
 
+static void a_name_that_was_given_anew_is_another_sandbox(void **state)
+{
+	struct world *w = *state;
+	struct state_sandbox s = { 0 };
+	char gone[PATH_MAX], uuid[37];
+	struct ak_err err;
+
+	assert_int_equal(make(w, "a", "0123", "/project", false), 0);
+	assert_int_equal(state_load(&w->paths, "a", &s, &err), 0);
+	memcpy(uuid, s.uuid, sizeof(uuid));
+	state_done(&s);
+	assert_int_equal(client_same(&w->paths, "a", uuid, &err), 0);
+	assert_int_equal(state_remove(&w->paths, "a", gone, &err), 0);
+	assert_int_equal(client_same(&w->paths, "a", uuid, &err), -ENOENT);
+	assert_int_equal(make(w, "a", "0123", "/project", false), 0);
+	assert_int_equal(client_same(&w->paths, "a", uuid, &err), -ENOENT);
+}
+
 static void count_dead(void *ctx, const char *id)
 {
 	assert_int_equal(strlen(id), STATE_SERVER_MAX - 1);
@@ -167,6 +186,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_was_opened_comes_back_as_it_was, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_server_makes_so_many_and_those_kept_in_its_project_count, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_server_lives_as_long_as_any_of_its_processes, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_name_that_was_given_anew_is_another_sandbox, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_dead_are_found_once_and_their_successor_is_not_one_of_them, setup, teardown),
 	};
 
