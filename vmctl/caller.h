@@ -30,7 +30,6 @@ struct sandbox {
 	enum sandbox_isolation isolation;
 	struct sb_ids ids;
 	bool readonly_root, root_inside; /* what it was started with */
-	bool want_pids; /* the process limit needs a control group */
 	bool killed; /* by sandbox_signal */
 	bool serves; /* has no command of its own */
 	struct exec_list running, told; /* owned; those without and those with an event to fetch */

@@ -174,14 +174,14 @@ static int apply(enum cgroup_kind kind, const char *dir, const struct sandbox_li
 	return -EINVAL;
 }
 
-static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits, bool want_pids)
+static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits)
 {
 	switch (kind) {
 	case CGROUP_MEMORY:
 		return limits->memory_bytes != 0;
 	case CGROUP_PIDS:
-		/* Root is exempt from the limit that others get, and pid_max does not go below 301. */
-		return want_pids || (limits->pids && geteuid() == 0);
+		/* The limit of the user holds without a group; a group also tells that it was hit, and root can always make one. */
+		return limits->pids && geteuid() == 0;
 	case CGROUP_CPU:
 		return limits->cpus_milli != 0;
 	case CGROUP_KIND_NUM:
@@ -314,11 +314,11 @@ static void start_janitor(struct cgroup *cg)
 	cg->janitor_fd = fds[1];
 }
 
-void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limits *limits, bool want_pids, struct strbuf *notes)
+void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limits *limits, struct strbuf *notes)
 {
 	*cg = (struct cgroup){ .join_fds = { -1, -1, -1 }, .events_fds = { -1, -1, -1 }, .v2_fd = -1, .janitor_fd = -1 };
 	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
-		if (!wanted(kind, limits, want_pids))
+		if (!wanted(kind, limits))
 			continue;
 		if (make_v1(cg, kind, name, limits) < 0 && make_v2(cg, kind, name, limits) < 0)
 			strbuf_printf(notes, "no writable cgroup: %s limit off\n", kind_names[kind]);

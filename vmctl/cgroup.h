@@ -31,7 +31,7 @@ struct cgroup {
 };
 
 /* Make groups for the limits that need one and set them; what could not be limited is noted, a line each. */
-void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limits *limits, bool want_pids, struct strbuf *notes);
+void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limits *limits, struct strbuf *notes);
 
 /* Version 1: move the calling process in. Version 2 is joined by clone3 with v2_fd. */
 int cgroup_join(const struct cgroup *cg);

@@ -61,7 +61,7 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 		rc = set_limit(RLIMIT_MEMLOCK, MEMLOCK_BYTES, "locked memory", err);
 	if (rc == 0)
 		rc = limit_signals(err);
-	/* Counted per user namespace (Linux 5.14), so it is the sandbox's own; the kernel spares the host's root. */
+	/* Counted per user namespace (Linux 5.14), so it is the sandbox's own; the kernel would spare the host's root, which no sandbox is. */
 	if (rc == 0)
 		rc = set_limit(RLIMIT_NPROC, limits->pids ? limits->pids : DEFAULT_PIDS, "processes", err);
 	if (rc < 0)

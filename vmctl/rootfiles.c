@@ -211,7 +211,7 @@ int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 /* Covered by an empty read-only folder, or by the null device. A NULL ends each list. */
 static const char *const masked_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", NULL };
 static const char *const masked_files[] = { "keys", "key-users", "kallsyms", NULL };
-/* Closed to everybody but the host's root, so only worth a mount when the sandbox's user is that. */
+/* Closed to everybody but root, so only worth a mount where the sandbox's user is root of the namespace that it was started in. */
 static const char *const masked_for_root[] = { "kcore", "timer_list", "sched_debug", "sysrq-trigger", "latency_stats", "kmsg",
 	"kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "mtrr", "vmcore", "bootconfig",
 	"allocinfo", NULL };
@@ -256,7 +256,7 @@ static int cover_all(const struct sb_root *r, int proc, struct ak_err *err)
 	rc = cover(r, "sys", proc, masked_folders, err);
 	if (rc == 0)
 		rc = cover(r, "dev/null", proc, masked_files, err);
-	if (rc == 0 && r->ctx->ids.uid == 0)
+	if (rc == 0 && r->ctx->ids.outer_uid == 0)
 		rc = cover(r, "dev/null", proc, masked_for_root, err);
 	return rc;
 }

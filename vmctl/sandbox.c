@@ -176,11 +176,10 @@ int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox 
 	sb_ids_plan(spec, &ctx.ids);
 	sb->ids = ctx.ids;
 	ctx.kernel_pid_max = pid_max_is_private();
-	sb->want_pids = ctx.ids.uid == 0 && !ctx.kernel_pid_max;
 	if (spec->parked)
-		cgroup_init(&sb->cgroup, "parked", &no_limits, false, &sb->notes); /* the job brings them */
+		cgroup_init(&sb->cgroup, "parked", &no_limits, &sb->notes); /* the job brings them */
 	else
-		cgroup_init(&sb->cgroup, spec->name, &spec->limits, sb->want_pids, &sb->notes);
+		cgroup_init(&sb->cgroup, spec->name, &spec->limits, &sb->notes);
 	ctx.cgroup = sb->cgroup; /* the fork's copy; stays ours */
 	sb->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (sb->epoll < 0)

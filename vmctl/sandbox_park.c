@@ -153,7 +153,7 @@ int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, struct a
 	rc = pack = seal(spec, err);
 	if (rc < 0)
 		return rc;
-	cgroup_init(&sb->cgroup, spec->name, &spec->limits, sb->want_pids, &sb->notes);
+	cgroup_init(&sb->cgroup, spec->name, &spec->limits, &sb->notes);
 	rc = sb->ids.lent ? lend(sb, spec, err) : 0;
 	if (rc == 0)
 		rc = send_job(sb, spec, pack, err);

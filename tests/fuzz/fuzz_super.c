@@ -89,7 +89,7 @@ static struct sandbox *make_sandbox(uint8_t begin, int ctl)
 	struct sandbox *sb = calloc(1, sizeof(*sb));
 	struct epoll_event ev = { .events = EPOLLIN };
 
-	cgroup_init(&sb->cgroup, "fuzz", &none, false, &sb->notes);
+	cgroup_init(&sb->cgroup, "fuzz", &none, &sb->notes);
 	sb->setup_pidfd = sb->init_pidfd = sb->tty = sb->root = sb->mounts = -1;
 	sb->ctl = ctl;
 	sb->epoll = epoll_create1(EPOLL_CLOEXEC);
