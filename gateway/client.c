@@ -33,12 +33,13 @@ int client_load(const struct ak_paths *paths, const char *name, struct state_san
 	return rc < 0 ? rc : state_load(paths, name, ret, err);
 }
 
-/* Does its supervisor answer? */
+/* Is its supervisor there? One of another namespace is, too: what is asked of it fails with the reason. */
 static bool runs(const struct ak_paths *paths, const char *name)
 {
-	_cleanup_close_ int sock = super_connect(paths, name);
+	struct ak_err ignored;
+	_cleanup_close_ int sock = super_connect(paths, name, &ignored);
 
-	return sock >= 0;
+	return sock >= 0 || sock == -EPERM;
 }
 
 int client_super(const struct ak_paths *paths, const char *name, struct ak_err *err)
@@ -48,15 +49,15 @@ int client_super(const struct ak_paths *paths, const char *name, struct ak_err *
 
 	if (rc < 0)
 		return rc;
-	sock = super_connect(paths, name);
+	sock = super_connect(paths, name, err);
 	if (sock >= 0)
 		return sock;
+	if (sock != -ENOENT && sock != -ECONNREFUSED)
+		return ak_err_prefix(err, sock, "sandbox '%s'", name);
 	rc = client_load(paths, name, &s, err);
 	if (rc < 0)
 		return rc;
 	state_done(&s);
-	if (sock != -ENOENT && sock != -ECONNREFUSED)
-		return ak_fail_errno(err, -sock, "sandbox '%s'", name);
 	return ak_fail(err, ESRCH, "sandbox '%s' is not running; 'agentkernel start %s' starts it", name, name);
 }
 

@@ -123,7 +123,7 @@ int client_exec_start(const struct ak_paths *paths, const char *name, const stru
 	rc = send_request(sock, request, opts);
 	if (rc == -EMSGSIZE || rc == -E2BIG)
 		return ak_fail(err, E2BIG, "the command and its environment are too long");
-	if (rc < 0)
+	if (rc < 0 && rc != -EPIPE) /* whoever refused us said why before it closed: that is read like any answer */
 		return ak_fail_errno(err, -rc, "sandbox '%s'", name);
 	*ret = (struct client_exec){ .sock = TAKE_FD(sock), .tty_fd = -1 };
 	return 0;

@@ -229,6 +229,7 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 			return listener;
 	}
 	ak_set_nonblock(listener, true);
+	ipc_listen_as_us(listener);
 	rc = make(paths, conf, &d, err);
 	if (rc == 0)
 		rc = serve(d, listener, ready_fd, err);

@@ -47,12 +47,15 @@ static bool name_of(const char *file, char ret[static AK_NAME_MAX])
 /* Connect and ask; a socket that nobody listens on is removed. */
 static int ask(struct daemon *d, const char *name)
 {
-	_cleanup_close_ int fd = super_connect(d->paths, name);
+	struct ak_err err;
+	_cleanup_close_ int fd = super_connect(d->paths, name, &err);
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	char path[PATH_MAX];
 
 	if (fd == -ECONNREFUSED && super_path(d->paths, name, path) == 0)
 		(void)ipc_remove_stale(path);
+	if (fd == -EPERM)
+		ak_say("%s: %s", name, err.text);
 	if (fd < 0)
 		return fd;
 	if (!obj || !cJSON_AddStringToObject(obj, "op", "namespaces") || ipc_send(fd, obj, NULL, 0) < 0)
@@ -144,7 +147,11 @@ static void hear(struct daemon *d, struct found *f, uint64_t until_ms)
 		ak_say("%s: its supervisor does not answer; it is left alone", f->name);
 		return;
 	}
-	if (ipc_recv(f->fd, &answer, fds, &n_fds) > 0 && ipc_error_parse(answer, &err) == 0)
+	if (ipc_recv(f->fd, &answer, fds, &n_fds) <= 0)
+		return;
+	if (ipc_error_parse(answer, &err) < 0)
+		ak_say("%s: %s", f->name, err.text);
+	else
 		take_answer(d, f, answer, fds, n_fds);
 	for (int i = 0; i < 3; i++)
 		ak_close(fds[i]);

@@ -100,18 +100,16 @@ int daemon_connect(const struct ak_paths *paths, bool start, struct ak_err *err)
 
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s", paths->runtime);
-	fd = ipc_connect(path);
-	if (fd >= 0)
+	fd = ipc_connect(path, err);
+	if (fd >= 0 || (fd != -ENOENT && fd != -ECONNREFUSED))
 		return fd;
-	if (fd != -ENOENT && fd != -ECONNREFUSED)
-		return ak_fail_errno(err, -fd, "%s", path);
 	if (!start)
 		return ak_fail(err, ENOENT, "no daemon is running");
 	rc = daemon_spawn(paths, NULL, err);
 	if (rc < 0 && rc != -EADDRINUSE) /* another command was faster: that one is as good */
 		return ak_err_prefix(err, rc, "starting the daemon");
-	fd = ipc_connect(path);
-	return fd < 0 ? ak_fail_errno(err, -fd, "the daemon was started and is gone again: %s", path) : fd;
+	fd = ipc_connect(path, err);
+	return fd < 0 ? ak_err_prefix(err, fd, "the daemon was started and is gone again") : fd;
 }
 
 /* ---- a run for it ---- */

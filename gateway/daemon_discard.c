@@ -24,11 +24,11 @@ static int stand_in(struct daemon *d, const char *name, struct dsb **ret, struct
 
 int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err)
 {
-	int sock = super_connect(d->paths, name), rc;
+	int sock = super_connect(d->paths, name, err), rc;
 	struct dsb *sb = NULL;
 
 	if (sock < 0 && sock != -ENOENT && sock != -ECONNREFUSED)
-		return ak_fail_errno(err, -sock, "whether sandbox '%s' runs cannot be told", name);
+		return ak_err_prefix(err, sock, "whether sandbox '%s' runs cannot be told", name);
 	rc = stand_in(d, name, &sb, err);
 	if (rc < 0) {
 		ak_close(sock);

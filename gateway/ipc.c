@@ -118,6 +118,10 @@ int ipc_recv(int sock, cJSON **ret, int *fds, size_t *n_fds)
 	ssize_t n = ak_recv_fds(sock, buf, sizeof(buf), got, &n_got);
 	int rc;
 
+	if (n == -ECONNRESET) { /* it closed without having read all; its last word may still be there */
+		n_got = AK_FDS_MAX;
+		n = ak_recv_fds(sock, buf, sizeof(buf), got, &n_got);
+	}
 	if (n <= 0)
 		return n == -ECONNRESET ? 0 : (int)n;
 	if (n == 1 && buf[0] == MARK_MEMORY[0] && n_got > 0) {
@@ -189,6 +193,8 @@ int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int t
 	size_t none = 0;
 	int rc = ipc_send(sock, request, fds, n_fds);
 
+	if (rc == -EPIPE || rc == -ECONNRESET)
+		rc = 0; /* whoever refused us said why before it closed */
 	if (rc == 0)
 		rc = wait_readable(sock, timeout_ms);
 	if (rc == 0)

@@ -1,7 +1,7 @@
 /*
  * Talk between our own processes: JSON objects with file descriptors over a SEQPACKET unix socket, one object a packet.
  *
- * The socket file is 0600 in a 0700 folder, and the peer's uid is checked all the same. An object that does not fit a packet travels in a
+ * The socket file is 0600 in a 0700 folder; the peer's uid and namespaces are checked all the same, on both sides. An object that does not fit a packet travels in a
  * memory file (sealed by its sender) whose descriptor comes first; callers do not notice. Paths may be longer than a socket address.
  */
 #ifndef AK_IPC_H
@@ -19,11 +19,17 @@
 /* Listen on PATH (made 0600; a stale file of a dead listener is replaced, a live one is -EADDRINUSE). Non-blocking, CLOEXEC. */
 int ipc_listen(const char *path, struct ak_err *err);
 
-/* Accept one peer of our own uid (or root); -EAGAIN when there is none, -EPERM (connection closed) for anyone else. */
+/* A listener that another process opened for us: to those who connect from now on we are the other side, which ipc_trust looks at. */
+void ipc_listen_as_us(int listener);
+
+/* Accept one peer that ipc_trust agrees to; -EAGAIN when there is none, -EPERM (told why, connection closed) for anyone else. */
 int ipc_accept(int listener);
 
-/* Connect to PATH; -ENOENT or -ECONNREFUSED when no one is there. Blocking, CLOEXEC. */
-int ipc_connect(const char *path);
+/* Connect to PATH; -ENOENT or -ECONNREFUSED when no one is there, -EPERM when it is no one that ipc_trust agrees to. Blocking, CLOEXEC. */
+int ipc_connect(const char *path, struct ak_err *err);
+
+/* The process at the other end is of our own user, or root, and in our own user and mount namespace. -errno also when that cannot be told. */
+int ipc_trust(int sock, struct ak_err *err);
 
 /* Remove the socket file PATH when no one listens on it; true when none is there afterwards. */
 bool ipc_remove_stale(const char *path);

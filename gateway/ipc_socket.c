@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -110,6 +112,11 @@ int ipc_listen(const char *path, struct ak_err *err)
 	return bind_place(&p, err, path);
 }
 
+void ipc_listen_as_us(int listener)
+{
+	(void)listen(listener, BACKLOG); /* takes the caller's credentials each time */
+}
+
 bool ipc_remove_stale(const char *path)
 {
 	_cleanup_(place_done) struct place p;
@@ -117,23 +124,49 @@ bool ipc_remove_stale(const char *path)
 	return place_open(path, &p) == 0 && flock(p.dir, LOCK_EX) == 0 && remove_stale(&p);
 }
 
-int ipc_connect(const char *path)
+/*
+ * The other side looks into /proc at our namespaces, which it may only do as long as we have no capability that it lacks. A session's shell
+ * can have one (CAP_WAKE_ALARM by pam_systemd) where the daemon has none. We need none.
+ */
+static void drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
+	static bool done;
+
+	if (!done && geteuid() != 0)
+		(void)syscall(SYS_capset, &header, none);
+	done = true;
+}
+
+int ipc_connect(const char *path, struct ak_err *err)
 {
 	_cleanup_(place_done) struct place p;
+	_cleanup_close_ int fd = -1;
 	int rc = place_open(path, &p);
 
-	return rc < 0 ? rc : connect_place(&p, 0);
+	drop_capabilities();
+	if (rc == 0)
+		rc = fd = connect_place(&p, 0);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", path);
+	rc = ipc_trust(fd, err);
+	/* A listener that was opened for the daemon by a service manager with more rights than ours: a sandbox has never more. */
+	if (rc < 0 && rc != -EACCES)
+		return ak_err_prefix(err, rc == -EPERM ? rc : -EPERM, "%s", path);
+	return TAKE_FD(fd);
 }
 
 int ipc_accept(int listener)
 {
 	_cleanup_close_ int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
+	struct ak_err err;
 
 	if (fd < 0)
 		return errno == EWOULDBLOCK || errno == ECONNABORTED || errno == EINTR ? -EAGAIN : -errno;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || (cred.uid != geteuid() && cred.uid != 0))
+	if (ipc_trust(fd, &err) < 0) {
+		(void)ipc_send_error(fd, EPERM, err.text);
 		return -EPERM;
+	}
 	return TAKE_FD(fd);
 }

@@ -2,6 +2,7 @@
 #include "gateway/plan.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/owndir.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -304,28 +305,38 @@ int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, 
 	return rc < 0 ? rc : project_check(ret, opts->dir != NULL, paths, err);
 }
 
-/* The host's home, read-only, with our own records covered. Strict isolation never shows it. */
-static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
-	struct ak_err *err)
+/* The host's home, read-only. Strict isolation never shows it. */
+static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
 {
 	const char *home = getenv("HOME");
-	struct project_id id, empty;
+	struct project_id id;
 	int rc;
 
 	if (!profiles[opts->profile].mount_home || plan->isolation == SANDBOX_STRICT || !home || !strcmp(home, "/"))
 		return 0;
 	rc = project_name(home, "home folder", plan->host_home, &id, err);
-	if (rc == 0)
-		rc = project_name(empty_dir, "empty folder", plan->empty, &empty, err);
 	if (rc < 0)
 		return rc;
 	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
 	add_mount(plan, plan->host_home, plan->host_home, true, &id);
 	plan->mounts[plan->n_mounts - 1].shielded = true;
-	if (project_inside(paths->state, plan->host_home))
-		add_mount(plan, plan->empty, paths->state, true, &empty);
-	if (project_inside(paths->config, plan->host_home))
-		add_mount(plan, plan->empty, paths->config, true, &empty);
+	return 0;
+}
+
+/* Our own records, sockets and settings, wherever they are seen in what every sandbox sees of the host, and in the home. */
+static int plan_covers(struct run_plan *plan, const struct ak_paths *paths, const char *empty_dir, struct ak_err *err)
+{
+	const char *const shown[] = { "/usr", "/opt", plan->host_home };
+	int n = empty_dir[0] ? owndir_covers(paths, shown, plan->host_home[0] ? 3 : 2, plan->covers, err) : 0, rc;
+	struct project_id empty;
+
+	if (n <= 0)
+		return n;
+	rc = project_name(empty_dir, "empty folder", plan->empty, &empty, err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < n; i++)
+		add_mount(plan, plan->empty, plan->covers[i], true, &empty);
 	return 0;
 }
 
@@ -401,7 +412,9 @@ int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const stru
 	user = plan_user(plan);
 	rc = run_plan_project(opts, paths, plan->project, &plan->project_id, err);
 	if (rc == 0)
-		rc = plan_host_home(plan, opts, paths, empty_dir, err);
+		rc = plan_host_home(plan, opts, err);
+	if (rc == 0)
+		rc = plan_covers(plan, paths, empty_dir, err);
 	if (rc == 0)
 		rc = plan_workdir(plan, opts, err);
 	if (rc == 0)

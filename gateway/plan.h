@@ -6,6 +6,7 @@
 #define AK_PLAN_H
 
 #include "gateway/base/err.h"
+#include "gateway/owndir.h"
 #include "gateway/paths.h"
 #include "gateway/project.h"
 #include "policies/policy.h"
@@ -52,7 +53,7 @@ struct run_opts {
 };
 
 #define PLAN_ENV_MAX 1024
-#define PLAN_MOUNTS_MAX 8
+#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX)
 
 struct run_plan {
 	char name[64];
@@ -65,14 +66,15 @@ struct run_plan {
 	struct project_id project_id;
 	char workdir[PATH_MAX];
 	char host_home[PATH_MAX]; /* mounted read-only when not "" */
-	char empty[PATH_MAX]; /* covers what the home must not show */
+	char empty[PATH_MAX]; /* lies over our own folders, where they would show */
+	char covers[OWNDIR_COVERS_MAX][PATH_MAX]; /* where an empty folder lies over one of ours */
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	size_t n_mounts;
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL at the end */
 	size_t n_env;
 };
 
-/* EMPTY_DIR covers our own state where a mount would show it. */
+/* EMPTY_DIR covers our own folders where a mount would show them; "": nothing is covered yet. */
 int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err);
 void run_plan_done(struct run_plan *plan);

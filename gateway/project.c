@@ -2,6 +2,7 @@
 #include "gateway/project.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/owndir.h"
 #include "vmctl/source.h"
 
 #include <errno.h>
@@ -133,12 +134,8 @@ int project_check(const char *project, bool asked, const struct ak_paths *paths,
 			return ak_fail(
 				err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
 	}
-	if (project_inside(paths->state, project) || project_inside(paths->config, project))
-		return ak_fail(err, EINVAL,
-			"the project folder '%s' holds agentkernel's own files (%s); name a project below it with --dir", project,
-			project_inside(paths->state, project) ? paths->state : paths->config);
 	if (!asked && home && realpath(home, real_home) && !strcmp(project, real_home))
 		return ak_fail(err, EINVAL,
 			"the current folder is your home: an agent would see all of it; go into a project, or name one with --dir");
-	return 0;
+	return owndir_check_writable(paths, project, err);
 }

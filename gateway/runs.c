@@ -212,9 +212,9 @@ static bool persistent_ended(const struct ak_paths *p, const char *name)
 	state_done(&s);
 	if (!running)
 		return true;
-	_cleanup_close_ int sock = super_connect(p, name);
+	_cleanup_close_ int sock = super_connect(p, name, &ignored);
 
-	if (sock >= 0)
+	if (sock >= 0 || sock == -EPERM)
 		return false;
 	daemon = daemon_connect(p, false, &ignored);
 	return daemon < 0;

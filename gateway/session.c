@@ -73,6 +73,7 @@ static void hold(void *ctx)
 	struct holder *h = ctx;
 	bool open = true;
 
+	ipc_listen_as_us(h->listener);
 	for (;;) {
 		struct pollfd p[] = {
 			{ .fd = h->exec, .events = POLLIN },
@@ -121,7 +122,7 @@ static int leave(struct session *s, struct ak_err *err)
 static int take_slot(struct session *s, const char *path, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *ask = cJSON_CreateObject(), *answer = NULL;
-	_cleanup_close_ int sock = ipc_connect(path);
+	_cleanup_close_ int sock = ipc_connect(path, err);
 	int fds[IPC_FDS_MAX], rc;
 	size_t n = ARRAY_SIZE(fds);
 

@@ -29,12 +29,12 @@ int super_path(const struct ak_paths *paths, const char *name, char ret[static P
 	return ak_path_join(ret, paths->runtime, "sb", file);
 }
 
-int super_connect(const struct ak_paths *paths, const char *name)
+int super_connect(const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
 	char path[PATH_MAX];
 	int rc = super_path(paths, name, path);
 
-	return rc < 0 ? rc : ipc_connect(path);
+	return rc < 0 ? ak_fail_errno(err, -rc, "%s", paths->runtime) : ipc_connect(path, err);
 }
 
 /* ---- before READY ---- */

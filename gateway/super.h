@@ -43,7 +43,7 @@ int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret
 int super_main(void);
 
 /* The supervisor's socket of NAME; -ENOENT/-ECONNREFUSED when it does not run. */
-int super_connect(const struct ak_paths *paths, const char *name);
+int super_connect(const struct ak_paths *paths, const char *name, struct ak_err *err);
 int super_path(const struct ak_paths *paths, const char *name, char ret[static PATH_MAX]);
 
 #endif

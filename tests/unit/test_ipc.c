@@ -191,12 +191,12 @@ static void the_socket_is_private_and_a_live_one_is_not_taken(void **state)
 	assert_false(ipc_remove_stale(w->path));
 	close(a);
 	/* Dead, but its file is there: refused connections, and the next listener takes the name. */
-	assert_int_equal(ipc_connect(w->path), -ECONNREFUSED);
+	assert_int_equal(ipc_connect(w->path, &err), -ECONNREFUSED);
 	a = ipc_listen(w->path, &err);
 	assert_true(a >= 0);
 	close(a);
 	assert_true(ipc_remove_stale(w->path));
-	assert_int_equal(ipc_connect(w->path), -ENOENT);
+	assert_int_equal(ipc_connect(w->path, &err), -ENOENT);
 }
 
 static void a_path_longer_than_a_socket_address_works(void **state)
@@ -211,7 +211,7 @@ static void a_path_longer_than_a_socket_address_works(void **state)
 	snprintf(path, sizeof(path), "%s/%063d.sock", dir, 3);
 	a = ipc_listen(path, &err);
 	assert_true(a >= 0);
-	b = ipc_connect(path);
+	b = ipc_connect(path, &err);
 	assert_true(b >= 0);
 	close(a);
 	close(b);
@@ -322,7 +322,8 @@ static void a_peer_that_never_reads_is_dropped(void **state)
 	struct ipc_server *s = serve(w, &e, 8);
 	char text[20000];
 	cJSON *obj = cJSON_CreateObject();
-	int fd = ipc_connect(w->path);
+	struct ak_err err;
+	int fd = ipc_connect(w->path, &err);
 
 	memset(text, 'a', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
@@ -351,7 +352,7 @@ static void past_the_cap_a_client_is_told_so(void **state)
 	int fds[3];
 
 	for (int i = 0; i < 3; i++)
-		fds[i] = ipc_connect(w->path);
+		fds[i] = ipc_connect(w->path, &err);
 	event_base_loop(e.base, EVLOOP_NONBLOCK);
 	assert_int_equal(ipc_server_count(s), 2);
 	assert_true(ipc_call(fds[2], request, NULL, 0, 1000, &answer, NULL, NULL, &err) < 0);
@@ -369,7 +370,8 @@ static void a_peer_that_talks_nonsense_is_dropped(void **state)
 	struct world *w = *state;
 	struct echo e = { .answers = 1, .stop_gone = 1 };
 	struct ipc_server *s = serve(w, &e, 2);
-	int fd = ipc_connect(w->path);
+	struct ak_err err;
+	int fd = ipc_connect(w->path, &err);
 
 	assert_int_equal(send(fd, "nonsense", 8, 0), 8);
 	event_base_dispatch(e.base);
