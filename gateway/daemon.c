@@ -199,7 +199,7 @@ static int serve(struct daemon *d, int listener, int ready_fd, struct ak_err *er
 	struct ipc_hooks clients = { .ctx = d, .on_message = on_client_message, .on_gone = on_client_gone };
 	int rc;
 
-	state_sweep(d->paths);
+	removal_sweep(d->paths);
 	rc = state_each(d->paths, load_one, cannot_load, d, err);
 	if (rc == 0)
 		rc = adopt_all(d, err);

@@ -15,6 +15,7 @@ struct event;
 struct event_base;
 struct daemon;
 struct dsb;
+struct removal;
 
 /* ---- requests of clients (daemon_request.c) ---- */
 
@@ -140,6 +141,7 @@ struct dsb {
 	struct event *on_next, *on_deadline, *on_expire; /* owned */
 	struct ak_err failure; /* why its start failed */
 	char notes[256]; /* limits that could not be applied */
+	struct removal *removal; /* owned: its files are on their way out */
 };
 
 TAILQ_HEAD(dsb_list, dsb);
@@ -172,6 +174,11 @@ void op_orphan_run(struct request *r);
 /* daemon_policy.c */
 void op_policy(struct request *r);
 void op_expire_run(struct request *r);
+
+/* daemon_remove.c: the sandbox is gone; whoever has it (op) is answered when its files are, too, or with what is left of them. */
+void removal_begin(struct dsb *sb);
+void removal_free(struct removal *rm);
+void removal_sweep(const struct ak_paths *paths); /* what an earlier daemon did not finish, in a process of its own */
 
 /* daemon_discard.c: a sandbox to be removed whose record cannot be read, with its supervisor, should one still run. */
 int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err);

@@ -12,13 +12,11 @@
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
 #include "gateway/events.h"
-#include "gateway/spawn.h"
 #include "gateway/super.h"
 
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +214,7 @@ void dsb_free(struct dsb *sb)
 	}
 	if (sb->super)
 		ipc_peer_set_data(sb->super, NULL);
+	removal_free(sb->removal);
 	if (sb->on_next)
 		event_free(sb->on_next);
 	if (sb->on_deadline)
@@ -364,50 +363,6 @@ void dsb_rehost_all(struct daemon *d)
 
 /* ---- going down ---- */
 
-static void remove_files(void *ctx)
-{
-	const char *path = ctx;
-
-	(void)ak_remove_tree(AT_FDCWD, path);
-}
-
-/* What belongs to ids that only the sandbox's user namespace has is removed from in there. */
-struct removal {
-	char path[PATH_MAX];
-	int user_ns;
-};
-
-static void remove_detached(void *ctx)
-{
-	struct removal *rm = ctx;
-
-	remove_files(rm->path);
-	if (access(rm->path, F_OK) == 0 && rm->user_ns >= 0 && setns(rm->user_ns, CLONE_NEWUSER) == 0)
-		remove_files(rm->path);
-}
-
-static void remove_now(struct dsb *sb, struct request *r)
-{
-	_cleanup_strbuf_ struct strbuf more = { 0 };
-	static struct removal rm;
-	struct ak_err err;
-	int rc = state_remove(sb->d->paths, sb->state.name, rm.path, &err);
-
-	if (sb->damaged)
-		event_put_text(&more, "reason", "its record could not be read");
-	if (rc < 0) {
-		sb->removed = sb->damaged;
-		request_fail(r, -rc, err.text);
-		return;
-	}
-	rm.user_ns = sb->d->gw.user_ns;
-	if (spawn_fork(remove_detached, &rm, &rm.user_ns, 1, &err) < 0)
-		ak_say("%s: its files are removed at the next start: %s", sb->state.name, err.text);
-	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
-	sb->removed = true;
-	request_answer(r, NULL);
-}
-
 /* It is down: whoever has the sandbox wanted that, or learns of it. */
 static void tell_down(struct dsb *sb)
 {
@@ -422,7 +377,7 @@ static void tell_down(struct dsb *sb)
 	if (r->op->run == op_start)
 		request_fail(r, EIO, sb->failure.text[0] ? sb->failure.text : "the sandbox ended before it ran");
 	else if (r->op->run == op_remove || r->op->run == op_orphan_run)
-		remove_now(sb, r);
+		removal_begin(sb);
 	else
 		request_answer(r, dsb_info(sb));
 }
@@ -721,7 +676,7 @@ void op_remove(struct request *r)
 	if (json_get_bool(r->obj, "force", &force, &err) < 0)
 		request_fail(r, EINVAL, err.text);
 	else if (sb->status == DSB_STOPPED)
-		remove_now(sb, r);
+		removal_begin(sb);
 	else if (!force && sb->status == DSB_RUNNING)
 		fail_state(r, EBUSY, "is running: stop it first, or remove it with --force");
 	else
@@ -731,7 +686,7 @@ void op_remove(struct request *r)
 void op_orphan_run(struct request *r)
 {
 	if (r->sb->status == DSB_STOPPED)
-		remove_now(r->sb, r);
+		removal_begin(r->sb);
 	else
 		begin_stop(r->sb, r, 0);
 }

@@ -352,19 +352,45 @@ int state_remove(const struct ak_paths *paths, const char *name, char ret_gone[s
 	return 0;
 }
 
-void state_sweep(const struct ak_paths *paths)
+struct sweep {
+	int all; /* borrowed */
+	void (*left)(void *ctx, const char *name, const char *where, int error); /* may be NULL */
+	void *ctx;
+};
+
+/* Folders whose name begins with PREFIX. */
+static void sweep_named(const struct sweep *s, const char *prefix)
+{
+	int fd = openat(s->all, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	char where[AK_WHERE_MAX];
+
+	if (!dir) {
+		ak_close(fd);
+		return;
+	}
+	for (struct dirent *e; (e = readdir(dir));) {
+		int rc = strncmp(e->d_name, prefix, strlen(prefix)) ? 0 : ak_remove_tree_told(s->all, e->d_name, where);
+
+		if (rc < 0 && s->left)
+			s->left(s->ctx, e->d_name + strlen(prefix), where, -rc);
+	}
+	closedir(dir);
+}
+
+void state_sweep(const struct ak_paths *paths, void (*left)(void *ctx, const char *name, const char *where, int error), void *ctx)
 {
 	struct ak_err ignored;
 	_cleanup_close_ int all = open_all(paths, &ignored);
-	DIR *dir = all < 0 || lock_dir(all) < 0 ? NULL : fdopendir(dup(all));
+	const struct sweep s = { all, left, ctx };
 
-	if (!dir)
+	if (all < 0)
 		return;
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (!strncmp(e->d_name, ".new-", 5) || !strncmp(e->d_name, ".gone-", 6))
-			(void)ak_remove_tree(all, e->d_name);
-	}
-	closedir(dir);
+	/* Only the lock tells one that is half made from one that is being made; what was removed is nobody's, and may take long. */
+	if (lock_dir(all) == 0)
+		sweep_named(&s, ".new-");
+	flock(all, LOCK_UN);
+	sweep_named(&s, ".gone-");
 }
 
 /* ---- all of them ---- */

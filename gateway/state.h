@@ -78,8 +78,9 @@ void state_done(struct state_sandbox *s);
 int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s),
 	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx, struct ak_err *err);
 
-/* Remove what a crash left behind of creating or removing. Only for one who knows that nobody else is at it: the daemon, at its start. */
-void state_sweep(const struct ak_paths *paths);
+/* Remove what a crash left behind of creating or removing; LEFT (may be NULL) is told what cannot be. For the daemon, at its start. */
+void state_sweep(
+	const struct ak_paths *paths, void (*left)(void *ctx, const char *name, const char *where, int error), void *ctx);
 
 /* Lock NAME's folder; the descriptor is the lock. -ETIMEDOUT when another holds it for seconds. */
 int state_lock(const struct ak_paths *paths, const char *name, struct ak_err *err);

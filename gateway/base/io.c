@@ -3,7 +3,6 @@
 
 #include "gateway/base/cleanup.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -162,47 +161,6 @@ int ak_mkdir_p(const char *path, mode_t mode)
 		*p = '/';
 	}
 	return mkdir(part, mode) == 0 || errno == EEXIST ? 0 : -errno;
-}
-
-static int remove_children(int fd)
-{
-	DIR *dir = fdopendir(fd); /* takes fd over */
-	int rc = 0, r;
-
-	if (!dir) {
-		rc = -errno;
-		ak_close(fd);
-		return rc;
-	}
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		r = ak_remove_tree(dirfd(dir), e->d_name);
-		if (r < 0 && rc == 0)
-			rc = r;
-	}
-	closedir(dir);
-	return rc;
-}
-
-int ak_remove_tree(int dirfd, const char *name)
-{
-	int fd, rc;
-
-	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
-		return 0;
-	if (errno != EISDIR && errno != EPERM)
-		return -errno;
-	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && errno == EACCES && fchmodat(dirfd, name, 0700, 0) == 0)
-		fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	fchmod(fd, 0700); /* overlayfs leaves a work folder of mode 0 */
-	rc = remove_children(fd);
-	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && rc == 0)
-		rc = -errno;
-	return rc;
 }
 
 int ak_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds)

@@ -36,8 +36,14 @@ int ak_write_file(const char *path, const char *text);
 /* mkdir -p with MODE for the parts that are missing; an existing folder is fine. */
 int ak_mkdir_p(const char *path, mode_t mode);
 
-/* Remove a tree below DIRFD without following links or leaving its file system's folder; -errno of the first failure. */
+/*
+ * Remove a tree below DIRFD, however deep, wide or locked, with few descriptors and little memory. Follows no links and enters no other mount.
+ * Goes on after a failure: -errno of the last place that could not be removed, which is written to WHERE (from NAME's last part on, cut).
+ * Parts of a very deep tree may have moved up to NAME by then.
+ */
+#define AK_WHERE_MAX 256
 int ak_remove_tree(int dirfd, const char *name);
+int ak_remove_tree_told(int dirfd, const char *name, char where[static AK_WHERE_MAX]);
 
 /* One message with file descriptors (SCM_RIGHTS) on a SOCK_SEQPACKET socket. */
 int ak_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds);

@@ -204,7 +204,7 @@ static void leftovers_of_a_crash_change_nothing_and_are_swept(void **state)
 	assert_int_equal(state_save(&w->paths, &s, &err), 0);
 	state_done(&s);
 	create(w, "b");
-	state_sweep(&w->paths);
+	state_sweep(&w->paths, NULL, NULL);
 	file_of(w, ".gone-c-1", NULL, path);
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(state_load(&w->paths, "a", &s, &err), 0);
