@@ -174,6 +174,12 @@ void client_exec_done(struct client_exec *x);
 /* O_PATH descriptor of a running sandbox's root: what the verbs below work on, and never outside of. */
 int client_root(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
+/*
+ * The same of a sandbox that does not run, or of a run that was kept (client_kept.c): the folder that holds what was written at *PATH, which
+ * becomes the path in that folder. Works whatever became of the sandbox's root and of its record. For reading only. -ENOENT.
+ */
+int client_kept(const struct ak_paths *paths, const char *name, const char **path, struct ak_err *err);
+
 /* A regular file for reading, at its start, with its size in *RET_ST. Links on the way stay inside; the file itself must not be one. */
 int client_file_open(int root, const char *path, struct stat *ret_st, struct ak_err *err);
 int client_file_read(int root, const char *path, size_t max, char **ret, size_t *ret_len, struct ak_err *err);
@@ -218,7 +224,8 @@ bool client_fs_forbidden(int fd);
 
 struct client_copy {
 	const volatile sig_atomic_t *stop; /* may be NULL; non-zero: clean up and end with -EINTR */
-	void (*skipped)(void *ctx, const char *path, const char *why); /* devices, FIFOs, sockets, kernel file systems */
+	void (*skipped)(
+		void *ctx, const char *path, const char *why); /* devices, FIFOs, sockets, what cannot be read or is too deep */
 	void *ctx;
 	uint64_t files, folders, links, left_out, bytes; /* what was done */
 };
@@ -227,6 +234,7 @@ struct client_copy {
  * Copy SRC_DIR/SRC to DST_DIR/DST, both single names below open folders: files byte for byte with their permissions and time, folders with all
  * in them, links as links. Nothing but descriptors is walked, so that whoever renames things meanwhile gains nothing. An existing
  * file or link is replaced as a whole, an existing folder is filled, anything else of that name is in the way. Set-id bits are dropped.
+ * What cannot be read inside a folder is left out, and the rest is copied.
  */
 int client_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct client_copy *c, struct ak_err *err);
 

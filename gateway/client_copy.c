@@ -21,6 +21,8 @@
 
 #define DEPTH_MAX 200 /* each level holds three descriptors */
 #define CHUNK (256u << 10)
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
 
 struct walk {
 	struct client_copy *c; /* borrowed */
@@ -44,6 +46,27 @@ static int fail(const struct walk *w, int code, struct ak_err *err)
 static int interrupted(struct ak_err *err)
 {
 	return ak_fail(err, EINTR, "interrupted");
+}
+
+/* ---- what does not come along ---- */
+
+static int leave_out(struct walk *w, const char *why)
+{
+	w->c->left_out++;
+	if (w->c->skipped)
+		w->c->skipped(w->c->ctx, w->path.data ? w->path.data : "", why);
+	return 0;
+}
+
+/* One file that a sandbox locked must not keep the user from the others; -EAGAIN is a lease, which is not waited for. */
+static int unreadable(struct walk *w, int code, struct ak_err *err)
+{
+	char why[128];
+
+	if (w->depth == 0)
+		return code == EAGAIN ? fail(w, EBUSY, err) : fail(w, code, err);
+	snprintf(why, sizeof(why), "cannot be read (%s)", code == EAGAIN ? "a process holds a lease on it" : strerror(code));
+	return leave_out(w, why);
 }
 
 /* ---- one file ---- */
@@ -102,15 +125,11 @@ static int copy_bytes(struct walk *w, int src, int dst, off_t size)
 	return ftruncate(dst, size) < 0 ? -errno : 0;
 }
 
-static int fill_file(struct walk *w, int pinned, const struct stat *st, int dst)
+static int fill_file(struct walk *w, int src, const struct stat *st, int dst)
 {
 	const struct timespec times[2] = { st->st_atim, st->st_mtim };
-	_cleanup_close_ int src = ak_reopen(pinned, O_RDONLY | O_NONBLOCK);
-	int rc;
+	int rc = copy_bytes(w, src, dst, st->st_size);
 
-	if (src < 0)
-		return src;
-	rc = copy_bytes(w, src, dst, st->st_size);
 	if (rc == 0 && fchmod(dst, st->st_mode & 0777) < 0)
 		rc = -errno;
 	if (rc == 0)
@@ -122,16 +141,17 @@ static int copy_file(struct walk *w, int pinned, const struct stat *st, int dst_
 {
 	char tmp[32];
 	_cleanup_close_ int out = -1;
-	int rc = client_file_replaceable(dst_dir, dst, err);
+	_cleanup_close_ int in = ak_reopen(pinned, O_RDONLY | O_NONBLOCK);
+	int rc = in < 0 ? unreadable(w, -in, err) : client_file_replaceable(dst_dir, dst, err);
 
-	if (rc < 0)
+	if (rc < 0 || in < 0)
 		return rc;
 	rc = ak_fresh_name(tmp);
 	if (rc == 0)
 		rc = out = ak_make_file(dst_dir, tmp, 0600);
 	if (rc < 0)
 		return fail(w, -rc, err);
-	rc = fill_file(w, pinned, st, out);
+	rc = fill_file(w, in, st, out);
 	if (rc == 0)
 		rc = ak_make_renamed(dst_dir, tmp, dst);
 	if (rc < 0) {
@@ -208,10 +228,10 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 	DIR *d;
 
 	if (w->depth == DEPTH_MAX)
-		return ak_fail(err, ELOOP, "'%.300s': more than %d folders deep", w->path.data, DEPTH_MAX);
+		return leave_out(w, "is more than " STRING(DEPTH_MAX) " folders deep");
 	in = ak_reopen(pinned, O_RDONLY | O_DIRECTORY);
 	if (in < 0)
-		return fail(w, -in, err);
+		return unreadable(w, -in, err);
 	d = fdopendir(in);
 	if (!d) {
 		rc = errno;
@@ -238,14 +258,6 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 
 /* ---- one thing of any kind ---- */
 
-static int leave_out(struct walk *w, const char *why)
-{
-	w->c->left_out++;
-	if (w->c->skipped)
-		w->c->skipped(w->c->ctx, w->path.data ? w->path.data : "", why);
-	return 0;
-}
-
 static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, const char *dst, struct ak_err *err)
 {
 	_cleanup_close_ int pinned = openat(src_dir, src, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -254,7 +266,9 @@ static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, c
 	if (pinned < 0 && errno == ENOENT && w->depth > 0)
 		return 0; /* gone since the folder was read */
 	if (pinned < 0 || fstat(pinned, &st) < 0)
-		return fail(w, errno, err);
+		return unreadable(w, errno, err);
+	if (S_ISCHR(st.st_mode) && st.st_rdev == 0) /* overlayfs notes a removed file so */
+		return w->depth > 0 ? 0 : fail(w, ENOENT, err);
 	if (!S_ISLNK(st.st_mode) && client_fs_forbidden(pinned))
 		return leave_out(w, "belongs to the kernel");
 	switch (st.st_mode & S_IFMT) {

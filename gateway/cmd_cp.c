@@ -1,5 +1,5 @@
 /*
- * cp SRC DST: files and folders between the host and a running sandbox.
+ * cp SRC DST: files and folders between the host and a sandbox, which must run to be written to.
  *
  * NAME:/path is in a sandbox, everything else is on the host; "./x:y" is a file of the host. Where a folder is at DST the copy goes into it under
  * its own name, as with cp -a. On the host, a destination that is itself a link is refused: in a project the sandbox may have put it there.
@@ -118,28 +118,44 @@ static int open_host(struct side *s, struct ak_err *err)
 	return s->dir < 0 ? ak_fail_errno(err, errno, "'%.200s'", s->text) : 0;
 }
 
-static int open_inside(struct side *s, const struct ak_paths *paths, struct ak_err *err)
+/* The root of a sandbox that runs; for what is read, else, the folder in which its files are kept. */
+static int open_root(struct side *s, bool read_only, const struct ak_paths *paths, const char **path, struct ak_err *err)
 {
+	struct ak_err other;
 	int rc;
 
 	s->root = client_root(paths, s->sandbox, err);
-	if (s->root < 0)
+	if (s->root >= 0 || !read_only || s->root == -EPERM)
 		return s->root;
-	if (s->path[strspn(s->path, "/.")] == '\0') { /* its root */
+	rc = client_kept(paths, s->sandbox, path, &other);
+	if (rc < 0 && rc != -ENOENT)
+		*err = other;
+	s->root = rc < 0 ? -1 : rc;
+	return rc;
+}
+
+static int open_inside(struct side *s, bool read_only, const struct ak_paths *paths, struct ak_err *err)
+{
+	const char *path = s->path;
+	int rc = open_root(s, read_only, paths, &path, err);
+
+	if (rc < 0)
+		return rc;
+	if (path[strspn(path, "/.")] == '\0') { /* its root */
 		s->dir = fcntl(s->root, F_DUPFD_CLOEXEC, 3);
 		s->base[0] = '\0';
 		return s->dir < 0 ? ak_fail_errno(err, errno, "'%.200s'", s->text) : 0;
 	}
-	rc = client_file_parent(s->root, s->path, false, s->base, err);
+	rc = client_file_parent(s->root, path, false, s->base, err);
 	if (rc < 0)
 		return ak_err_prefix(err, rc, "%s", s->sandbox);
 	s->dir = rc;
 	return 0;
 }
 
-static int open_side(struct side *s, const struct ak_paths *paths, struct ak_err *err)
+static int open_side(struct side *s, bool read_only, const struct ak_paths *paths, struct ak_err *err)
 {
-	return s->sandbox[0] ? open_inside(s, paths, err) : open_host(s, err);
+	return s->sandbox[0] ? open_inside(s, read_only, paths, err) : open_host(s, err);
 }
 
 /* Go into the folder that S names, to put something called NAME there. */
@@ -254,7 +270,7 @@ int cmd_cp(int argc, char **argv)
 	take_signals();
 	rc = ak_paths_init(&paths, &err);
 	for (int i = 0; i < 2 && rc == 0; i++)
-		rc = open_side(&sides[i], &paths, &err);
+		rc = open_side(&sides[i], i == 0, &paths, &err);
 	if (rc == 0) {
 		rc = copy(&sides[0], &sides[1], &c, &err);
 		record(&paths, &sides[0], &sides[1]);

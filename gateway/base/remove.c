@@ -173,12 +173,15 @@ static void empty(struct removal *r)
 	}
 }
 
-/* The way to the top itself is the caller's. */
+/* A path to the top is the caller's; a single name in a folder is like any other. */
 static int open_top(int dir, const char *name)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-	int fd = openat(dir, name, flags);
+	int fd;
 
+	if (!strchr(name, '/'))
+		return open_folder(dir, name);
+	fd = openat(dir, name, flags);
 	if (fd < 0 && errno == EACCES && fchmodat(dir, name, 0700, 0) == 0)
 		fd = openat(dir, name, flags);
 	if (fd >= 0)
