@@ -8,12 +8,15 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/client.h"
+#include "gateway/owndir.h"
+#include "gateway/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -94,8 +97,45 @@ static int parse(int argc, char **argv, struct side sides[2])
 
 /* ---- the two folders ---- */
 
-/* The host's folder and name; links in the path that the user typed are the user's. */
-static int open_host(struct side *s, struct ak_err *err)
+/* Folders that sandboxes may write. */
+struct projects {
+	char **list; /* owned */
+	size_t n;
+};
+
+static int add_project(void *ctx, struct state_sandbox *s)
+{
+	struct projects *p = ctx;
+	char **grown = s->dir[0] ? reallocarray(p->list, p->n + 1, sizeof(*grown)) : p->list;
+
+	if (!s->dir[0])
+		return 0;
+	if (!grown)
+		return -ENOMEM;
+	p->list = grown;
+	p->list[p->n] = strdup(s->dir);
+	p->n += p->list[p->n] != NULL;
+	return 0;
+}
+
+static void projects_done(struct projects *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->list[i]);
+	free(p->list);
+}
+
+/* A folder of the host. Links in the path that the user typed are the user's, but those in a project may be a sandbox's. */
+static int open_host_folder(const struct ak_paths *paths, const char *path, struct ak_err *err)
+{
+	_cleanup_(projects_done) struct projects p = { 0 };
+	int rc = state_each(paths, add_project, NULL, &p, err);
+
+	return rc < 0 ? ak_err_prefix(err, rc, "sandboxes") : owndir_open(path, p.list, p.n, err);
+}
+
+/* The host's folder and name. */
+static int open_host(struct side *s, const struct ak_paths *paths, struct ak_err *err)
 {
 	char head[PATH_MAX];
 	size_t len = strlen(s->path), start;
@@ -110,12 +150,12 @@ static int open_host(struct side *s, struct ak_err *err)
 	snprintf(s->base, sizeof(s->base), "%.*s", (int)(len - start), s->path + start);
 	if (!s->base[0] || !strcmp(s->base, ".") || !strcmp(s->base, "..")) {
 		/* A folder without a name of its own. */
-		s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		s->dir = open_host_folder(paths, s->path, err);
 		s->base[0] = '\0';
 	} else {
-		s->dir = open(head, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		s->dir = open_host_folder(paths, head, err);
 	}
-	return s->dir < 0 ? ak_fail_errno(err, errno, "'%.200s'", s->text) : 0;
+	return s->dir < 0 ? s->dir : 0;
 }
 
 /* The root of a sandbox that runs; for what is read, else, the folder in which its files are kept. */
@@ -155,16 +195,20 @@ static int open_inside(struct side *s, bool read_only, const struct ak_paths *pa
 
 static int open_side(struct side *s, bool read_only, const struct ak_paths *paths, struct ak_err *err)
 {
-	return s->sandbox[0] ? open_inside(s, read_only, paths, err) : open_host(s, err);
+	return s->sandbox[0] ? open_inside(s, read_only, paths, err) : open_host(s, paths, err);
 }
 
 /* Go into the folder that S names, to put something called NAME there. */
-static int enter(struct side *s, const char *name, struct ak_err *err)
+static int enter(struct side *s, const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
-	int fd = s->base[0] ? openat(s->dir, s->base, O_PATH | O_DIRECTORY | (s->slash ? 0 : O_NOFOLLOW) | O_CLOEXEC) : s->dir;
+	int fd = s->dir;
 
+	if (s->base[0] && s->slash)
+		fd = open_host_folder(paths, s->path, err);
+	else if (s->base[0] && (fd = openat(s->dir, s->base, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		fd = ak_fail_errno(err, errno, "'%.200s'", s->text);
 	if (fd < 0)
-		return ak_fail_errno(err, errno, "'%.200s'", s->text);
+		return fd;
 	if (client_fs_forbidden(fd)) {
 		if (fd != s->dir)
 			ak_close(fd);
@@ -181,12 +225,12 @@ static int enter(struct side *s, const char *name, struct ak_err *err)
 }
 
 /* What is at the destination decides what the copy is called. A link there is not followed, unless a slash on the host asks for it. */
-static int aim(const struct side *src, struct side *dst, struct ak_err *err)
+static int aim(const struct side *src, struct side *dst, const struct ak_paths *paths, struct ak_err *err)
 {
 	struct stat st;
 
 	if (!dst->base[0])
-		return enter(dst, src->base, err);
+		return enter(dst, paths, src->base, err);
 	if (dst->slash && dst->sandbox[0])
 		dst->slash = false; /* inside, links are the sandbox's: a slash only says that a folder is meant */
 	if (fstatat(dst->dir, dst->base, &st, dst->slash ? 0 : AT_SYMLINK_NOFOLLOW) < 0) {
@@ -197,7 +241,7 @@ static int aim(const struct side *src, struct side *dst, struct ak_err *err)
 	if (S_ISLNK(st.st_mode))
 		return ak_fail(err, ELOOP, "'%.200s' is a symbolic link: name the place it leads to, or remove it", dst->text);
 	if (S_ISDIR(st.st_mode))
-		return enter(dst, src->base, err);
+		return enter(dst, paths, src->base, err);
 	if (dst->path[strlen(dst->path) - 1] == '/')
 		return ak_fail(err, ENOTDIR, "'%.200s' is not a folder", dst->text);
 	return 0;
@@ -212,7 +256,7 @@ static void say_skipped(void *ctx, const char *path, const char *why)
 /* ---- copying ---- */
 
 /* A root or "." has no name in its folder: all that is in it is meant. */
-static int copy(struct side *src, struct side *dst, struct client_copy *c, struct ak_err *err)
+static int copy(struct side *src, struct side *dst, const struct ak_paths *paths, struct client_copy *c, struct ak_err *err)
 {
 	struct stat st;
 	int rc;
@@ -224,7 +268,7 @@ static int copy(struct side *src, struct side *dst, struct client_copy *c, struc
 	if (src->slash && !S_ISDIR(st.st_mode))
 		return ak_fail(err, ENOTDIR, "'%.200s' is not a folder", src->text);
 	if (strcmp(src->base, ".") != 0 || dst->base[0] == '\0') {
-		rc = aim(src, dst, err);
+		rc = aim(src, dst, paths, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -272,7 +316,7 @@ int cmd_cp(int argc, char **argv)
 	for (int i = 0; i < 2 && rc == 0; i++)
 		rc = open_side(&sides[i], i == 0, &paths, &err);
 	if (rc == 0) {
-		rc = copy(&sides[0], &sides[1], &c, &err);
+		rc = copy(&sides[0], &sides[1], &paths, &c, &err);
 		record(&paths, &sides[0], &sides[1]);
 	}
 	for (int i = 0; i < 2; i++)

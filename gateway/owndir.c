@@ -177,8 +177,10 @@ static int place_of(const struct table *t, int fd, const char *tail, struct plac
 
 /* ---- the way to a folder ---- */
 
+enum turn { TURN_LINK, TURN_UP, TURN_END };
+
 /* Told of every folder in which the way takes a turn (it reads a link there, or goes back up), and of where the way ends. */
-typedef int (*way_fn)(void *ctx, int dir, const char *tail, bool end);
+typedef int (*way_fn)(void *ctx, int dir, const char *tail, enum turn turn);
 
 struct way {
 	int dir; /* owned; where we are */
@@ -220,7 +222,7 @@ static int step(struct way *w, const char *name)
 	if (fstat(next, &st) < 0)
 		return -errno;
 	if (S_ISLNK(st.st_mode) || !strcmp(name, "..")) {
-		rc = w->fn(w->ctx, w->dir, "", false);
+		rc = w->fn(w->ctx, w->dir, "", S_ISLNK(st.st_mode) ? TURN_LINK : TURN_UP);
 		if (rc)
 			return rc < 0 ? rc : -ECANCELED;
 	}
@@ -240,7 +242,7 @@ static int walk_way(struct way *w)
 		int rc;
 
 		if (len == 0)
-			return w->fn(w->ctx, w->dir, "", true);
+			return w->fn(w->ctx, w->dir, "", TURN_END);
 		if (len > NAME_MAX)
 			return -ENAMETOOLONG;
 		memcpy(name, w->rest + skip, len);
@@ -253,7 +255,7 @@ static int walk_way(struct way *w)
 			return rc;
 		if (rc > 0) {
 			snprintf(tail, sizeof(tail), "/%s%s", name, w->rest);
-			return w->fn(w->ctx, w->dir, tail, true);
+			return w->fn(w->ctx, w->dir, tail, TURN_END);
 		}
 	}
 }
@@ -272,7 +274,7 @@ static int each_turn(const char *path, way_fn fn, void *ctx)
 	int rc;
 
 	if (w.dir >= 0) {
-		rc = fn(ctx, w.dir, "", true);
+		rc = fn(ctx, w.dir, "", TURN_END);
 	} else {
 		if (strlen(path) >= PATH_MAX)
 			return -ENAMETOOLONG;
@@ -333,7 +335,7 @@ struct check {
 };
 
 /* 1: what is there is the sandbox's to change, or part of what we keep. */
-static int check_turn(void *ctx, int dir, const char *tail, bool end)
+static int check_turn(void *ctx, int dir, const char *tail, enum turn turn)
 {
 	struct check *c = ctx;
 	const char *point, *device, *path;
@@ -343,7 +345,7 @@ static int check_turn(void *ctx, int dir, const char *tail, bool end)
 	if (rc < 0)
 		return rc;
 	for (c->shown.next = 0; shown_next(&c->shown, &point, &device, &path);) {
-		if (!strcmp(device, p.device) && (inside(p.path, path) || (end && inside(path, p.path))))
+		if (!strcmp(device, p.device) && (inside(p.path, path) || (turn == TURN_END && inside(path, p.path))))
 			return 1;
 	}
 	return 0;
@@ -423,13 +425,13 @@ static int cover_in(struct cover *c, struct shown *s, const struct place *p)
 	return rc;
 }
 
-static int cover_turn(void *ctx, int dir, const char *tail, bool end)
+static int cover_turn(void *ctx, int dir, const char *tail, enum turn turn)
 {
 	struct cover *c = ctx;
 	struct place p;
 	int rc;
 
-	if (!end)
+	if (turn != TURN_END)
 		return 0; /* the sandbox cannot turn a link that it may only read */
 	rc = place_of(c->t, dir, tail, &p);
 	for (size_t i = 0; rc == 0 && i < c->n_shown; i++)
@@ -471,4 +473,69 @@ int owndir_covers(const struct ak_paths *paths, const char *const *shown, size_t
 			return ak_fail_errno(err, -rc, "agentkernel's own folder '%s' cannot be hidden from the sandbox", own[i]);
 	}
 	return (int)c.n;
+}
+
+/* ---- a way past the links of sandboxes ---- */
+
+struct opening {
+	const struct table *t;
+	struct shown *shown; /* borrowed */
+	size_t n_shown;
+	int fd; /* owned: where the way ended */
+};
+
+/* 1: a link that a sandbox may have put there. */
+static int open_turn(void *ctx, int dir, const char *tail, enum turn turn)
+{
+	struct opening *o = ctx;
+	const char *point, *device, *path;
+	struct place p;
+	int rc;
+
+	if (turn == TURN_END) {
+		o->fd = *tail ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		return o->fd >= 0 ? 0 : *tail ? -ENOENT : -errno;
+	}
+	rc = turn == TURN_LINK ? place_of(o->t, dir, "", &p) : 0;
+	if (rc < 0 || turn == TURN_UP)
+		return rc;
+	for (size_t i = 0; i < o->n_shown; i++) {
+		for (o->shown[i].next = 0; shown_next(&o->shown[i], &point, &device, &path);) {
+			if (!strcmp(device, p.device) && inside(p.path, path))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+static int absolute(const char *path, char ret[static PATH_MAX])
+{
+	char cwd[PATH_MAX] = "";
+
+	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+		return -errno;
+	return path[0] == '/' ? extend(ret, path, "") : ak_path_join(ret, cwd, path, NULL);
+}
+
+int owndir_open(const char *path, char *const *projects, size_t n, struct ak_err *err)
+{
+	_cleanup_(table_done) struct table t = { 0 };
+	_cleanup_free_ struct shown *parts = calloc(n ? n : 1, sizeof(*parts));
+	struct opening o = { .t = &t, .shown = parts, .fd = -1 };
+	char whole[PATH_MAX];
+	int rc = parts ? table_read(&t, err) : ak_fail(err, ENOMEM, "out of memory");
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < n; i++)
+		o.n_shown += shown_open(&parts[o.n_shown], &t, projects[i]) == 0; /* one that is gone holds no link */
+	rc = absolute(path, whole);
+	if (rc == 0)
+		rc = each_turn(whole, open_turn, &o);
+	if (rc > 0 || rc == -ECANCELED)
+		return ak_fail(err, ELOOP,
+			"'%.200s' leads through a symbolic link in the project of a sandbox, which may have put it there: name the place that "
+			"it leads to, or remove it",
+			path);
+	return rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : o.fd;
 }

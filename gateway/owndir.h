@@ -28,4 +28,9 @@ int owndir_check_writable(const struct ak_paths *paths, const char *project, str
 int owndir_covers(const struct ak_paths *paths, const char *const *shown, size_t n, char ret[static OWNDIR_COVERS_MAX][PATH_MAX],
 	struct ak_err *err);
 
+/*
+ * Open the folder PATH for reading, following links, but none that lies in one of the N folders PROJECTS, which sandboxes may write: -ELOOP.
+ */
+int owndir_open(const char *path, char *const *projects, size_t n, struct ak_err *err);
+
 #endif

@@ -189,3 +189,28 @@ for i in range(3000): os.mkdir('d'); os.chdir('d')
             assert "a/secret" in r.err and "a/locked" in r.err, (when, r)
         if when == "running":
             b.ak("stop", "x")
+
+
+# ---- the host's side of a copy, in a project that a sandbox may write ----
+
+def test_h11_a_link_in_the_project_turns_no_copy(any_boxes):
+    """`cp x:/tmp/f out/f` and `cp data/f x:/tmp` mean the project's folders, not what a sandbox put in their place."""
+    b, lab = any_boxes, any_boxes.lab
+    outside = secret(lab)
+    b.up("x", "--compatibility-mode", "claude")
+    b.up("other")
+    b.sh("x", "echo evil > /tmp/f; mkdir real; ln -s %s out; ln -s real/../out hop; mkdir in; ln -s ../out in/again" % outside)
+    b.sh("other", "echo evil > /tmp/f")
+    for name in ("x", "other"):
+        for dst in ("out/f", "out/.", "out/", "hop/f", "in/again/f", "./out/f", "real/../out/f", lab.path("project", "out", "f")):
+            r = lab.ak(["cp", name + ":/tmp/f", dst], timeout=10)
+            assert r.code == 1 and "symbolic link" in r.err, (dst, r)
+        assert os.listdir(outside) == ["secret"]
+        for src in ("out/secret", "hop/secret", "in/again/secret", "out/."):
+            r = lab.ak(["cp", src, name + ":/tmp/got"], timeout=10)
+            assert r.code == 1 and b.exec(name, "cat", "/tmp/got").code != 0, (src, r)
+    # The user's own links work, in front of a project and elsewhere.
+    os.symlink(lab.path("project"), lab.path("mine"))
+    b.ak("cp", "x:/tmp/f", lab.path("mine", "real", "f"))
+    with open(lab.path("project", "real", "f")) as f:
+        assert f.read() == "evil\n"
