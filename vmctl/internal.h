@@ -125,8 +125,8 @@ int sb_root_failed(struct ak_err *err, int rc, const char *what);
 int sb_root_store(const struct sb_root *r, const char *name, mode_t mode);
 /* A read-only overlay of FOLDER_FD, detached: its files by other inodes, so that sockets among them lead nowhere. */
 int sb_root_overlay(const struct sb_root *r, int folder_fd);
-/* The same over one of the host's folders, in our own mount namespace, for what is mounted from there afterwards. */
-int sb_root_shield(const struct sb_root *r, const char *folder);
+/* The same over the folder itself, in our own mount namespace, for what is mounted from there afterwards. */
+int sb_root_shield(const struct sb_root *r, int folder_fd);
 void sb_root_note_open(const struct sb_root *r, const char *folder, int rc);
 int sb_root_etc(const struct sb_root *r, struct ak_err *err);
 int sb_root_names(const struct sb_root *r, struct ak_err *err);

@@ -66,6 +66,15 @@ static const struct {
 	{ "dev/ptmx", "pts/ptmx" },
 };
 
+/* Overlays have /sys as a layer, and the folder of a kept root may lie in another layer, the home: then it is a file system of its own. */
+static int separate_sys(const struct sb_root *r)
+{
+	static const char *const opts[][2] = { { "size", "4096" }, { "mode", "0555" }, { NULL, NULL } };
+	_cleanup_close_ int tree = mnt_new("tmpfs", opts, MNT_SAFE);
+
+	return tree < 0 ? tree : mnt_attach(tree, r->fd, "sys");
+}
+
 static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 {
 	int rc;
@@ -80,7 +89,8 @@ static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 		if (rc < 0)
 			return sb_root_failed(err, rc, links[i].path);
 	}
-	return 0;
+	rc = r->ctx->spec->upper_dir ? separate_sys(r) : 0;
+	return rc < 0 ? sb_root_failed(err, rc, "/sys") : 0;
 }
 
 /* ---- the store and the root on it ---- */
@@ -162,7 +172,7 @@ static int bind_host(const struct sb_root *r, const char *source, const char *ta
 	return tree < 0 ? tree : mnt_attach(tree, r->fd, target);
 }
 
-/* A read-only overlay of the folder FOLDER_FD, as a detached mount. An overlay without an upper folder wants two lower ones; /sys is empty. */
+/* As a detached mount. An overlay without an upper folder wants two lower ones; /sys is empty. */
 int sb_root_overlay(const struct sb_root *r, int folder_fd)
 {
 	_cleanup_close_ int empty = openat(r->fd, "sys", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -176,18 +186,24 @@ int sb_root_overlay(const struct sb_root *r, int folder_fd)
 }
 
 /*
- * Put a read-only overlay of one of the host's folders over it, in our own mount namespace. What is mounted from there afterwards shows the same
- * files through other inodes: a socket that some service keeps there leads nowhere, and locks and leases are the sandbox's own. What
- * is mounted below the folder does not show.
+ * Put a read-only overlay of a folder over it, in our own mount namespace: its files show through other inodes, so that a socket that some service keeps
+ * there leads nowhere, and locks and leases are the sandbox's own. What is mounted below it does not show, and where that is hidden from us the kernel
+ * refuses (-EINVAL).
  */
-int sb_root_shield(const struct sb_root *r, const char *folder)
+int sb_root_shield(const struct sb_root *r, int folder_fd)
 {
-	_cleanup_close_ int host = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC), tree = -1;
+	_cleanup_close_ int tree = sb_root_overlay(r, folder_fd);
 
-	if (host < 0)
-		return -errno;
-	tree = sb_root_overlay(r, host);
-	return tree < 0 ? tree : mnt_attach(tree, host, "");
+	return tree < 0 ? tree : mnt_attach(tree, folder_fd, "");
+}
+
+/* One of the host's folders, mounted and shielded; where it cannot be shielded it stays mounted. */
+static int bind_shielded(const struct sb_root *r, const char *source, const char *target)
+{
+	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, source, true);
+	int rc = tree < 0 ? tree : mnt_attach(tree, r->fd, target);
+
+	return rc < 0 ? rc : sb_root_shield(r, tree);
 }
 
 /* Without such a folder programs do not run, so a host where it cannot be overlaid (something is mounted below it, in a container) is told of it. */
@@ -203,15 +219,16 @@ void sb_root_note_open(const struct sb_root *r, const char *folder, int rc)
 static int add_opt(const struct sb_root *r, struct ak_err *err)
 {
 	char note[96];
-	int rc = sb_root_shield(r, "/opt");
+	int rc = bind_shielded(r, "/opt", "opt"), covered;
+	_cleanup_close_ int empty = -1;
 
-	if (rc < 0) {
-		snprintf(note, sizeof(note), "no overlay of /opt here (%s): it is left out", strerror(-rc));
-		sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
+	if (rc == 0)
 		return 0;
-	}
-	rc = bind_host(r, "/opt", "opt");
-	return rc < 0 ? sb_root_failed(err, rc, "/opt") : 0;
+	snprintf(note, sizeof(note), "no overlay of /opt here (%s): it is left out", strerror(-rc));
+	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
+	empty = mnt_clone(r->fd, "sys", false);
+	covered = empty < 0 ? empty : mnt_attach(empty, r->fd, "opt");
+	return covered < 0 ? sb_root_failed(err, covered, "/opt") : 0;
 }
 
 /* /bin, /lib and so on: links where /usr is merged, real folders elsewhere. */
@@ -247,12 +264,9 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	int rc;
 
 	if (!r->private_usr) {
-		rc = sb_root_shield(r, "/usr");
+		rc = bind_shielded(r, "/usr", "usr");
 		if (rc < 0)
 			sb_root_note_open(r, "/usr", rc);
-		rc = bind_host(r, "/usr", "usr");
-		if (rc < 0)
-			return sb_root_failed(err, rc, "/usr");
 	}
 	rc = add_usr_names(r, err);
 	if (rc < 0)

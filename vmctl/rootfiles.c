@@ -76,6 +76,14 @@ static int bind_same(const struct sb_root *r, const char *path)
 	return target < 0 ? target : mnt_attach(tree, target, "");
 }
 
+/* Over the host's own folder: what is mounted from there afterwards is the overlay's. */
+static int shield(const struct sb_root *r, const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : sb_root_shield(r, fd);
+}
+
 static int bind_etc(const struct sb_root *r, const char *name, bool shielded)
 {
 	char path[64];
@@ -83,7 +91,7 @@ static int bind_etc(const struct sb_root *r, const char *name, bool shielded)
 
 	snprintf(path, sizeof(path), "/etc/%s", name);
 	if (!shielded && path[strlen(path) - 1] == '/') {
-		rc = sb_root_shield(r, path);
+		rc = shield(r, path);
 		if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES)
 			sb_root_note_open(r, path, rc);
 	}
@@ -171,7 +179,7 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 	rc = path_link(r->fd, "etc/mtab", "../proc/self/mounts");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/etc/mtab");
-	shielded = sb_root_shield(r, "/etc") >= 0;
+	shielded = shield(r, "/etc") >= 0;
 	for (size_t i = 0; i < ARRAY_SIZE(host_etc); i++) {
 		rc = bind_etc(r, host_etc[i], shielded);
 		if (rc < 0)

@@ -94,16 +94,16 @@ static int check_target(const char *target, struct ak_err *err)
 	return 0;
 }
 
-/*
- * A folder of the host that is only to be read is seen through an overlay, which lies on the folder itself: see sb_root_shield. Where that cannot be,
- * the folder stays away.
- */
-static int cover_mount(const struct sb_root *r, int target, struct ak_err *err)
+/* Or nothing runs: sockets in it could be reached. */
+static int shield_mount(const struct sb_root *r, const struct sandbox_mount *m, int tree, struct ak_err *err)
 {
-	_cleanup_close_ int tree = sb_root_overlay(r, target);
-	int rc = tree < 0 ? tree : mnt_attach(tree, target, "");
+	int rc = sb_root_shield(r, tree);
 
-	return rc < 0 ? ak_fail_errno(err, -rc, "an overlay, so that sockets in it lead nowhere") : 0;
+	if (rc == -EINVAL)
+		return ak_fail(err, EINVAL,
+			"'%s' cannot be shown: other file systems are mounted below it; unmount them, or use another profile",
+			m->source);
+	return rc < 0 ? ak_fail_errno(err, -rc, "'%s' cannot be shown without the sockets in it", m->source) : 0;
 }
 
 static int add_mount(const struct sb_root *r, size_t i, struct ak_err *err)
@@ -132,10 +132,7 @@ static int add_mount(const struct sb_root *r, size_t i, struct ak_err *err)
 	rc = mnt_attach(tree, target, "");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "mounting '%s' on '%s'", m->source, m->target);
-	if (!m->shielded)
-		return 0;
-	rc = cover_mount(r, tree, err);
-	return rc < 0 ? ak_err_prefix(err, rc, "mounting '%s' on '%s'", m->source, m->target) : 0;
+	return m->shielded ? shield_mount(r, m, tree, err) : 0;
 }
 
 static int add_mounts(const struct sb_root *r, struct ak_err *err)

@@ -66,7 +66,7 @@ def test_h11_links_in_a_sandbox_that_does_not_run_lead_nowhere(any_boxes):
     b.up("x")
     home = home_of(b, "x")
     b.sh("x", "cd; mkdir t; cd t; ln -s %s abs; ln -s ../../../../../../../../../..%s up; ln -s / slash; ln -s /proc/self/root root; mkfifo fifo; "
-         "echo x > suid; chmod 6755 suid; mkdir sgid; chmod 2777 sgid; ln -s %s /srv/out" % (outside, outside, outside))
+         "echo x > suid; chmod 755 suid; chmod 6755 suid; mkdir sgid; chmod 777 sgid; chmod 2777 sgid; ln -s %s /srv/out" % (outside, outside, outside))
     b.ak("stop", "x")
     for way in ("%s/t/abs/secret", "%s/t/up/secret", "%s/t/slash" + outside + "/secret", "%s/t/root" + outside + "/secret", "/srv/out/secret",
                 "/../../../../../.." + outside + "/secret", "/tmp/../../.." + outside + "/secret", "/usr/../../../../.." + outside + "/secret"):
@@ -120,7 +120,7 @@ BRICKS = {
 
 @pytest.mark.parametrize("brick", sorted(BRICKS))
 def test_h11_a_sandbox_that_breaks_its_own_root_gives_its_files(any_boxes, brick):
-    """It starts again, or says in words why not; on the host nothing changed, and the user's files can be had."""
+    """It starts again; on the host nothing changed, and the user's files can be had, also while it does not run."""
     b, lab = any_boxes, any_boxes.lab
     outside = secret(lab)
     b.up("x")
@@ -130,12 +130,11 @@ def test_h11_a_sandbox_that_breaks_its_own_root_gives_its_files(any_boxes, brick
     b.ak("stop", "x")
     before = sorted(os.listdir(outside))
     r = lab.ak(["start", "x"], timeout=60)
-    assert r.code == 0 or r.err.startswith("agentkernel: "), (done, r)
+    assert r.code == 0, (done, r)
     assert sorted(os.listdir(outside)) == before == ["secret"], "a start went through the sandbox's link"
-    if r.code == 0:
-        assert b.exec("x", "cat", "/root-of-mine/f").out == "precious\n"
-        b.ak("cp", "x:/root-of-mine/f", "running")
-        b.ak("stop", "x")
+    assert b.exec("x", "cat", "/root-of-mine/f").out == "precious\n"
+    b.ak("cp", "x:/root-of-mine/f", "running")
+    b.ak("stop", "x")
     b.ak("cp", "x:/root-of-mine", "saved")
     with open(lab.path("project", "saved", "f")) as f:
         assert f.read() == "precious\n"
