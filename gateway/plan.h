@@ -1,6 +1,6 @@
 /*
  * The plan of a run: mode, profile and flags (PRODUCT section 3) resolved into what the sandbox will be. Pure but for looking at the
- * project folder; nothing is started from here.
+ * project folder and making our own folders where they must be covered; nothing is started from here.
  */
 #ifndef AK_PLAN_H
 #define AK_PLAN_H
