@@ -168,6 +168,7 @@ static int fill_state(const struct ak_paths *paths, const struct run_opts *opts,
 	s->profile = opts->profile;
 	s->no_network = opts->no_network;
 	s->nested = opts->nested;
+	s->project_writable = opts->project_writable;
 	s->limits = opts->limits;
 	for (size_t i = 0; i < opts->n_edits && rc == 0; i++)
 		rc = state_edit_add(paths, s, opts->edits[i].op, opts->edits[i].text, 0, err);
@@ -234,16 +235,16 @@ int client_create(const struct ak_paths *paths, const char *name, const struct r
 
 /* ---- start, stop, remove ---- */
 
-/* UUID, unless NULL, is the one that is meant; FLAG, unless NULL, is set in the request. */
-static int call_by_name(
-	const struct ak_paths *paths, const char *op, const char *name, const char *uuid, const char *flag, struct ak_err *err)
+/* UUID, unless NULL, is the one that is meant; FLAG, unless NULL, is set in the request; RET may be NULL. */
+static int call_by_name(const struct ak_paths *paths, const char *op, const char *name, const char *uuid, const char *flag,
+	cJSON **ret, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 
 	if (!request || !put_text(request, "name", name) || (uuid && !put_text(request, "uuid", uuid)) ||
 		(flag && !cJSON_AddTrueToObject(request, flag)))
 		return ak_fail(err, ENOMEM, "out of memory");
-	return client_call(paths, true, op, TAKE(request), NULL, err);
+	return client_call(paths, true, op, TAKE(request), ret, err);
 }
 
 /* There is one of that name; whether it runs. */
@@ -269,7 +270,7 @@ int client_same(const struct ak_paths *paths, const char *name, const char *uuid
 	return rc;
 }
 
-static int start(const struct ak_paths *paths, const char *name, const char *uuid, const char *flag, struct ak_err *err)
+static int start(const struct ak_paths *paths, const char *name, const char *uuid, const char *flag, cJSON **ret, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);
@@ -278,27 +279,27 @@ static int start(const struct ak_paths *paths, const char *name, const char *uui
 		return rc;
 	if (running && client_daemon_runs(paths))
 		return ak_fail(err, EALREADY, "sandbox '%s' is running already", name);
-	rc = call_by_name(paths, "start", name, uuid, flag, err);
+	rc = call_by_name(paths, "start", name, uuid, flag, ret, err);
 	/* It ran without a gateway: the daemon that was just started has adopted it, which is what was wanted. */
 	return running && rc == -EALREADY ? 0 : rc;
 }
 
 int client_start(const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
-	return start(paths, name, NULL, NULL, err);
+	return start(paths, name, NULL, NULL, NULL, err);
 }
 
-int client_start_accepting(const struct ak_paths *paths, const char *name, struct ak_err *err)
+int client_start_telling(const struct ak_paths *paths, const char *name, bool accept_dir, cJSON **ret, struct ak_err *err)
 {
-	return start(paths, name, NULL, "accept_dir", err);
+	return start(paths, name, NULL, accept_dir ? "accept_dir" : NULL, ret, err);
 }
 
 int client_start_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
 {
-	return start(paths, name, uuid, NULL, err);
+	return start(paths, name, uuid, NULL, NULL, err);
 }
 
-int client_stop_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
+static int stop(const struct ak_paths *paths, const char *name, const char *uuid, cJSON **ret, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);
@@ -307,7 +308,17 @@ int client_stop_uuid(const struct ak_paths *paths, const char *name, const char 
 		return rc;
 	if (!running)
 		return ak_fail(err, ESRCH, "sandbox '%s' is not running", name);
-	return call_by_name(paths, "stop", name, uuid, NULL, err);
+	return call_by_name(paths, "stop", name, uuid, NULL, ret, err);
+}
+
+int client_stop_telling(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
+{
+	return stop(paths, name, NULL, ret, err);
+}
+
+int client_stop_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
+{
+	return stop(paths, name, uuid, NULL, err);
 }
 
 int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err)
@@ -328,7 +339,7 @@ int client_remove_uuid(const struct ak_paths *paths, const char *name, const cha
 		return rc;
 	if (running && !force)
 		return ak_fail(err, EBUSY, "sandbox '%s' is running; stop it first, or give --force", name);
-	return call_by_name(paths, "remove", name, uuid, force ? "force" : NULL, err);
+	return call_by_name(paths, "remove", name, uuid, force ? "force" : NULL, NULL, err);
 }
 
 int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)

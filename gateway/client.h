@@ -27,8 +27,10 @@
 /* Define one from what OPTS say of mode, profile, project, variables, limits and rules; RET is its SandboxInfo (PRODUCT section 8). */
 int client_create(const struct ak_paths *paths, const char *name, const struct run_opts *opts, cJSON **ret, struct ak_err *err);
 int client_start(const struct ak_paths *paths, const char *name, struct ak_err *err);
-/* As client_start; the folder that is at the project's path now becomes the project. */
-int client_start_accepting(const struct ak_paths *paths, const char *name, struct ak_err *err);
+/* The same for a front end that talks to the user: RET is the daemon's SandboxInfo, untouched when there is none, with "notes" (of the start) and
+ * "changed" (of the stop; see guard.h). With ACCEPT_DIR the folder that is at the project's path now becomes the project. */
+int client_start_telling(const struct ak_paths *paths, const char *name, bool accept_dir, cJSON **ret, struct ak_err *err);
+int client_stop_telling(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
 int client_stop(const struct ak_paths *paths, const char *name, struct ak_err *err);
 int client_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
 

@@ -35,6 +35,8 @@ struct warm_run {
 	int left_by; /* the signal that made us leave */
 	int early; /* a signal that came before the command was known to run */
 	cJSON *end; /* owned; the last word */
+	struct guard *guard; /* owned */
+	char notes[sizeof((struct run_plan *)0)->notes]; /* the plan's */
 	struct run_result *ret; /* borrowed */
 };
 
@@ -67,6 +69,8 @@ static int on_message(struct warm_run *w)
 		return w->started ? -EPIPE : -EAGAIN;
 	if (!strcmp(json_text(msg, "event", ""), "started")) {
 		w->started = true;
+		if (!w->opts->quiet)
+			run_say_notes(w->notes);
 		snprintf(w->ret->name, sizeof(w->ret->name), "%s", json_text(msg, "name", ""));
 		if (n && w->tty_fd < 0)
 			w->tty_fd = TAKE_FD(fds[0]);
@@ -210,6 +214,8 @@ static int ask(struct warm_run *w, const struct ak_paths *paths, const struct ru
 	if (rc == 0)
 		rc = daemon_run_send(w->sock, opts, &plan, stdio, &ignored);
 	run_io_close_writers(stdio);
+	w->guard = TAKE(plan.guard);
+	memcpy(w->notes, plan.notes, sizeof(w->notes));
 	run_plan_done(&plan);
 	return rc < 0 ? -EAGAIN : 0;
 }
@@ -242,6 +248,7 @@ static void warm_done(struct warm_run *w)
 	ak_close(w->tty_fd);
 	run_io_done(&w->io);
 	cJSON_Delete(w->end);
+	guard_free(w->guard);
 }
 
 /* -EAGAIN: nothing was started. */
@@ -269,10 +276,12 @@ static int run_warm(const struct run_opts *opts, const struct ak_paths *paths, s
 		w.sock = ak_close(w.sock); /* ends the job */
 		w.io.tty.master = -1;
 		tty_close(&w.io.tty);
+		ret->changed = guard_tell(w.guard, paths, ret->name);
 		ret->outcome.exit_code = 128 + w.left_by;
 		return 0;
 	}
 	drain(&w);
+	ret->changed = guard_tell(w.guard, paths, ret->name);
 	if (opts->json)
 		run_io_take(&w.io, ret);
 	if (rc < 0) {

@@ -128,6 +128,7 @@ static int set_flag(struct run_opts *o, const char *name)
 		{ "quiet", &o->quiet },
 		{ "json", &o->json },
 		{ "mcp", &o->mcp },
+		{ "project-writable", &o->project_writable },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {

@@ -70,6 +70,8 @@ static void print_closing_lines(const struct run_opts *o, const struct run_resul
 
 	if (o->keep)
 		ak_say("kept as %s", r->name);
+	if (r->changed && !o->quiet)
+		ak_say("%s", r->changed);
 	if (r->outcome.net.lost > 0)
 		ak_say("%llu network records were lost: the log could not be written", (unsigned long long)r->outcome.net.lost);
 	if (denied > 0 && !o->quiet)

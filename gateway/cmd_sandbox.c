@@ -7,6 +7,7 @@
 #include "gateway/base/strbuf.h"
 #include "gateway/client.h"
 #include "gateway/cmd_opts.h"
+#include "gateway/run_io.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -130,15 +131,25 @@ static int parse_names(const char *command, struct names *ret, int argc, char **
 	return 0;
 }
 
-static int start_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
+static int start_one(const struct ak_paths *paths, const char *name, bool accept_dir, struct ak_err *err)
 {
-	return force ? client_start_accepting(paths, name, err) : client_start(paths, name, err);
+	_cleanup_json_ cJSON *info = NULL;
+	int rc = client_start_telling(paths, name, accept_dir, &info, err);
+
+	if (rc == 0 && info)
+		run_say_notes(json_text(info, "notes", ""));
+	return rc;
 }
 
 static int stop_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
 {
+	_cleanup_json_ cJSON *info = NULL;
+	int rc = client_stop_telling(paths, name, &info, err);
+
 	(void)force;
-	return client_stop(paths, name, err);
+	if (rc == 0 && info && json_text(info, "changed", "")[0])
+		ak_say("%s: %s", name, json_text(info, "changed", ""));
+	return rc;
 }
 
 /* Each name on its own: one that fails does not keep the others from it. */

@@ -9,7 +9,7 @@
  *   {"op":"remove","name":…,"force":bool} → {} (EBUSY when it runs)
  *   {"op":"list"} → {"sandboxes":[SandboxInfo…]} · {"op":"get","name":…} → SandboxInfo
  *        SandboxInfo: name uuid status(stopped|starting|running|stopping) backend mode profile dir network vcpus memory_mb address
- *        created_us created_at started_us generation allowed denied flows learned link_id pid notes
+ *        created_us created_at started_us generation allowed denied flows learned link_id pid notes changed?
  *   {"op":"policy","name":…,"edits":[{"op":"allow-host"|"block-host"|"allow-cidr"|"block-cidr"|"default"|"remove","text":…,"for_ms":N}],
  *        "reset":bool} → {"generation":N,"policy":{…},"edits":[…]}; without edits and reset it only shows
  *   {"op":"status"} → {"pid","version","started_us","gateway":{"state","pid","restarts","reason"?},"sandboxes":{"total","running"},

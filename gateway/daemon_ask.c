@@ -200,8 +200,8 @@ int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct sta
 /* The request is the state's own form, but for the edits, which come as they do later. */
 int create_ask_parse(const struct ak_paths *paths, cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
 {
-	static const char *const known[] = { "op", "name", "mode", "profile", "dir", "no_network", "limits", "env", "edits",
-		NULL };
+	static const char *const known[] = { "op", "name", "mode", "profile", "dir", "project_writable", "no_network", "limits",
+		"env", "edits", NULL };
 	_cleanup_json_ cJSON *edits = NULL;
 	int rc = json_check_keys(obj, known, err);
 

@@ -140,8 +140,9 @@ struct dsb {
 	TAILQ_HEAD(, request) queue; /* owned: wait for it */
 	struct event *on_next, *on_deadline, *on_expire; /* owned */
 	struct ak_err failure; /* why its start failed */
-	char notes[256]; /* limits that could not be applied */
 	struct removal *removal; /* owned: its files are on their way out */
+	char notes[1024]; /* limits that could not be applied, and what else the user should know of its start */
+	char *changed; /* owned; what its last stop told of the project; NULL when nothing */
 };
 
 TAILQ_HEAD(dsb_list, dsb);

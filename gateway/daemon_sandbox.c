@@ -224,6 +224,7 @@ void dsb_free(struct dsb *sb)
 	ak_close(sb->peer_rtnl);
 	policy_unref(sb->policy);
 	state_done(&sb->state);
+	free(sb->changed);
 	free(sb);
 }
 
@@ -544,6 +545,15 @@ static void on_super_running(struct dsb *sb)
 	save(sb);
 }
 
+/* The supervisor's answer to "stop", its last. */
+static void on_super_stopped(struct dsb *sb, struct ipc_message *msg)
+{
+	const char *changed = json_text(msg->obj, "changed", "");
+
+	free(sb->changed);
+	sb->changed = changed[0] ? strdup(changed) : NULL;
+}
+
 void dsb_super_message(struct daemon *d, struct ipc_peer *peer, struct ipc_message *msg)
 {
 	struct dsb *sb = ipc_peer_data(peer);
@@ -551,6 +561,8 @@ void dsb_super_message(struct daemon *d, struct ipc_peer *peer, struct ipc_messa
 	struct ak_err err;
 
 	(void)d;
+	if (sb && sb->status == DSB_STOPPING)
+		on_super_stopped(sb, msg);
 	if (!sb || sb->status != DSB_STARTING)
 		return;
 	if (ipc_error_parse(msg->obj, &err) < 0) {
@@ -640,6 +652,7 @@ void op_start(struct request *r)
 		return;
 	}
 	r->begun = true;
+	free(TAKE(sb->changed));
 	sb->status = DSB_STARTING;
 	arm_deadline(sb, START_TIMEOUT_MS);
 }

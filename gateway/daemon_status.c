@@ -47,7 +47,8 @@ static bool put_life(cJSON *obj, const struct dsb *sb)
 	return cJSON_AddNumberToObject(obj, "created_us", (double)sb->state.created_us) &&
 		cJSON_AddStringToObject(obj, "created_at", audit_time_print(sb->state.created_us, text)) &&
 		cJSON_AddNumberToObject(obj, "started_us", (double)sb->started_us) &&
-		cJSON_AddNumberToObject(obj, "pid", sb->super_pid) && cJSON_AddStringToObject(obj, "notes", sb->notes);
+		cJSON_AddNumberToObject(obj, "pid", sb->super_pid) && cJSON_AddStringToObject(obj, "notes", sb->notes) &&
+		(!sb->changed || cJSON_AddStringToObject(obj, "changed", sb->changed));
 }
 
 cJSON *dsb_info(const struct dsb *sb)

@@ -340,6 +340,31 @@ static int plan_covers(struct run_plan *plan, const struct ak_paths *paths, cons
 	return 0;
 }
 
+static void note(struct run_plan *plan, const char *line)
+{
+	size_t n = strlen(plan->notes);
+
+	if (line[0])
+		snprintf(plan->notes + n, sizeof(plan->notes) - n, "%s\n", line);
+}
+
+/* The project, and on top of it what of it is protected. */
+static int plan_project(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	int rc;
+
+	if (!plan->project[0])
+		return 0;
+	add_mount(plan, plan->project, plan->project, false, &plan->project_id);
+	rc = guard_new(plan->project, &plan->project_id, paths, !opts->project_writable, &plan->guard, err);
+	if (rc < 0)
+		return rc;
+	assert(plan->n_mounts + GUARD_MOUNTS_MAX <= PLAN_MOUNTS_MAX);
+	plan->n_mounts += guard_mounts(plan->guard, plan->mounts + plan->n_mounts);
+	note(plan, guard_note(plan->guard));
+	return 0;
+}
+
 static void plan_name(struct run_plan *plan, const struct run_opts *opts)
 {
 	uint32_t id = 0;
@@ -419,8 +444,8 @@ int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const stru
 		rc = plan_workdir(plan, opts, err);
 	if (rc == 0)
 		rc = plan_env(plan, opts, user, err);
-	if (rc == 0 && plan->project[0])
-		add_mount(plan, plan->project, plan->project, false, &plan->project_id);
+	if (rc == 0)
+		rc = plan_project(plan, opts, paths, err);
 	if (rc < 0)
 		run_plan_done(plan);
 	return rc;
@@ -431,6 +456,7 @@ void run_plan_done(struct run_plan *plan)
 	for (size_t i = 0; i < plan->n_env; i++)
 		free(plan->env[i]);
 	plan->n_env = 0;
+	guard_free(TAKE(plan->guard));
 }
 
 void run_plan_spec(

@@ -6,6 +6,7 @@
 #define AK_PLAN_H
 
 #include "gateway/base/err.h"
+#include "gateway/guard.h"
 #include "gateway/owndir.h"
 #include "gateway/paths.h"
 #include "gateway/project.h"
@@ -33,7 +34,7 @@ struct run_opts {
 	const char *name; /* NULL: a new one, "run-<8 hex>" */
 	enum ak_mode mode;
 	enum ak_profile profile;
-	bool no_network, keep, pass_api_key, tty, quiet, json;
+	bool no_network, keep, pass_api_key, tty, quiet, json, project_writable;
 	bool nested; /* namespaces of its own */
 	bool mcp; /* create: MCP servers of the project may use it */
 	const char *mcp_server; /* create: the one that makes it, or NULL; KEEP then says that it outlives that server */
@@ -53,7 +54,7 @@ struct run_opts {
 };
 
 #define PLAN_ENV_MAX 1024
-#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX)
+#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX)
 
 struct run_plan {
 	char name[64];
@@ -68,6 +69,8 @@ struct run_plan {
 	char host_home[PATH_MAX]; /* mounted read-only when not "" */
 	char empty[PATH_MAX]; /* lies over our own folders, where they would show */
 	char covers[OWNDIR_COVERS_MAX][PATH_MAX]; /* where an empty folder lies over one of ours */
+	struct guard *guard; /* owned; NULL without a project */
+	char notes[512]; /* what the user should know at the start, one line each */
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	size_t n_mounts;
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL at the end */

@@ -164,6 +164,8 @@ static void maybe_go(struct run *r)
 
 	if (r->running || r->failed || sandbox_poll(r->sandbox) != SANDBOX_READY || (r->plan.network && !r->gw_ready))
 		return;
+	if (!r->opts->quiet)
+		run_say_notes(r->plan.notes);
 	if (sandbox_go(r->sandbox, &err) < 0) {
 		fail(r, &err);
 		return;
@@ -481,6 +483,8 @@ static void finish(struct run *r, int rc)
 
 static void take_result(struct run *r, struct run_result *ret)
 {
+	if (r->running)
+		ret->changed = guard_tell(r->plan.guard, r->paths, r->plan.name);
 	ret->outcome = r->outcome;
 	memcpy(ret->name, r->plan.name, sizeof(ret->name));
 	if (r->opts->json)
@@ -517,6 +521,7 @@ int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struc
 
 void run_result_done(struct run_result *r)
 {
+	free(r->changed);
 	free(r->out);
 	free(r->err);
 }

@@ -14,6 +14,7 @@ struct run_result {
 	char *out, *err; /* owned; only with opts.json */
 	size_t out_len, err_len;
 	bool out_cut, err_cut; /* past RUN_CAPTURE_MAX */
+	char *changed; /* owned; what guard_tell says, NULL when nothing */
 };
 #define RUN_CAPTURE_MAX (16u << 20)
 

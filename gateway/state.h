@@ -47,7 +47,7 @@ struct state_sandbox {
 	enum ak_profile profile;
 	char dir[PATH_MAX]; /* project, "" when none */
 	struct project_id dir_id; /* what it was at create; not known for those that an older version made */
-	bool no_network;
+	bool no_network, project_writable;
 	bool nested; /* may make namespaces of its own */
 	struct sandbox_limits limits;
 	char **env; /* owned, NULL-terminated: run_plan_capture of create */

@@ -60,6 +60,7 @@ static bool put_dir(cJSON *obj, const struct state_sandbox *s)
 	char id[PROJECT_ID_TEXT];
 
 	return cJSON_AddStringToObject(obj, "dir", s->dir) &&
+		(!s->project_writable || cJSON_AddTrueToObject(obj, "project_writable")) &&
 		(!s->dir_id.ino || cJSON_AddStringToObject(obj, "dir_id", project_id_print(&s->dir_id, id)));
 }
 
@@ -205,7 +206,7 @@ int state_mcp_get(const cJSON *obj, struct state_mcp *m, struct ak_err *err)
 static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
 {
 	uint64_t link = 0;
-	int no_network = 0, nested = 0, running = 0;
+	int no_network = 0, nested = 0, running = 0, writable = 0;
 	int rc = get_number(obj, "created_us", EXACT_MAX, &s->created_us, err);
 
 	if (rc == 0)
@@ -221,10 +222,13 @@ static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err 
 	if (rc >= 0)
 		rc = json_get_bool(obj, "nested", &nested, err);
 	if (rc >= 0)
+		rc = json_get_bool(obj, "project_writable", &writable, err);
+	if (rc >= 0)
 		rc = json_get_bool(obj, "running", &running, err);
 	s->link_id = (uint32_t)link;
 	s->no_network = no_network != 0;
 	s->nested = nested != 0;
+	s->project_writable = writable != 0;
 	s->running = running != 0;
 	return rc < 0 ? rc : 0;
 }
@@ -317,8 +321,9 @@ static int check_version(const cJSON *obj, struct ak_err *err)
 
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
 {
-	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "no_network",
-		"nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied", "edits", "mcp",
+	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "project_writable",
+		"no_network", "nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied",
+		"edits", "mcp",
 		NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };

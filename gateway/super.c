@@ -134,11 +134,15 @@ static int build(struct super *v, struct ak_err *err)
 static int report_ready(struct super *v, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	_cleanup_strbuf_ struct strbuf notes = { 0 };
 	int rc = -ENOMEM;
 
-	if (obj && cJSON_AddStringToObject(obj, "event", "ready") && cJSON_AddNumberToObject(obj, "pid", getpid()) &&
+	strbuf_puts(&notes, sandbox_notes(v->sandbox));
+	strbuf_puts(&notes, v->plan.notes);
+	if (obj && !notes.failed && cJSON_AddStringToObject(obj, "event", "ready") &&
+		cJSON_AddNumberToObject(obj, "pid", getpid()) &&
 		cJSON_AddNumberToObject(obj, "init_pid", sandbox_init_pid(v->sandbox)) &&
-		cJSON_AddStringToObject(obj, "notes", sandbox_notes(v->sandbox)))
+		cJSON_AddStringToObject(obj, "notes", notes.data ? notes.data : ""))
 		rc = ipc_send(v->control, obj, &v->peer_rtnl, v->peer_rtnl >= 0 ? 1 : 0);
 	return rc < 0 ? ak_fail_errno(err, -rc, "reporting to the daemon") : 0;
 }

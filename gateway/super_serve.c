@@ -168,17 +168,28 @@ static void on_sandbox(evutil_socket_t fd, short what, void *ctx)
 		event_base_loopbreak(v->base);
 }
 
-/* Reap it, free the name, and only then say so. */
+static void answer_stopped(struct ipc_peer *peer, const char *changed)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	bool ok = obj && (!changed || cJSON_AddStringToObject(obj, "changed", changed));
+
+	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
+}
+
+/* Reap it, free the name, see what it left in the project, and only then say so. */
 void super_finish(struct super *v)
 {
+	_cleanup_free_ char *changed = NULL;
+
 	unlink(v->path);
 	v->path[0] = '\0';
 	sandbox_free(TAKE(v->sandbox));
+	changed = guard_tell(v->plan.guard, v->paths, v->state->name);
 	for (size_t i = 0; i < v->n_waiters; i++) {
 		struct ipc_peer *peer = ipc_server_find(v->server, v->waiters[i]);
 
 		if (peer)
-			answer_empty(peer, NULL, 0);
+			answer_stopped(peer, changed);
 	}
 }
 

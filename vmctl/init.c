@@ -25,6 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define END_WAIT_MS 2000
+
 struct init {
 	struct sb_ctx *ctx;
 	int children; /* signalfd for SIGCHLD */
@@ -179,6 +181,29 @@ static int exit_code(int status)
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/*
+ * The command has ended: end the rest now, so that nothing in here writes to the project when the caller hears of it. A process that the kernel cannot
+ * end in time is left to our own end, which waits for it.
+ */
+static void end_rest(const struct init *in)
+{
+	struct pollfd children = { .fd = in->children, .events = POLLIN };
+	uint64_t until = ak_now_ms() + END_WAIT_MS, now;
+	struct signalfd_siginfo info;
+	pid_t pid;
+
+	for (;;) {
+		while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+			;
+		now = ak_now_ms();
+		if (pid < 0 || now >= until)
+			return;
+		kill(-1, SIGKILL);
+		(void)poll(&children, 1, (int)(until - now));
+		(void)!read(in->children, &info, sizeof(info));
+	}
+}
+
 static void reap(struct init *in)
 {
 	struct signalfd_siginfo info;
@@ -188,8 +213,9 @@ static void reap(struct init *in)
 	(void)!read(in->children, &info, sizeof(info));
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		if (pid == in->command) {
+			end_rest(in);
 			sb_send(in->ctx->ctl, SB_MSG_EXITED, exit_code(status), NULL, -1);
-			_exit(0); /* and the kernel ends the rest */
+			_exit(0);
 		}
 		sb_serve_reaped(&in->served, in->ctx, pid, exit_code(status));
 	}

@@ -12,7 +12,7 @@
 
 struct sb_ids;
 
-#define SB_MOUNTS_MAX 64
+#define SB_MOUNTS_MAX 128
 
 struct sb_trees {
 	int mounts[SB_MOUNTS_MAX]; /* owned; one for each mount of the spec */

@@ -1,0 +1,219 @@
+/* What is protected in a project, as mounts: see guard.h. */
+#include "gateway/guard_internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+const char *const guard_names[] = { ".gitmodules", ".mcp.json", "agentkernel.toml", ".envrc", ".vscode", ".idea", ".claude",
+	".codex", ".gemini", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
+	".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish", NULL };
+/* commondir and gitdir say where git reads the rest. */
+const char *const guard_git_names[] = { "hooks", "config", "config.worktree", "info", "commondir", "gitdir", NULL };
+const char *const guard_git_watched[] = { "rebase-merge/git-rebase-todo", NULL }; /* its exec lines are commands */
+
+/* ---- opening ---- */
+
+static int open_how(int fd, const char *rel, uint64_t flags, uint64_t resolve)
+{
+	struct open_how how = { .flags = flags | O_CLOEXEC, .resolve = resolve };
+	long opened = syscall(SYS_openat2, fd, rel, &how, sizeof(how));
+
+	return opened < 0 ? -errno : (int)opened;
+}
+
+int guard_open(const struct guard *g, size_t root, const char *rel, struct stat *ret)
+{
+	_cleanup_close_ int fd =
+		open_how(g->roots[root].fd, rel[0] ? rel : ".", O_PATH | O_NOFOLLOW, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+
+	if (fd < 0)
+		return fd;
+	return fstat(fd, ret) < 0 ? -errno : TAKE_FD(fd);
+}
+
+int guard_open_beneath(int fd, const char *rel)
+{
+	return open_how(fd, rel, O_PATH, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
+}
+
+char *guard_join(const char *dir, const char *name)
+{
+	char *path;
+
+	if (!dir[0] || !name[0])
+		return strdup(dir[0] ? dir : name);
+	return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+/* ---- mounts ---- */
+
+static struct guard_mount *find_mount(struct guard *g, const char *path)
+{
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		if (!strcmp(g->mounts[i].path, path))
+			return &g->mounts[i];
+	}
+	return NULL;
+}
+
+int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+	struct guard_mount *m = path ? find_mount(g, path) : NULL;
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+
+	if (!path)
+		return -ENOMEM;
+	if (m) {
+		m->readonly |= readonly;
+		return 0;
+	}
+	fd = guard_open(g, root, rel, &st);
+	if (fd < 0)
+		return fd;
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (g->n_mounts == GUARD_MOUNTS_MAX)
+		return -E2BIG;
+	g->mounts[g->n_mounts++] =
+		(struct guard_mount){ .path = TAKE(path), .readonly = readonly, .dev = st.st_dev, .ino = st.st_ino };
+	return 0;
+}
+
+static int pin_parents(struct guard *g, size_t root, const char *rel)
+{
+	int rc = 0;
+
+	for (const char *slash = strchr(rel, '/'); slash && rc == 0; slash = strchr(slash + 1, '/')) {
+		_cleanup_free_ char *parent = strndup(rel, (size_t)(slash - rel));
+
+		rc = parent ? guard_pin(g, root, parent, false) : -ENOMEM;
+	}
+	return rc;
+}
+
+/* Where a link leads, as a path below its root without links: NULL when that is elsewhere, or nowhere. */
+static char *behind_link(const struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_close_ int fd = guard_open_beneath(g->roots[root].fd, rel);
+	size_t len = strlen(g->roots[root].path);
+	char link[64], path[PATH_MAX];
+	ssize_t n;
+
+	if (fd < 0)
+		return NULL;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n <= 0)
+		return NULL;
+	path[n] = '\0';
+	return !strncmp(path, g->roots[root].path, len) && path[len] == '/' ? strdup(path + len + 1) : NULL;
+}
+
+int guard_protect(struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_free_ char *real = NULL;
+	struct stat st;
+	int rc = guard_open(g, root, rel, &st);
+
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 0; /* not there, or behind a link: looked at in the end */
+	ak_close(rc);
+	if (S_ISLNK(st.st_mode)) {
+		real = behind_link(g, root, rel);
+		rel = real;
+	}
+	if (!rel || !g->protect)
+		return 0;
+	rc = pin_parents(g, root, rel);
+	if (rc == 0)
+		rc = guard_pin(g, root, rel, true);
+	return rc == -ENOMEM || rc == -E2BIG ? rc : 0;
+}
+
+size_t guard_mounts(const struct guard *g, struct sandbox_mount ret[static GUARD_MOUNTS_MAX])
+{
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		const struct guard_mount *m = &g->mounts[i];
+
+		ret[i] = (struct sandbox_mount){
+			.source = m->path, .target = m->path, .readonly = m->readonly, .dev = m->dev, .ino = m->ino
+		};
+	}
+	return g->n_mounts;
+}
+
+/* ---- life ---- */
+
+const char *guard_note(const struct guard *g)
+{
+	return g->note;
+}
+
+void guard_free(struct guard *g)
+{
+	if (!g)
+		return;
+	for (size_t i = 0; i < g->n_roots; i++) {
+		free(g->roots[i].path);
+		ak_close(g->roots[i].fd);
+	}
+	for (size_t i = 0; i < g->n_mounts; i++)
+		free(g->mounts[i].path);
+	for (size_t i = 0; i < g->n_places; i++)
+		free(g->places[i].rel);
+	guard_look_done(&g->before);
+	free(g);
+}
+
+static void guard_freep(struct guard **g)
+{
+	guard_free(*g);
+}
+
+static int protect_names(struct guard *g)
+{
+	int rc = 0;
+
+	for (size_t i = 0; guard_names[i] && rc == 0; i++)
+		rc = guard_protect(g, GUARD_PROJECT, guard_names[i]);
+	return rc;
+}
+
+int guard_new(const char *project, const struct project_id *id, const struct ak_paths *paths, bool protect, struct guard **ret,
+	struct ak_err *err)
+{
+	_cleanup_(guard_freep) struct guard *g = calloc(1, sizeof(*g));
+	struct sandbox_mount m = { .source = project, .dev = id->dev, .ino = id->ino };
+	int rc;
+
+	if (!g)
+		return ak_fail(err, ENOMEM, "out of memory");
+	g->protect = protect;
+	rc = g->roots[0].fd = mnt_source_open(&m, err);
+	g->n_roots = 1;
+	if (rc < 0)
+		return rc;
+	g->roots[0].path = strdup(project);
+	rc = g->roots[0].path ? protect_names(g) : -ENOMEM;
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "project folder '%s'", project);
+	rc = guard_git(g, paths, err);
+	if (rc < 0)
+		return rc;
+	guard_look(g, &g->before);
+	if (g->before.failed)
+		return ak_fail(err, ENOMEM, "out of memory");
+	*ret = TAKE(g);
+	return 0;
+}

@@ -1,0 +1,355 @@
+/* The project's git folders: see guard.h. */
+#include "gateway/guard_internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "vmctl/source.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NESTED_MAX 12 /* git folders in one git folder */
+#define VISITS_MAX 512
+#define DEPTH_MAX 6
+#define POINTER_MAX (PATH_MAX + 64)
+#define CONFIG_MAX (256u << 10)
+
+/* ---- git folders in a git folder ---- */
+
+struct walk {
+	const struct guard *g; /* borrowed */
+	size_t root;
+	int (*fn)(void *ctx, size_t root, const char *rel);
+	void *ctx;
+	size_t found, visits;
+};
+
+static bool is_file(int dir, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool is_dir(int dir, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int find_nested(struct walk *w, const char *rel, unsigned depth);
+
+/* REL is a folder below modules or worktrees: a git folder, or one more part of its name. */
+static int visit(struct walk *w, int fd, const char *rel, unsigned depth)
+{
+	_cleanup_free_ char *modules = NULL;
+	int rc;
+
+	if (++w->visits > VISITS_MAX || depth > DEPTH_MAX)
+		return -E2BIG;
+	if (!is_file(fd, "HEAD"))
+		return find_nested(w, rel, depth + 1);
+	if (++w->found > NESTED_MAX)
+		return -E2BIG;
+	modules = guard_join(rel, "modules");
+	rc = modules ? w->fn(w->ctx, w->root, rel) : -ENOMEM;
+	return rc < 0 ? rc : find_nested(w, modules, depth + 1);
+}
+
+/* All folders in REL. */
+static int find_nested(struct walk *w, const char *rel, unsigned depth)
+{
+	struct stat st;
+	int fd = guard_open(w->g, w->root, rel, &st), list, rc = 0;
+	DIR *dir;
+
+	if (fd < 0)
+		return 0;
+	list = S_ISDIR(st.st_mode) ? openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	ak_close(fd);
+	dir = list < 0 ? NULL : fdopendir(list);
+	if (!dir) {
+		ak_close(list);
+		return 0;
+	}
+	for (const struct dirent *e; rc == 0 && (e = readdir(dir));) {
+		_cleanup_close_ int child = -1;
+		_cleanup_free_ char *path = NULL;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !is_dir(list, e->d_name))
+			continue;
+		path = guard_join(rel, e->d_name);
+		child = openat(list, e->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		rc = !path ? -ENOMEM : child < 0 ? 0 : visit(w, child, path, depth);
+	}
+	closedir(dir);
+	return rc;
+}
+
+int guard_git_each(
+	const struct guard *g, const struct guard_place *place, int (*fn)(void *ctx, size_t root, const char *rel), void *ctx)
+{
+	static const char *const inner[] = { "worktrees", "modules" };
+	struct walk w = { .g = g, .root = place->root, .fn = fn, .ctx = ctx };
+	int rc = fn(ctx, place->root, place->rel);
+
+	for (size_t i = 0; rc == 0 && place->nested && i < ARRAY_SIZE(inner); i++) {
+		_cleanup_free_ char *rel = guard_join(place->rel, inner[i]);
+
+		rc = rel ? find_nested(&w, rel, 0) : -ENOMEM;
+	}
+	return rc;
+}
+
+/* ---- protecting one ---- */
+
+static int protect_in(struct guard *g, size_t root, const char *rel, const char *name)
+{
+	_cleanup_free_ char *path = guard_join(rel, name);
+
+	return path ? guard_protect(g, root, path) : -ENOMEM;
+}
+
+static int protect_folder(void *ctx, size_t root, const char *rel)
+{
+	int rc = 0;
+
+	for (size_t i = 0; guard_git_names[i] && rc == 0; i++)
+		rc = protect_in(ctx, root, rel, guard_git_names[i]);
+	return rc;
+}
+
+static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
+{
+	struct guard_place *p = &g->places[g->n_places];
+	int rc;
+
+	if (g->n_places == GUARD_PLACES_MAX)
+		return -E2BIG;
+	*p = (struct guard_place){ .root = root, .rel = strdup(rel), .nested = nested };
+	if (!p->rel)
+		return -ENOMEM;
+	g->n_places++;
+	rc = guard_git_each(g, p, protect_folder, g);
+	if (rc != -E2BIG)
+		return rc;
+	/* More than can be mounted one by one: none of them can be used inside. */
+	rc = protect_in(g, root, rel, "modules");
+	return rc < 0 ? rc : protect_in(g, root, rel, "worktrees");
+}
+
+/* ---- a git folder outside ---- */
+
+/* The text of a small regular file, without the white space at its end; NULL when there is none. */
+static char *read_small(int dir, const char *name, size_t max)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 || (uint64_t)st.st_size > max)
+		return NULL;
+	text = calloc(1, max + 1);
+	n = text ? ak_pread_all(fd, text, max, 0) : -1;
+	if (n <= 0 || memchr(text, '\0', (size_t)n))
+		return NULL;
+	while (n > 0 && isspace((unsigned char)text[n - 1]))
+		text[--n] = '\0';
+	return TAKE(text);
+}
+
+/* PATH as it stands in a file of the folder BASE, resolved. */
+static bool resolve_from(const char *base, const char *path, char ret[static PATH_MAX])
+{
+	_cleanup_free_ char *full = path[0] == '/' ? strdup(path) : guard_join(base, path);
+
+	return full && path[0] && realpath(full, ret);
+}
+
+static bool same_file(const char *path, const struct stat *want)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && st.st_dev == want->st_dev && st.st_ino == want->st_ino;
+}
+
+static bool is_repository(int dir)
+{
+	return is_file(dir, "HEAD") && is_dir(dir, "objects") && is_dir(dir, "refs") && is_file(dir, "config");
+}
+
+/* The value of core.worktree in the text of a git configuration; NULL when it has none. Changes TEXT. */
+static const char *core_worktree(char *text)
+{
+	const char *found = NULL;
+	bool core = false;
+	char *save = NULL;
+
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		size_t n;
+
+		line += strspn(line, " \t");
+		if (line[0] == '[')
+			core = !strncasecmp(line, "[core]", 6);
+		if (!core || strncasecmp(line, "worktree", 8) != 0)
+			continue;
+		line += 8 + strspn(line + 8, " \t");
+		if (line[0] != '=')
+			continue;
+		line += 1 + strspn(line + 1, " \t\"");
+		for (n = strlen(line); n > 0 && strchr(" \t\r\"", line[n - 1]); n--)
+			line[n - 1] = '\0';
+		found = line;
+	}
+	return found;
+}
+
+static int open_folder(const char *path)
+{
+	struct ak_err ignored;
+
+	return mnt_source_open(&(struct sandbox_mount){ .source = path }, &ignored);
+}
+
+/* FOLDER, of a submodule, has its own repository and says that its files are the project. */
+static bool submodule_points_back(const struct guard *g, int fd, const char *folder)
+{
+	_cleanup_free_ char *config = is_repository(fd) ? read_small(fd, "config", CONFIG_MAX) : NULL;
+	const char *value = config ? core_worktree(config) : NULL;
+	char files[PATH_MAX];
+
+	return value && resolve_from(folder, value, files) && !strcmp(files, g->roots[GUARD_PROJECT].path);
+}
+
+/*
+ * FOLDER is R/worktrees/NAME of a repository R, and its file gitdir names the project's .git (which is DOT_GIT). RET is R. Only what lies in R says where
+ * R is: nothing of the project is believed.
+ */
+static bool worktree_points_back(int fd, const char *folder, const struct stat *dot_git, char ret[static PATH_MAX])
+{
+	_cleanup_free_ char *back = read_small(fd, "gitdir", POINTER_MAX), *common = read_small(fd, "commondir", POINTER_MAX);
+	_cleanup_close_ int repository = -1;
+	char file[PATH_MAX];
+	size_t n;
+
+	if (!back || !common || !resolve_from(folder, common, ret) || !resolve_from(folder, back, file) ||
+		!same_file(file, dot_git))
+		return false;
+	n = strlen(ret);
+	if (strncmp(folder, ret, n) != 0 || strncmp(folder + n, "/worktrees/", 11) != 0 || strchr(folder + n + 11, '/'))
+		return false;
+	repository = open_folder(ret);
+	return repository >= 0 && is_repository(repository);
+}
+
+/* The folder goes in writable, as the project does: nothing that could not be one, and nothing that holds the project or its mounts. */
+static bool may_mount(const struct guard *g, const char *path, const struct ak_paths *paths)
+{
+	struct ak_err ignored;
+
+	return project_check(path, true, paths, &ignored) == 0 && !project_inside(g->roots[GUARD_PROJECT].path, path);
+}
+
+static int add_root(struct guard *g, const char *path)
+{
+	struct guard_root *r = &g->roots[g->n_roots];
+
+	r->fd = open_folder(path);
+	if (r->fd < 0)
+		return r->fd;
+	r->path = strdup(path);
+	g->n_roots++;
+	return r->path ? guard_pin(g, GUARD_OUTSIDE, "", false) : -ENOMEM;
+}
+
+/* Of the repository a worktree uses all but what belongs to others. */
+static int add_worktree(struct guard *g, const char *repository, const char *folder)
+{
+	const char *own = folder + strlen(repository) + 1; /* worktrees/NAME */
+	int rc = add_root(g, repository);
+
+	if (rc == 0)
+		rc = add_place(g, GUARD_OUTSIDE, "", false);
+	if (rc == 0)
+		rc = guard_protect(g, GUARD_OUTSIDE, "modules");
+	if (rc == 0)
+		rc = guard_protect(g, GUARD_OUTSIDE, "worktrees");
+	if (rc == 0)
+		rc = guard_pin(g, GUARD_OUTSIDE, own, false);
+	return rc < 0 ? rc : add_place(g, GUARD_OUTSIDE, own, true);
+}
+
+static int add_submodule(struct guard *g, const char *folder)
+{
+	int rc = add_root(g, folder);
+
+	return rc < 0 ? rc : add_place(g, GUARD_OUTSIDE, "", true);
+}
+
+static int refuse(struct guard *g, const char *folder)
+{
+	snprintf(g->note, sizeof(g->note),
+		"git will not work inside: '.git' leads to '%.120s', which does not name this project in return and is not mounted",
+		folder);
+	return 0;
+}
+
+/* DOT_GIT is a file of the project: it names its git folder. */
+static int follow_file(struct guard *g, const struct stat *dot_git, const struct ak_paths *paths)
+{
+	const char *project = g->roots[GUARD_PROJECT].path;
+	_cleanup_free_ char *text = read_small(g->roots[GUARD_PROJECT].fd, ".git", POINTER_MAX);
+	char folder[PATH_MAX], repository[PATH_MAX];
+	_cleanup_close_ int fd = -1;
+
+	if (!text || strncmp(text, "gitdir:", 7) != 0 || !resolve_from(project, text + 7 + strspn(text + 7, " \t"), folder))
+		return 0;
+	if (project_inside(folder, project)) /* written by whoever wrote the project */
+		return folder[strlen(project)] == '/' ? add_place(g, GUARD_PROJECT, folder + strlen(project) + 1, true) : 0;
+	fd = open_folder(folder);
+	if (fd < 0)
+		return refuse(g, folder);
+	if (worktree_points_back(fd, folder, dot_git, repository))
+		return may_mount(g, repository, paths) ? add_worktree(g, repository, folder) : refuse(g, folder);
+	if (submodule_points_back(g, fd, folder) && may_mount(g, folder, paths))
+		return add_submodule(g, folder);
+	return refuse(g, folder);
+}
+
+/* ---- all of it ---- */
+
+/* Where a .git that is a link leads, when that is a folder in the project. */
+static int follow_link(struct guard *g)
+{
+	const char *project = g->roots[GUARD_PROJECT].path;
+	char folder[PATH_MAX];
+	size_t n = strlen(project);
+
+	if (!resolve_from(project, ".git", folder) || !project_inside(folder, project) || folder[n] != '/')
+		return 0;
+	return add_place(g, GUARD_PROJECT, folder + n + 1, true);
+}
+
+int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
+{
+	struct stat st;
+	int fd = guard_open(g, GUARD_PROJECT, ".git", &st), rc;
+
+	ak_close(fd);
+	rc = add_place(g, GUARD_PROJECT, ".git", true); /* it may come into being */
+	if (rc == 0 && fd >= 0 && S_ISLNK(st.st_mode))
+		rc = follow_link(g);
+	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))
+		rc = guard_protect(g, GUARD_PROJECT, ".git");
+	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))
+		rc = follow_file(g, &st, paths);
+	return rc < 0 ? ak_fail_errno(err, -rc, "the git folder of '%s'", g->roots[GUARD_PROJECT].path) : 0;
+}

@@ -1,0 +1,85 @@
+/* What the parts of the guard share: see guard.h. */
+#ifndef AK_GUARD_INTERNAL_H
+#define AK_GUARD_INTERNAL_H
+
+#include "gateway/guard.h"
+
+#include <stdint.h>
+#include <sys/stat.h>
+
+/* A folder that is mounted writable: the project, and perhaps a git folder outside it. Everything else is named by its root and a path below it. */
+struct guard_root {
+	char *path; /* owned */
+	int fd; /* owned; O_PATH */
+};
+enum { GUARD_PROJECT, GUARD_OUTSIDE, GUARD_ROOTS };
+
+struct guard_mount {
+	char *path; /* owned */
+	bool readonly;
+	dev_t dev;
+	ino_t ino;
+};
+
+/* A git folder: where hooks and config are. */
+struct guard_place {
+	size_t root;
+	char *rel; /* owned; "" is the root itself */
+	bool nested; /* with the git folders of submodules and worktrees in it */
+};
+#define GUARD_PLACES_MAX 4
+
+/* One file as it was when it was looked at. */
+struct guard_row {
+	size_t root;
+	char *rel; /* owned; one that ends with a slash says that not all below it was looked at */
+	size_t watch; /* so much of REL is the name that is watched */
+	dev_t dev;
+	ino_t ino;
+	mode_t mode;
+	int64_t size, ctime_ns;
+};
+
+struct guard_look {
+	struct guard_row *rows; /* owned */
+	size_t n, cap;
+	bool failed; /* out of memory */
+};
+
+struct guard {
+	struct guard_root roots[GUARD_ROOTS];
+	size_t n_roots;
+	bool protect;
+	struct guard_mount mounts[GUARD_MOUNTS_MAX];
+	size_t n_mounts;
+	struct guard_place places[GUARD_PLACES_MAX];
+	size_t n_places;
+	struct guard_look before;
+	char note[256];
+};
+
+/* guard.c: O_PATH descriptor of REL, no link in any part followed; a link at its end is opened itself. -errno. */
+int guard_open(const struct guard *g, size_t root, const char *rel, struct stat *ret);
+/* The same for a part below FD, which may be a link that stays below. */
+int guard_open_beneath(int fd, const char *rel);
+char *guard_join(const char *dir, const char *name); /* NULL: out of memory */
+/* Mount REL on itself, so that it cannot be moved; a second call can only make it read-only. */
+int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly);
+/* Make REL read-only, when it is there. */
+int guard_protect(struct guard *g, size_t root, const char *rel);
+
+extern const char *const guard_names[]; /* in a project; NULL at the end */
+extern const char *const guard_git_names[]; /* in a git folder */
+extern const char *const guard_git_watched[]; /* in a git folder, which git must be able to write */
+
+/* guard_git.c: find the project's git folders and protect what is in them. */
+int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err);
+/* Call FN for PLACE, and when it is nested for each git folder in it, as a path below its root. -E2BIG after too many of them. */
+int guard_git_each(
+	const struct guard *g, const struct guard_place *place, int (*fn)(void *ctx, size_t root, const char *rel), void *ctx);
+
+/* guard_look.c */
+void guard_look(const struct guard *g, struct guard_look *ret);
+void guard_look_done(struct guard_look *l);
+
+#endif

@@ -1,0 +1,257 @@
+"""h18: files in the project that the user's own tools run on the host later. Those that are there are read-only inside, the others are told at the end."""
+import json
+import os
+
+import pytest
+
+from lab import PYTHON
+
+CLAUDE = ("--compatibility-mode", "claude")
+CODEX = ("--compatibility-mode", "codex")
+FILES = [".gitmodules", ".mcp.json", "agentkernel.toml", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv",
+         ".zprofile", ".zlogin", ".zlogout"]
+FOLDERS = {".vscode": "tasks.json", ".idea": "workspace.xml", ".claude": "settings.json", ".codex": "config.toml", ".gemini": "settings.json"}
+GIT = "git -c user.name=a -c user.email=a@b.test -c init.defaultBranch=main -c protocol.file.allow=always "
+
+
+def script(lab, text, cwd=None):
+    """A script of the user's own, on the lab's host."""
+    r = lab.spawn(["sh", "-ec", text.replace("GIT ", GIT)], env=lab.env(GIT_CONFIG_NOSYSTEM="1"), cwd=cwd).wait()
+    assert r.code == 0, r
+    return r.out
+
+
+def project(lab, *parts):
+    return lab.path("project", *parts)
+
+
+@pytest.fixture
+def repo(any_user):
+    """A project with one of everything."""
+    lab = any_user
+    script(lab, "GIT init -q; echo one > file; GIT add file; GIT commit -qm one; mkdir .claude/ .claude/hooks .claude/commands .claude/agents .vscode .idea .codex .gemini;"
+           + "".join("echo mine > %s;" % f for f in FILES) + "".join("echo mine > %s/%s;" % kv for kv in FOLDERS.items())
+           + "echo mine > .claude/hooks/h; echo mine > .claude/commands/c; echo mine > .claude/agents/a; echo mine > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit")
+    return lab
+
+
+def state_of(lab):
+    """Every file of the project that tools run, and what is in it."""
+    out = {}
+    names = [*FILES, *FOLDERS, ".git/hooks", ".git/config", ".git/info"]
+    for name in names:
+        full = project(lab, name)
+        for path, _, files in os.walk(full) if os.path.isdir(full) else [(os.path.dirname(full), [], [os.path.basename(full)])]:
+            for f in files:
+                with open(os.path.join(path, f), "rb") as fh:
+                    out[os.path.join(path, f)] = fh.read()
+    return out
+
+
+ATTACKS = """
+import os, shutil, sys
+names = sys.argv[1:]
+def tries(*fns):
+    for fn in fns:
+        try: fn()
+        except OSError: pass
+def put(p):
+    os.makedirs(os.path.dirname(p) or '.', exist_ok=True)
+    with open(p, 'w') as f: f.write('evil')
+open('evil', 'w').write('evil')
+for n in names:
+    tries(lambda: put(n), lambda: open(n, 'a').write('evil'), lambda: os.replace('evil', n), lambda: os.link('evil', n + '.l') or os.replace(n + '.l', n),
+          lambda: os.truncate(n, 0), lambda: os.unlink(n), lambda: os.rename(n, n + '.gone'), lambda: os.chmod(n, 0o777))
+    for i in range(1, n.count('/') + 1):
+        up = '/'.join(n.split('/')[:i])
+        tries(lambda: os.rename(up, up + '.gone'), lambda: shutil.rmtree(up), lambda: os.rename('other', up), lambda: os.symlink('/tmp', up))
+    tries(lambda: put(n), lambda: os.link(n, 'linked') or open('linked', 'w').write('evil'))
+"""
+
+
+@pytest.mark.parametrize("mode", ["native", "claude", "codex", "gemini"])
+@pytest.mark.parametrize("profile", ["permissive", "moderate", "restrictive"])
+def test_h18_what_is_there_cannot_be_changed_replaced_or_moved_away(repo, mode, profile):
+    lab = repo
+    before = state_of(lab)
+    assert len(before) > 30
+    names = [os.path.relpath(p, project(lab)) for p in before] + [".git/hooks/post-checkout", ".vscode/launch.json", ".claude/settings.local.json", ".git/info/attributes"]
+    r = lab.run(["--compatibility-mode", mode, "--profile", profile, "--dir", project(lab), "--", PYTHON, "-c", ATTACKS, *names])
+    assert r.code == 0, r
+    assert state_of(lab) == before
+    assert "run later" not in r.err, r
+
+
+def test_h18_git_itself_goes_on_working(repo):
+    lab = repo
+    work = """
+echo two > two; GIT add two; GIT commit -qm two --no-verify; GIT branch side; echo three > file; GIT stash -q; GIT stash pop -q; GIT commit -qam three --no-verify;
+GIT checkout -q side; echo four > four; GIT add four; GIT commit -qm four --no-verify; GIT rebase -q main; GIT checkout -q main; GIT merge -q side; GIT branch -d side; GIT tag v1;
+GIT stash list; GIT gc -q; GIT log --oneline | wc -l; GIT status --porcelain -uno"""
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", work.replace("GIT ", GIT)], timeout=60)
+    assert r.code == 0 and "4" in r.out, r
+    assert "run later" not in r.err, r
+    assert script(lab, "GIT log --oneline | wc -l").strip() == "4"
+
+
+def events(lab, name):
+    with open(lab.path("state", "agentkernel", "events.jsonl")) as f:
+        return [row for row in map(json.loads, f) if row.get("event") == name]
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_h18_what_appears_is_told_and_recorded(any_boxes, warm):
+    b, lab = any_boxes, any_boxes.lab
+    if warm:
+        b.ak("daemon", "start")
+        b.ak("daemon", "prewarm", "--mode", "claude", "--count", "2")
+    made = [".envrc", ".vscode/tasks.json", ".git/hooks/pre-commit", ".git/config", ".claude/commands/deep/c.md", ".bashrc", ".git/commondir"]
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "for f in %s; do mkdir -p $(dirname $f); echo evil > $f; done; echo fine > ordinary" % " ".join(made)])
+    assert r.code == 0, r
+    line = [row for row in r.err.splitlines() if "run later" in row]
+    assert len(line) == 1, r
+    for name in made:
+        assert name in line[0], (name, line)
+    assert "ordinary" not in line[0]
+    row = events(lab, "project_changed")[-1]
+    assert sorted(row["files"]) == sorted(made) and row["project"] == project(lab), row
+    r = lab.run([*CLAUDE, "--", "true"])
+    assert "run later" not in r.err, r  # nothing new
+
+
+def test_h18_a_name_that_cannot_be_mounted_over_is_told_when_it_changes(any_user):
+    """A link in place of the entry, a hard link made before, a folder made unreadable."""
+    lab = any_user
+    script(lab, "mkdir real; echo mine > real/settings.json; ln -s real .claude; ln -s /etc/profile .envrc")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "rm .claude .envrc; echo x > .envrc; mkdir .claude; echo evil > .claude/settings.json"])
+    assert ".envrc" in r.err and ".claude" in r.err, r
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo x > .zshrc; ln .zshrc side"])
+    assert ".zshrc" in r.err, r
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo more >> side; echo direct >> .zshrc"])
+    assert ".zshrc" in r.err, r
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "mkdir .idea; echo x > .idea/run.xml; chmod 0 .idea"])
+    assert ".idea" in r.err, r
+    script(lab, "chmod 700 .idea")
+
+
+def test_h18_links_are_not_followed_and_their_folder_in_the_project_is_protected(any_user):
+    lab = any_user
+    script(lab, "mkdir -p conf/claude; echo mine > conf/claude/settings.json; ln -s conf/claude .claude; mkdir real; cd real; GIT init -q; cd ..; mv real/.git git.d; ln -s git.d .git; "
+           "echo mine > %s/outside; ln -s %s .vscode" % (lab.path("home"), lab.path("home")))
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > .claude/settings.json; echo evil > conf/claude/settings.json; echo evil > .git/hooks/pre-commit; echo evil >> .git/config; "
+                 "ls .vscode/; echo evil > .vscode/outside"])
+    assert "outside" not in r.out, r
+    with open(lab.path("home", "outside")) as f:
+        assert f.read() == "mine\n"
+    assert script(lab, "cat conf/claude/settings.json") == "mine\n"
+    assert "evil" not in script(lab, "cat .git/config; ls .git/hooks") and not os.path.exists(project(lab, "git.d", "hooks", "pre-commit"))
+
+
+def test_h18_many_and_odd_names_are_told_in_one_harmless_line(any_user):
+    lab = any_user
+    r = lab.run([*CLAUDE, "--", PYTHON, "-c", """
+import os
+os.makedirs('.vscode/a/b'); os.mkdir('.idea')
+for i in range(3000): open('.vscode/a/b/%d' % i, 'w')
+open('.idea/\\x1b[31m\\n' + 'n' * 200, 'w')
+os.makedirs('.codex/' + 'd/' * 60); os.mkfifo('.envrc'); os.symlink('.', '.codex/loop')
+"""])
+    assert r.code == 0 and "\x1b" not in r.err, r
+    line = [row for row in r.err.splitlines() if "run later" in row]
+    assert len(line) == 1 and len(line[0]) < 2048 and "more" in line[0] and ".envrc" in line[0], r
+
+
+def test_h18_a_persistent_sandbox_tells_at_stop(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    script(lab, "echo mine > .envrc")
+    b.up("x", *CODEX)
+    b.exec("x", "sh", "-c", "echo evil > .envrc; mkdir .vscode; echo evil > .vscode/tasks.json")
+    r = b.ak("stop", "x")
+    assert ".vscode/tasks.json" in r.err and ".envrc" not in r.err, r
+    assert events(lab, "project_changed")[-1]["sandbox"] == "x"
+    assert script(lab, "cat .envrc") == "mine\n"
+    b.ak("start", "x")
+    assert b.exec("x", "sh", "-c", "echo evil > .vscode/tasks.json").code != 0
+
+
+@pytest.mark.parametrize("how", ["run", "create"])
+def test_h18_it_can_be_turned_off(any_boxes, how):
+    b, lab = any_boxes, any_boxes.lab
+    script(lab, "echo mine > .envrc; mkdir .vscode")
+    work = "echo changed > .envrc; echo x > .vscode/tasks.json; mv .vscode other"
+    if how == "run":
+        r = lab.run([*CLAUDE, "--project-writable", "--", "sh", "-ec", work])
+    else:
+        b.create("x", *CLAUDE, "--project-writable")
+        for _ in range(2):
+            b.ak("start", "x")
+            r = b.exec("x", "sh", "-ec", work)
+            work = "mv other .vscode; rm .envrc; echo changed > .envrc"
+            assert r.code == 0, r
+            r = b.ak("stop", "x")
+    assert r.code == 0 and "run later" not in r.err, r
+    assert script(lab, "cat .envrc") == "changed\n"
+
+
+# ---- git folders outside the project ----
+
+REPO = """
+mkdir main; cd main; GIT init -q; echo one > file; GIT add file; GIT commit -qm one; GIT worktree add -q ../tree; GIT worktree add -q ../tree2;
+cd ..; mkdir lib; cd lib; GIT init -q; echo l > l; GIT add l; GIT commit -qm l; cd ../main; GIT submodule --quiet add ../lib sub; GIT commit -qm sub
+"""
+COMMIT = "echo new > new; GIT add new; GIT commit -qm new --no-verify; GIT stash list; GIT checkout -q -b side; echo x > new; GIT stash -q; GIT stash pop -q; GIT commit -qam x; GIT log --oneline | wc -l"
+
+
+@pytest.mark.parametrize("place", ["tree", "main/sub"])
+def test_h18_a_worktree_and_a_submodule_work_and_are_protected(any_user, place):
+    lab = any_user
+    script(lab, REPO)
+    git = project(lab, "main", ".git") if place == "tree" else project(lab, "main", ".git", "modules", "sub")
+    where = project(lab, place)
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", COMMIT.replace("GIT ", GIT)], cwd=where)
+    assert r.code == 0 and r.out.strip().endswith("3"), r
+    names = ["hooks/pre-commit", "hooks/post-checkout", "config", "info/exclude", "info/attributes"]
+    names += ["worktrees/tree/commondir", "worktrees/tree/gitdir", "worktrees/tree2/commondir", "worktrees/tree2/config.worktree", "modules/sub/config"] if place == "tree" else []
+    read = "cat %s; ls %s/hooks %s/info %s/worktrees/tree2; cat %s/.git" % (" ".join(os.path.join(git, n) for n in names if "attr" not in n), git, git, git, where)
+    before = lab.spawn(["sh", "-c", read], env=lab.env()).wait().out
+    r = lab.run([*CLAUDE, "--", PYTHON, "-c", ATTACKS, ".git", *[os.path.join(git, n) for n in names]], cwd=where)
+    assert lab.spawn(["sh", "-c", read], env=lab.env()).wait().out == before
+    assert script(lab, "GIT log --oneline | wc -l", cwd=where).strip() == "3"
+
+
+def test_h18_a_forged_git_file_mounts_nothing(any_user):
+    """The .git file is the sandbox's to write when there is none: it must not choose what the next run mounts."""
+    lab = any_user
+    script(lab, REPO)
+    script(lab, "mkdir -p %s/.ssh; echo key > %s/.ssh/id" % (lab.path("home"), lab.path("home")))
+    victim = project(lab, "victim")
+    script(lab, "mkdir victim; mkdir -p %s/fake/objects %s/fake/refs; echo ref: x > %s/fake/HEAD; echo '[core]' > %s/fake/config" % ((lab.path("home"),) * 4))
+    targets = [lab.path("home", ".ssh"), lab.path("home"), lab.path("home", "fake"), "/", "/etc", project(lab, "main", ".git"), project(lab, "main", ".git", "worktrees", "tree"),
+               project(lab, "main", ".git", "modules", "sub"), project(lab, "main"), "../main/.git", "/proc/self/root", "../../home/.ssh", "~/.ssh", lab.path("state"),
+               project(lab, "tree")]
+    for target in targets:
+        r = lab.run([*CLAUDE, "--", "sh", "-c", "rm -rf .git; printf 'gitdir: %s\\n' > .git" % target], cwd=victim)
+        assert r.code == 0, r
+        if target.startswith("/"):
+            real = target
+        else:
+            real = os.path.normpath(os.path.join(victim, target))
+        r = lab.run([*CLAUDE, "--", "sh", "-c", "ls -A %s; echo evil > %s/planted" % (real, real)], cwd=victim)
+        if real not in ("/", "/etc", "/proc/self/root"):
+            assert r.out == "", (target, r)
+        assert not os.path.exists(os.path.join(real, "planted")), target
+        script(lab, "rm .git", cwd=victim)
+
+
+def test_h18_a_back_pointer_that_the_sandbox_wrote_does_not_help(any_user):
+    """Everything that points back lies in the project itself: nothing outside comes into sight."""
+    lab = any_user
+    script(lab, "mkdir victim secret; echo key > secret/id")
+    victim, secret = project(lab, "victim"), project(lab, "secret")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "mkdir -p g/worktrees/x g/objects g/refs; echo ref: x > g/HEAD; cp g/HEAD g/worktrees/x/; touch g/config; echo %s/.git > g/worktrees/x/gitdir; "
+                 "echo %s > g/worktrees/x/commondir; ln -s %s l; echo 'gitdir: g/worktrees/x' > .git" % (victim, secret, secret)], cwd=victim)
+    r = lab.run([*CLAUDE, "--", "cat", secret + "/id"], cwd=victim)
+    assert r.code != 0 and "key" not in r.out, r
+    r = lab.run([*CLAUDE, "--project-writable", "--", "sh", "-c", "rm -f .git; echo 'gitdir: l' > .git"], cwd=victim)
+    r = lab.run([*CLAUDE, "--", "cat", secret + "/id"], cwd=victim)
+    assert r.code != 0 and "key" not in r.out, r
