@@ -214,6 +214,8 @@ static int ask(struct warm_run *w, const struct ak_paths *paths, const struct ru
 	if (rc == 0)
 		rc = daemon_run_send(w->sock, opts, &plan, stdio, &ignored);
 	run_io_close_writers(stdio);
+	if (rc == 0 && !opts->quiet)
+		run_plan_look(&plan, opts, paths);
 	w->guard = TAKE(plan.guard);
 	memcpy(w->notes, plan.notes, sizeof(w->notes));
 	run_plan_done(&plan);

@@ -129,6 +129,7 @@ static int set_flag(struct run_opts *o, const char *name)
 		{ "json", &o->json },
 		{ "mcp", &o->mcp },
 		{ "project-writable", &o->project_writable },
+		{ "allow-broad-dir", &o->allow_broad_dir },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {

@@ -8,6 +8,7 @@
 #include "gateway/client.h"
 #include "gateway/cmd_opts.h"
 #include "gateway/run_io.h"
+#include "gateway/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -269,6 +270,22 @@ static bool any_runs(const cJSON *list)
 	return false;
 }
 
+static void say_shared(const cJSON *list)
+{
+	const cJSON *item, *name;
+
+	cJSON_ArrayForEach(item, list) {
+		const cJSON *with = cJSON_GetObjectItemCaseSensitive(item, "shared_with");
+		_cleanup_strbuf_ struct strbuf names = { 0 };
+
+		cJSON_ArrayForEach(name, with)
+			strbuf_printf(&names, "%s%s", names.len ? ", " : "", name->valuestring);
+		if (names.data)
+			ak_say("%s shares its project with sandboxes of another policy: %s", json_text(item, "name", "-"),
+				names.data);
+	}
+}
+
 static void print_names(const cJSON *list)
 {
 	const cJSON *item;
@@ -307,10 +324,15 @@ int cmd_list(int argc, char **argv)
 		print_names(list);
 		return 0;
 	}
+	rc = shared_mark(&paths, list, &err);
+	if (rc < 0)
+		return fail("list", rc, &err);
 	if (any_runs(list) && !client_daemon_runs(&paths))
 		ak_say("no daemon is running: running sandboxes have no network until 'agentkernel daemon start'");
 	if (json)
 		return cmd_print_json(list);
 	print_table(list);
+	fflush(stdout);
+	say_shared(list);
 	return 0;
 }

@@ -30,6 +30,7 @@ static const struct cmd_opt run_opts[] = {
 		.help = "what the sandbox is made of; only ns in this version",
 		.missing = "vm|podman|docker" },
 	{ .name = "dir", .arg = "DIR", .help = "the project (the current folder)" },
+	{ .name = "allow-broad-dir", .help = "with --dir: also a folder such as /tmp or the whole home" },
 	{ .name = "project-writable", .help = "let it change files of the project that your tools run later" },
 	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
 	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the command in this folder" },
@@ -49,6 +50,7 @@ static const struct cmd_opt run_opts[] = {
 
 static const struct cmd_opt create_opts[] = {
 	{ .name = "dir", .arg = "DIR", .help = "the project (the current folder, where the mode or profile mounts it)" },
+	{ .name = "allow-broad-dir", .help = "with --dir: also a folder such as /tmp or the whole home" },
 	{ .name = "project-writable", .help = "let it change files of the project that your tools run later" },
 	{ .name = "compatibility-mode", .arg = MODES, .help = "whose network and files it gets (native)" },
 	{ .name = "profile", .arg = "permissive|moderate|restrictive", .help = "how much of the host it may use (moderate)" },

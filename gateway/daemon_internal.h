@@ -141,7 +141,7 @@ struct dsb {
 	struct event *on_next, *on_deadline, *on_expire; /* owned */
 	struct ak_err failure; /* why its start failed */
 	struct removal *removal; /* owned: its files are on their way out */
-	char notes[1024]; /* limits that could not be applied, and what else the user should know of its start */
+	char notes[2048]; /* limits that could not be applied, and what else the user should know of its start */
 	char *changed; /* owned; what its last stop told of the project; NULL when nothing */
 };
 

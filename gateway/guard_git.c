@@ -255,7 +255,7 @@ static bool may_mount(const struct guard *g, const char *path, const struct ak_p
 {
 	struct ak_err ignored;
 
-	return project_check(path, true, paths, &ignored) == 0 && !project_inside(g->roots[GUARD_PROJECT].path, path);
+	return project_check(path, PROJECT_NAMED, paths, &ignored) == 0 && !project_inside(g->roots[GUARD_PROJECT].path, path);
 }
 
 static int add_root(struct guard *g, const char *path)

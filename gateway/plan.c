@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/owndir.h"
+#include "gateway/shared.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -287,6 +288,13 @@ static void add_mount(struct run_plan *plan, const char *source, const char *tar
 	};
 }
 
+static enum project_word word_of(const struct run_opts *opts)
+{
+	if (opts->fixed_env) /* it was checked when the sandbox was created, if this version did that */
+		return opts->dir_id.ino ? PROJECT_CONFIRMED : PROJECT_NAMED;
+	return !opts->dir ? PROJECT_STOOD_IN : opts->allow_broad_dir ? PROJECT_CONFIRMED : PROJECT_NAMED;
+}
+
 int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
 	struct project_id *ret_id, struct ak_err *err)
 {
@@ -302,7 +310,7 @@ int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, 
 	} else {
 		rc = project_name(opts->dir ? opts->dir : ".", "project folder", ret, ret_id, err);
 	}
-	return rc < 0 ? rc : project_check(ret, opts->dir != NULL, paths, err);
+	return rc < 0 ? rc : project_check(ret, word_of(opts), paths, err);
 }
 
 /* The host's home, read-only. Strict isolation never shows it. */
@@ -340,7 +348,7 @@ static int plan_covers(struct run_plan *plan, const struct ak_paths *paths, cons
 	return 0;
 }
 
-static void note(struct run_plan *plan, const char *line)
+void run_plan_note(struct run_plan *plan, const char *line)
 {
 	size_t n = strlen(plan->notes);
 
@@ -361,8 +369,20 @@ static int plan_project(struct run_plan *plan, const struct run_opts *opts, cons
 		return rc;
 	assert(plan->n_mounts + GUARD_MOUNTS_MAX <= PLAN_MOUNTS_MAX);
 	plan->n_mounts += guard_mounts(plan->guard, plan->mounts + plan->n_mounts);
-	note(plan, guard_note(plan->guard));
+	run_plan_note(plan, guard_note(plan->guard));
 	return 0;
+}
+
+void run_plan_look(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths)
+{
+	char line[512];
+
+	if (!plan->project[0])
+		return;
+	project_sockets(plan->project, line, sizeof(line));
+	run_plan_note(plan, line);
+	shared_note(paths, plan->name, plan->project, opts, line, sizeof(line));
+	run_plan_note(plan, line);
 }
 
 static void plan_name(struct run_plan *plan, const struct run_opts *opts)

@@ -34,7 +34,7 @@ struct run_opts {
 	const char *name; /* NULL: a new one, "run-<8 hex>" */
 	enum ak_mode mode;
 	enum ak_profile profile;
-	bool no_network, keep, pass_api_key, tty, quiet, json, project_writable;
+	bool no_network, keep, pass_api_key, tty, quiet, json, project_writable, allow_broad_dir;
 	bool nested; /* namespaces of its own */
 	bool mcp; /* create: MCP servers of the project may use it */
 	const char *mcp_server; /* create: the one that makes it, or NULL; KEEP then says that it outlives that server */
@@ -70,7 +70,7 @@ struct run_plan {
 	char empty[PATH_MAX]; /* lies over our own folders, where they would show */
 	char covers[OWNDIR_COVERS_MAX][PATH_MAX]; /* where an empty folder lies over one of ours */
 	struct guard *guard; /* owned; NULL without a project */
-	char notes[512]; /* what the user should know at the start, one line each */
+	char notes[1536]; /* what the user should know at the start, one line each */
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	size_t n_mounts;
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL at the end */
@@ -81,6 +81,11 @@ struct run_plan {
 int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err);
 void run_plan_done(struct run_plan *plan);
+
+void run_plan_note(struct run_plan *plan, const char *line); /* "" is none */
+
+/* Add to the plan's notes what takes a moment to find out; to be called while the sandbox is being made. */
+void run_plan_look(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths);
 
 /* The part of a sandbox's spec that the plan decides; the rest is zero. LINK is NULL without a network. RESOLV holds the text that
  * the spec borrows. */

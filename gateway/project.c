@@ -118,13 +118,40 @@ int project_again(const char *path, const struct project_id *was, struct project
 
 /* ---- whether it may be ---- */
 
+/* Folders where programs of the whole machine, or of all that a user does, leave their files and sockets. */
+static bool is_broad(const char *project)
+{
+	static const char *const broad[] = { "/tmp", "/var/tmp", "/run", "/var", "/home", "/root", "/mnt", "/media", "/opt",
+		"/srv" };
+	const char *home = getenv("HOME");
+	char real[PATH_MAX];
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(broad); i++) {
+		if (!strcmp(project, broad[i]))
+			return true;
+		if (lstat(broad[i], &st) == 0 && S_ISLNK(st.st_mode) && realpath(broad[i], real) && !strcmp(project, real))
+			return true;
+	}
+	return home && realpath(home, real) && !strcmp(project, real);
+}
+
+static int check_broad(const char *project, enum project_word word, struct ak_err *err)
+{
+	if (word == PROJECT_CONFIRMED || !is_broad(project))
+		return 0;
+	return ak_fail(err, EINVAL,
+		"the project folder would be '%s': all files and sockets of other programs in it would be in the sandbox's reach; go into a project or name "
+		"one with --dir, or say --dir %s --allow-broad-dir",
+		project, project);
+}
+
 /* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
-int project_check(const char *project, bool asked, const struct ak_paths *paths, struct ak_err *err)
+int project_check(const char *project, enum project_word word, const struct ak_paths *paths, struct ak_err *err)
 {
 	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",
-		"/boot", "/run" };
-	const char *home = getenv("HOME");
-	char real_home[PATH_MAX];
+		"/boot" };
+	int rc;
 
 	if (!strcmp(project, "/"))
 		return ak_fail(err, EINVAL,
@@ -134,8 +161,10 @@ int project_check(const char *project, bool asked, const struct ak_paths *paths,
 			return ak_fail(
 				err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
 	}
-	if (!asked && home && realpath(home, real_home) && !strcmp(project, real_home))
+	if (project_inside(project, "/run") && word != PROJECT_CONFIRMED)
 		return ak_fail(err, EINVAL,
-			"the current folder is your home: an agent would see all of it; go into a project, or name one with --dir");
-	return owndir_check_writable(paths, project, err);
+			"the project folder '%s' is part of the system; name another with --dir, or confirm it with --allow-broad-dir",
+			project);
+	rc = check_broad(project, word, err);
+	return rc < 0 ? rc : owndir_check_writable(paths, project, err);
 }

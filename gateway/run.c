@@ -463,6 +463,8 @@ static int execute(struct run *r, struct ak_err *err)
 		rc = rundir_record_start(&r->dir, &r->plan, r->opts, r->policy, err);
 	if (rc < 0)
 		return rc;
+	if (!r->opts->quiet)
+		run_plan_look(&r->plan, r->opts, r->paths);
 	loop(r);
 	drain_output(r);
 	stop_gateway(r);

@@ -9,6 +9,7 @@
 #include "gateway/cmd.h"
 #include "gateway/gw.h"
 #include "gateway/rundir.h"
+#include "gateway/shared.h"
 #include "gateway/spawn.h"
 
 #include <errno.h>
@@ -115,6 +116,19 @@ static int take_rtnl(struct super *v, int net_sock, struct ak_err *err)
 	return v->peer_rtnl < 0 ? ak_fail(err, EPROTO, "the sandbox's link has no control socket") : 0;
 }
 
+/* While the sandbox is being made. */
+static void look(struct super *v)
+{
+	char line[512];
+
+	if (!v->plan.project[0])
+		return;
+	project_sockets(v->plan.project, line, sizeof(line));
+	run_plan_note(&v->plan, line);
+	shared_note_state(v->paths, v->state, line, sizeof(line));
+	run_plan_note(&v->plan, line);
+}
+
 static int build(struct super *v, struct ak_err *err)
 {
 	int pair[2] = { -1, -1 }, rc;
@@ -123,6 +137,8 @@ static int build(struct super *v, struct ak_err *err)
 		return ak_fail_errno(err, errno, "socketpair");
 	rc = start_sandbox(v, pair[0], err);
 	pair[0] = ak_close(pair[0]);
+	if (rc == 0)
+		look(v);
 	if (rc == 0)
 		rc = wait_ready(v, err);
 	if (rc == 0 && v->plan.network)
@@ -191,11 +207,11 @@ static void live(struct super *v)
 
 	if (rc == 0)
 		rc = super_serve(v, &err);
-	if (rc < 0)
-		(void)ipc_send_error(v->control, -rc, err.text);
-	/* The socket's name goes first: who finds it must find someone. */
+	/* The socket's name goes first: who finds it must find someone, and who hears of the failure may try again at once. */
 	if (v->path[0] && (v->listener >= 0 || v->server))
 		unlink(v->path);
+	if (rc < 0)
+		(void)ipc_send_error(v->control, -rc, err.text);
 	sandbox_free(v->sandbox);
 }
 

@@ -1,0 +1,26 @@
+/*
+ * Projects that several sandboxes share. Through a common folder they can pass each other files, and open connections while both run: what one may
+ * not reach, it can be handed by another whose policy is wider. That cannot be prevented without taking the project from one of them, so it is told.
+ */
+#ifndef AK_SHARED_H
+#define AK_SHARED_H
+
+#include "gateway/base/json.h"
+#include "gateway/paths.h"
+#include "gateway/plan.h"
+
+#include <stddef.h>
+
+/* For SELF, with PROJECT and the rules of OPTS: the line that names the running sandboxes of another policy with that project, one around it or one in
+ * it; "" when there are none. */
+void shared_note(
+	const struct ak_paths *paths, const char *self, const char *project, const struct run_opts *opts, char *ret, size_t size);
+
+struct state_sandbox;
+/* The same for a persistent one. */
+void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, char *ret, size_t size);
+
+/* Add "shared_with", names, to each of LIST (SandboxInfo) that shares its project with one of another policy; how many do. */
+int shared_mark(const struct ak_paths *paths, cJSON *list, struct ak_err *err);
+
+#endif
