@@ -15,7 +15,8 @@
 
 const char *const guard_names[] = { ".gitmodules", ".mcp.json", "agentkernel.toml", ".envrc", ".vscode", ".idea", ".claude",
 	".codex", ".gemini", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
-	".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish", NULL };
+	".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish", ".gitconfig",
+	".ssh", NULL };
 /* commondir and gitdir say where git reads the rest. */
 const char *const guard_git_names[] = { "hooks", "config", "config.worktree", "info", "commondir", "gitdir", NULL };
 const char *const guard_git_watched[] = { "rebase-merge/git-rebase-todo", NULL }; /* its exec lines are commands */
@@ -172,6 +173,7 @@ void guard_free(struct guard *g)
 		free(g->mounts[i].path);
 	for (size_t i = 0; i < g->n_places; i++)
 		free(g->places[i].rel);
+	free(g->hooks);
 	guard_look_done(&g->before);
 	free(g);
 }

@@ -186,22 +186,21 @@ static bool is_repository(int dir)
 	return is_file(dir, "HEAD") && is_dir(dir, "objects") && is_dir(dir, "refs") && is_file(dir, "config");
 }
 
-/* The value of core.worktree in the text of a git configuration; NULL when it has none. Changes TEXT. */
-static const char *core_worktree(char *text)
+/* The value of core.KEY in the text of a git configuration; NULL when it has none. Changes TEXT. */
+static const char *core_value(char *text, const char *key)
 {
 	const char *found = NULL;
+	size_t len = strlen(key), n;
 	bool core = false;
 	char *save = NULL;
 
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		size_t n;
-
 		line += strspn(line, " \t");
 		if (line[0] == '[')
 			core = !strncasecmp(line, "[core]", 6);
-		if (!core || strncasecmp(line, "worktree", 8) != 0)
+		if (!core || strncasecmp(line, key, len) != 0)
 			continue;
-		line += 8 + strspn(line + 8, " \t");
+		line += len + strspn(line + len, " \t");
 		if (line[0] != '=')
 			continue;
 		line += 1 + strspn(line + 1, " \t\"");
@@ -223,7 +222,7 @@ static int open_folder(const char *path)
 static bool submodule_points_back(const struct guard *g, int fd, const char *folder)
 {
 	_cleanup_free_ char *config = is_repository(fd) ? read_small(fd, "config", CONFIG_MAX) : NULL;
-	const char *value = config ? core_worktree(config) : NULL;
+	const char *value = config ? core_value(config, "worktree") : NULL;
 	char files[PATH_MAX];
 
 	return value && resolve_from(folder, value, files) && !strcmp(files, g->roots[GUARD_PROJECT].path);
@@ -338,6 +337,25 @@ static int follow_link(struct guard *g)
 	return add_place(g, GUARD_PROJECT, folder + n + 1, true);
 }
 
+/* A folder of the project that the repository has for its hooks. */
+static int protect_hooks(struct guard *g, const struct guard_place *place)
+{
+	const char *project = g->roots[GUARD_PROJECT].path, *value;
+	_cleanup_free_ char *config = NULL;
+	_cleanup_close_ int fd = -1;
+	char folder[PATH_MAX];
+	size_t n = strlen(project);
+	struct stat st;
+
+	fd = guard_open(g, place->root, place->rel, &st);
+	config = fd < 0 || g->hooks ? NULL : read_small(fd, "config", CONFIG_MAX);
+	value = config ? core_value(config, "hooksPath") : NULL;
+	if (!value || !resolve_from(project, value, folder) || !project_inside(folder, project) || folder[n] != '/')
+		return 0;
+	g->hooks = strdup(folder + n + 1);
+	return g->hooks ? guard_protect(g, GUARD_PROJECT, g->hooks) : -ENOMEM;
+}
+
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 {
 	struct stat st;
@@ -351,5 +369,7 @@ int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 		rc = guard_protect(g, GUARD_PROJECT, ".git");
 	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))
 		rc = follow_file(g, &st, paths);
+	for (size_t i = 0; rc == 0 && i < g->n_places; i++)
+		rc = protect_hooks(g, &g->places[i]);
 	return rc < 0 ? ak_fail_errno(err, -rc, "the git folder of '%s'", g->roots[GUARD_PROJECT].path) : 0;
 }

@@ -54,6 +54,7 @@ struct guard {
 	size_t n_mounts;
 	struct guard_place places[GUARD_PLACES_MAX];
 	size_t n_places;
+	char *hooks; /* owned; the project's folder that git has for its hooks, NULL when it is not in the project */
 	struct guard_look before;
 	char note[256];
 };

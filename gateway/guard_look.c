@@ -158,6 +158,8 @@ void guard_look(const struct guard *g, struct guard_look *ret)
 		look_name(g, ret, GUARD_PROJECT, guard_names[i]);
 	if (fd >= 0 && !S_ISDIR(st.st_mode))
 		look_name(g, ret, GUARD_PROJECT, ".git");
+	if (g->hooks)
+		look_name(g, ret, GUARD_PROJECT, g->hooks);
 	ak_close(fd);
 	for (size_t i = 0; i < g->n_places; i++)
 		ret->failed |= guard_git_each(g, &g->places[i], look_git, &l) == -ENOMEM;
@@ -190,10 +192,20 @@ static bool was_cut(const struct guard_look *before, const struct guard_row *row
 	return find_row(before, row->root, name) != NULL;
 }
 
+/* Git makes these and never runs them. */
+static bool is_sample(const char *rel)
+{
+	size_t n = strlen(rel);
+
+	return n > 7 && !strcmp(rel + n - 7, ".sample");
+}
+
 static bool is_news(const struct guard_look *before, const struct guard_row *now)
 {
 	const struct guard_row *was = find_row(before, now->root, now->rel);
 
+	if (is_sample(now->rel))
+		return false;
 	if (!was)
 		return !was_cut(before, now);
 	return was->dev != now->dev || was->ino != now->ino || (was->mode & S_IFMT) != (now->mode & S_IFMT) ||

@@ -147,6 +147,19 @@ def test_h18_links_are_not_followed_and_their_folder_in_the_project_is_protected
     assert "evil" not in script(lab, "cat .git/config; ls .git/hooks") and not os.path.exists(project(lab, "git.d", "hooks", "pre-commit"))
 
 
+def test_h18_a_hooks_folder_in_the_project_is_protected(any_user):
+    lab = any_user
+    script(lab, "GIT init -q; mkdir -p tools/hooks; echo mine > tools/hooks/pre-commit; GIT config core.hooksPath tools/hooks")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > tools/hooks/pre-commit; echo evil > tools/hooks/pre-push; mv tools x; echo fine > tools/other"])
+    assert os.listdir(project(lab, "tools", "hooks")) == ["pre-commit"] and script(lab, "cat tools/hooks/pre-commit tools/other") == "mine\nfine\n", r
+
+
+def test_h18_a_new_repository_is_told_without_its_samples(any_user):
+    lab = any_user
+    r = lab.run([*CLAUDE, "--", "sh", "-c", GIT + "init -q"])
+    assert ".git/config" in r.err and ".sample" not in r.err, r
+
+
 def test_h18_many_and_odd_names_are_told_in_one_harmless_line(any_user):
     lab = any_user
     r = lab.run([*CLAUDE, "--", PYTHON, "-c", """
