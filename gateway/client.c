@@ -270,7 +270,8 @@ int client_same(const struct ak_paths *paths, const char *name, const char *uuid
 	return rc;
 }
 
-static int start(const struct ak_paths *paths, const char *name, const char *uuid, const char *flag, cJSON **ret, struct ak_err *err)
+static int start(
+	const struct ak_paths *paths, const char *name, const char *uuid, const char *flag, cJSON **ret, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);

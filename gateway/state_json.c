@@ -323,8 +323,7 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 {
 	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "project_writable",
 		"no_network", "nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied",
-		"edits", "mcp",
-		NULL };
+		"edits", "mcp", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");

@@ -252,6 +252,8 @@ def test_h18_a_forged_git_file_mounts_nothing(any_user):
         r = lab.run([*CLAUDE, "--", "sh", "-c", "ls -A %s; echo evil > %s/planted" % (real, real)], cwd=victim)
         if real not in ("/", "/etc", "/proc/self/root"):
             assert r.out == "", (target, r)
+        if target != "~/.ssh":
+            assert "does not name this project in return" in r.err, (target, r)
         assert not os.path.exists(os.path.join(real, "planted")), target
         script(lab, "rm .git", cwd=victim)
 
