@@ -7,6 +7,7 @@
 #include "gateway/base/io.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,12 +123,7 @@ bool relay_flow_admit(struct relay_flow *f)
 	wait_for_name = f->route == RELAY_ROUTE_NAMED && relay_port_needs_name(&f->target);
 	if (!v.allow && !wait_for_name)
 		return false;
-	if (f->route != RELAY_ROUTE_HOST && relay_addr_is_host(f->relay, &f->target.dst)) {
-		f->decision = (struct policy_decision){ .reason = POLICY_REASON_LOOPBACK, .policy = "builtin", .rule = "host" };
-		f->detail = "an address of the host itself";
-		return false;
-	}
-	return true;
+	return !relay_flow_is_host(f);
 }
 
 bool relay_flow_rejudge(struct relay_flow *f, bool named)
@@ -201,51 +197,40 @@ static void flow_end(struct relay_flow *f, enum relay_end end)
 
 /* ---- is it the host's own address? ---- */
 
-static int probe_socket(const struct ak_addr *addr)
+bool relay_flow_is_host(struct relay_flow *f)
 {
-	/* UDP: nothing is sent by bind or connect, and rules about TCP ports do not apply. */
-	return socket(addr->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	uint8_t proto = f->target.proto == POLICY_TCP ? IPPROTO_TCP : IPPROTO_UDP;
+
+	if (f->route == RELAY_ROUTE_HOST || !relay_host_owns(f->relay->host, &f->target.dst, proto, f->target.port))
+		return false;
+	f->decision = (struct policy_decision){ .reason = POLICY_REASON_LOOPBACK, .policy = "builtin", .rule = "host" };
+	relay_flow_fail(f, RELAY_END_DENIED, "an address of the host itself");
+	return true;
 }
 
-/* 1 when the kernel lets us bind it, 0 when it says that it is not ours, else -errno. */
-static int probe_bind(const struct ak_addr *addr)
+static bool wraps(const struct ak_addr *a, const struct ak_addr *net, unsigned bits)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = ak_addr_to_sockaddr(addr, 0, &ss);
-	_cleanup_close_ int fd = probe_socket(addr);
+	struct ak_addr v4;
 
-	if (fd < 0)
-		return -errno;
-	if (bind(fd, (struct sockaddr *)&ss, len) == 0)
-		return 1;
-	return errno == EADDRNOTAVAIL ? 0 : -errno;
+	return ak_addr_embedded_v4(a, &v4) && ak_addr_in_prefix(&v4, net, bits);
 }
 
-/* Towards its own address the kernel picks that very address as the source. */
-static bool probe_route(const struct ak_addr *addr)
+/* The host has got addresses or routes: cut the flows whose destination is now itself. */
+static void on_host_moved(void *ctx, const struct ak_addr *net, unsigned bits)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = ak_addr_to_sockaddr(addr, 9, &ss);
-	_cleanup_close_ int fd = probe_socket(addr);
-	struct ak_addr self;
+	struct relay *r = ctx;
 
-	if (fd < 0 || connect(fd, (struct sockaddr *)&ss, len) < 0)
-		return false; /* not reachable: dialling will say so */
-	len = sizeof(ss);
-	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
-		return true;
-	self = ak_addr_from_sockaddr(&ss, NULL);
-	return ak_addr_eq(&self, addr);
-}
-
-bool relay_addr_is_host(const struct relay *r, const struct ak_addr *addr)
-{
-	int rc = r->nonlocal_bind ? -EPERM : probe_bind(addr);
-
-#ifdef AK_SABOTAGE_NOHOSTGUARD
-	return false;
-#endif
-	return rc >= 0 ? rc == 1 : probe_route(addr);
+	for (struct relay_sandbox *sb = r->sandboxes; sb; sb = sb->next) {
+		for (struct relay_flow *f = sb->flows, *next; f; f = next) {
+			next = f->next;
+			if (net->family && !ak_addr_in_prefix(&f->target.dst, net, bits) && !wraps(&f->target.dst, net, bits))
+				continue;
+			if (relay_flow_is_host(f)) {
+				f->detail = "became an address of the host itself";
+				flow_end(f, RELAY_END_REVOKED);
+			}
+		}
+	}
 }
 
 /* ---- accepting ---- */
@@ -391,8 +376,8 @@ static int relay_listen(struct relay *r)
 int relay_new(struct event_base *base, const struct relay_sockets *socks, const struct relay_hooks *hooks,
 	const struct relay_conf *conf, struct relay **ret, struct ak_err *err)
 {
-	const struct ak_addr nobody = ak_addr_v4(0xc0000201); /* 192.0.2.1, no host's (RFC 5737) */
 	struct relay *r = calloc(1, sizeof(*r));
+	int rc;
 
 	if (!r)
 		return ak_fail(err, ENOMEM, "relay: out of memory");
@@ -406,7 +391,11 @@ int relay_new(struct event_base *base, const struct relay_sockets *socks, const 
 		return ak_fail(err, ENOTSUP, "relay: the event loop has no edge-triggered events");
 	}
 	ignore_sigpipe();
-	r->nonlocal_bind = probe_bind(&nobody) == 1;
+	rc = relay_host_new(base, on_host_moved, r, &r->host, err);
+	if (rc < 0) {
+		relay_free(r);
+		return ak_err_prefix(err, rc, "relay");
+	}
 	r->packet_id = (uint16_t)ak_wall_us();
 	relay_ports_init(&r->ports);
 	r->socks = *socks;
@@ -433,6 +422,7 @@ void relay_free(struct relay *r)
 	if (r->kick)
 		event_free(r->kick);
 	relay_pipe_pool_done(&r->pipes);
+	relay_host_free(r->host);
 	ak_close(r->socks.tcp4);
 	ak_close(r->socks.tcp6);
 	ak_close(r->socks.udp4);

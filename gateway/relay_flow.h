@@ -7,6 +7,7 @@
 
 #include "gateway/http_head.h"
 #include "gateway/relay.h"
+#include "gateway/relay_host.h"
 #include "gateway/relay_ports.h"
 
 #include <event2/event.h>
@@ -92,6 +93,9 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named);
 
 /* May one more flow to the target begin? Limits, the road, and that it is not an address of the host itself. */
 bool relay_flow_admit(struct relay_flow *f);
+
+/* Is its destination an address of the host itself? Then it is marked as denied. Asked of the kernel each time: addresses come and go. */
+bool relay_flow_is_host(struct relay_flow *f);
 
 /* Bytes the policy still lets out; counting them. */
 uint64_t relay_egress_left(const struct relay_sandbox *sb);
@@ -212,7 +216,7 @@ struct relay {
 	struct relay_tcp *run_queue;
 	struct relay_pipe_pool pipes;
 	struct relay_udp *udp[RELAY_UDP_BUCKETS];
-	bool nonlocal_bind; /* the host lets anyone bind any address: bind proves nothing */
+	struct relay_host *host; /* owned */
 	uint16_t packet_id;
 	struct relay_ports ports;
 };
@@ -227,8 +231,5 @@ void relay_run_cancel(struct relay_tcp *t);
 /* Stop accepting until a flow ends or a moment has passed. */
 void relay_pause(struct relay *r);
 void relay_resume(struct relay *r);
-
-/* Is ADDR one of the host's own? Asked of the kernel each time: addresses come and go. */
-bool relay_addr_is_host(const struct relay *r, const struct ak_addr *addr);
 
 #endif

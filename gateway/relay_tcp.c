@@ -168,11 +168,17 @@ static int tcp_dialled(struct relay_tcp *t)
 
 /* ---- peek ---- */
 
+/* Time has passed since the flow was let in. */
+static int peek_passed(struct relay_tcp *t)
+{
+	return relay_flow_is_host(&t->flow) ? -1 : tcp_dial(t);
+}
+
 /* The client has nothing more to say. */
 static int peek_ended(struct relay_tcp *t)
 {
 	if (!t->needs_name)
-		return tcp_dial(t);
+		return peek_passed(t);
 	if (t->out.len)
 		return relay_flow_fail(&t->flow, RELAY_END_DENIED, "ended before it gave a name");
 	/* A client that tries two addresses at once drops the slower one unused: no offence. */
@@ -201,7 +207,7 @@ static int tcp_peek(struct relay_tcp *t)
 		}
 		switch (relay_tcp_look(t)) {
 		case RELAY_LOOK_PASS:
-			return tcp_dial(t);
+			return peek_passed(t);
 		case RELAY_LOOK_CUT:
 			return -1;
 		case RELAY_LOOK_MORE:
@@ -289,7 +295,7 @@ static int tcp_timed_out(struct relay_tcp *t)
 	uint64_t idle_ms = ak_now_ms() - t->flow.active_ms, limit_ms = t->flow.relay->conf.tcp_idle_ms;
 
 	if (t->state == RELAY_PEEK && !t->needs_name)
-		return tcp_dial(t);
+		return peek_passed(t);
 	if (t->state == RELAY_PEEK) {
 		t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
 		return relay_flow_fail(&t->flow, RELAY_END_DENIED, "peek timed out");
