@@ -55,22 +55,24 @@ static bool is_clean(struct text t, bool tab)
  * The next line without its CRLF. MORE when it has not ended; what is there of it is checked all the same, so that
  * something that is not HTTP is refused by its first bytes.
  */
-static enum http_status next_line(struct text *in, struct text *ret, struct http_head *h)
+static enum http_status next_line(struct http_reader *r, const char *data, size_t len, struct text *ret)
 {
-	const char *lf = memchr(in->at, '\n', in->len);
-	struct text line = { in->at, lf ? (size_t)(lf - in->at) : in->len };
+	const char *lf = memchr(data + r->seen, '\n', len - r->seen);
+	size_t end = lf ? (size_t)(lf - data) : len;
+	bool cr = end > r->line && data[end - 1] == '\r';
 
-	if (line.len && line.at[line.len - 1] == '\r')
-		line.len--;
-	else if (lf)
-		return bad(h, "line without CR");
-	if (!is_clean(line, true))
-		return bad(h, "control character in the request head");
-	if (!lf)
+	if (lf && !cr)
+		return bad(&r->head, "line without CR");
+	/* A CR at the end is looked at again: with what follows it. */
+	end -= cr ? 1 : 0;
+	if (end > r->seen && !is_clean((struct text){ data + r->seen, end - r->seen }, true))
+		return bad(&r->head, "control character in the request head");
+	if (!lf) {
+		r->seen = end;
 		return HTTP_MORE;
-	in->len -= (size_t)(lf + 1 - in->at);
-	in->at = lf + 1;
-	*ret = line;
+	}
+	*ret = (struct text){ data + r->line, end - r->line };
+	r->line = r->seen = (size_t)(lf + 1 - data);
 	return HTTP_OK;
 }
 
@@ -148,9 +150,16 @@ static enum http_status check_target(struct text method, struct text target, str
 	return rest.len ? set_host(h, rest) : bad(h, "malformed request target");
 }
 
-/* METHOD SP target SP HTTP/1.x, with exactly these two spaces. */
-static enum http_status parse_request_line(struct text line, struct http_head *h, bool *ret_http10)
+/* What a body means is defined for none of these; a server that takes it for the next request would see one that we did not. */
+static bool is_bodiless(struct text method)
 {
+	return text_is(method, "GET") || text_is(method, "HEAD") || text_is(method, "DELETE") || text_is(method, "TRACE");
+}
+
+/* METHOD SP target SP HTTP/1.x, with exactly these two spaces. */
+static enum http_status parse_request_line(struct text line, struct http_reader *r)
+{
+	struct http_head *h = &r->head;
 	const char *sp = memchr(line.at, ' ', line.len), *last = memrchr(line.at, ' ', line.len);
 	struct text method, target, version;
 
@@ -165,16 +174,17 @@ static enum http_status parse_request_line(struct text line, struct http_head *h
 		return bad(h, "HTTP/2 without TLS");
 	if (text_is(method, "CONNECT"))
 		return bad(h, "CONNECT");
-	*ret_http10 = version.len == 8 && memcmp(version.at, "HTTP/1.0", 8) == 0;
-	if (!*ret_http10 && !(version.len == 8 && memcmp(version.at, "HTTP/1.1", 8) == 0))
+	r->http10 = version.len == 8 && memcmp(version.at, "HTTP/1.0", 8) == 0;
+	if (!r->http10 && !(version.len == 8 && memcmp(version.at, "HTTP/1.1", 8) == 0))
 		return bad(h, "unknown HTTP version");
+	r->bodiless = is_bodiless(method);
 	return check_target(method, target, h);
 }
 
 /* The method of a line that has not ended: a token, and not longer than a method may be. */
 static enum http_status check_partial(struct text in, struct http_head *h)
 {
-	const char *sp = memchr(in.at, ' ', in.len);
+	const char *sp = memchr(in.at, ' ', in.len < METHOD_MAX + 1 ? in.len : METHOD_MAX + 1);
 	struct text method = { in.at, sp ? (size_t)(sp - in.at) : in.len };
 
 	if (in.len && in.at[0] == '\r')
@@ -185,11 +195,6 @@ static enum http_status check_partial(struct text in, struct http_head *h)
 }
 
 /* ---- fields ---- */
-
-struct seen {
-	unsigned host, length, encoding, upgrade;
-	struct text host_value;
-};
 
 static enum http_status parse_length(struct text v, struct http_head *h)
 {
@@ -207,9 +212,10 @@ static enum http_status parse_length(struct text v, struct http_head *h)
 	return HTTP_OK;
 }
 
-static enum http_status parse_field(struct text line, struct http_head *h, struct seen *seen)
+static enum http_status parse_field(struct text line, const char *data, struct http_reader *r)
 {
 	const char *colon = memchr(line.at, ':', line.len);
+	struct http_head *h = &r->head;
 	struct text name, v;
 
 	if (line.at[0] == ' ' || line.at[0] == '\t')
@@ -225,40 +231,43 @@ static enum http_status parse_field(struct text line, struct http_head *h, struc
 	while (v.len && (v.at[v.len - 1] == ' ' || v.at[v.len - 1] == '\t'))
 		v.len--;
 	if (text_is(name, "Host")) {
-		seen->host++;
-		seen->host_value = v;
+		r->n_host++;
+		r->host = (size_t)(v.at - data);
+		r->host_len = v.len;
 	} else if (text_is(name, "Content-Length")) {
-		seen->length++;
+		r->n_length++;
 		return parse_length(v, h);
 	} else if (text_is(name, "Transfer-Encoding")) {
-		seen->encoding++;
+		r->n_encoding++;
 		h->chunked = text_is(v, "chunked");
 		return h->chunked ? HTTP_OK : bad(h, "unknown Transfer-Encoding");
 	} else if (text_is(name, "Upgrade")) {
-		seen->upgrade++;
+		r->n_upgrade++;
 		h->websocket = text_is(v, "websocket");
 	}
 	return HTTP_OK;
 }
 
 /* What must hold of the fields together. */
-static enum http_status check_fields(struct http_head *h, const struct seen *seen, bool http10)
+static enum http_status check_fields(struct http_reader *r, const char *data)
 {
+	struct http_head *h = &r->head;
 	char target_host[sizeof(h->host)];
 	bool absolute = h->has_host;
 
-	if (seen->host > 1)
+	if (r->n_host > 1)
 		return bad(h, "Host given twice");
-	if (seen->length > 1 || seen->encoding > 1)
+	if (r->n_length > 1 || r->n_encoding > 1)
 		return bad(h, "body length given twice");
-	if (seen->encoding && (seen->length || http10))
+	if (r->n_encoding && (r->n_length || r->http10))
 		return bad(h, "ambiguous body length");
-	if (seen->upgrade != 1 || h->chunked || h->length)
+	if (r->n_upgrade != 1 || h->chunked || h->length)
 		h->websocket = false;
-	if (!seen->host)
+	h->stray_body = r->bodiless && (h->chunked || h->length);
+	if (!r->n_host)
 		return HTTP_OK;
 	memcpy(target_host, h->host, sizeof(target_host));
-	if (set_host(h, seen->host_value) != HTTP_OK)
+	if (set_host(h, (struct text){ data + r->host, r->host_len }) != HTTP_OK)
 		return HTTP_BAD;
 	/* RFC 9112 section 3.2.2 lets the target win; a server that does not know that must not be fooled. */
 	if (absolute && strcasecmp(target_host, h->host) != 0)
@@ -266,47 +275,54 @@ static enum http_status check_fields(struct http_head *h, const struct seen *see
 	return HTTP_OK;
 }
 
-static enum http_status parse_lines(struct text in, struct http_head *h)
+static enum http_status read_request_line(struct http_reader *r, const char *data, size_t len)
 {
-	struct seen seen = { 0 };
-	struct text line;
-	const char *start = in.at;
-	bool http10 = false;
 	enum http_status st;
+	struct text line;
 
 	/* One empty line before a request is to be ignored (RFC 9112 section 2.2). */
-	if (in.len >= 2 && memcmp(in.at, "\r\n", 2) == 0)
-		in = (struct text){ in.at + 2, in.len - 2 };
-	st = check_partial(in, h);
+	if (!r->line && len >= 2 && memcmp(data, "\r\n", 2) == 0)
+		r->line = r->seen = 2;
+	st = check_partial((struct text){ data + r->line, len - r->line }, &r->head);
 	if (st == HTTP_BAD)
 		return st;
-	st = next_line(&in, &line, h);
+	st = next_line(r, data, len, &line);
 	if (st != HTTP_OK)
 		return st;
-	st = parse_request_line(line, h, &http10);
+	r->begun = true;
+	return parse_request_line(line, r);
+}
+
+static enum http_status read_lines(struct http_reader *r, const char *data, size_t len)
+{
+	enum http_status st = r->begun ? HTTP_OK : read_request_line(r, data, len);
+	struct text line;
+
 	while (st == HTTP_OK) {
-		st = next_line(&in, &line, h);
+		st = next_line(r, data, len, &line);
 		if (st == HTTP_OK && !line.len) {
-			h->len = (size_t)(in.at - start);
-			return check_fields(h, &seen, http10);
+			r->head.len = r->line;
+			return check_fields(r, data);
 		}
 		if (st == HTTP_OK)
-			st = parse_field(line, h, &seen);
+			st = parse_field(line, data, r);
 	}
 	return st;
 }
 
+enum http_status http_head_read(struct http_reader *r, const char *data, size_t len)
+{
+	enum http_status st = len ? read_lines(r, data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX) : HTTP_MORE;
+
+	return st == HTTP_MORE && len >= HTTP_HEAD_MAX ? bad(&r->head, "request head too long") : st;
+}
+
 enum http_status http_head_parse(const char *data, size_t len, struct http_head *ret)
 {
-	struct text in = { data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX };
-	enum http_status st;
+	struct http_reader r = { 0 };
+	enum http_status st = http_head_read(&r, data, len);
 
-	memset(ret, 0, sizeof(*ret));
-	if (!len)
-		return HTTP_MORE;
-	st = parse_lines(in, ret);
-	if (st == HTTP_MORE && len >= HTTP_HEAD_MAX)
-		return bad(ret, "request head too long");
+	*ret = r.head;
 	return st;
 }
 

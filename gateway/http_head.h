@@ -30,10 +30,28 @@ struct http_head {
 	bool has_length;
 	uint64_t length; /* of the body, when not chunked */
 	bool websocket; /* asks to become a WebSocket and nothing else */
+	bool stray_body; /* has a body, of which its method knows nothing (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5, 9.3.8) */
 	const char *why; /* set for BAD */
 };
 
-/* Judge the LEN bytes that have come so far of one request; *RET is meaningful for OK, RET->why for BAD. */
+/* How far a head has been read; all zero before its first byte. */
+struct http_reader {
+	struct http_head head; /* meaningful for OK, HEAD.why for BAD */
+	size_t line; /* where the line begins that has not ended */
+	size_t seen; /* up to here each byte has been looked at */
+	bool begun; /* the request line is behind us */
+	bool http10, bodiless;
+	unsigned n_host, n_length, n_encoding, n_upgrade;
+	size_t host, host_len; /* the value of Host, from the start of the data */
+};
+
+/*
+ * Judge the LEN bytes that have come so far of one request, of which DATA still holds all that were there at the last call. Bytes that
+ * were looked at are not looked at again, so a head costs its length, however it comes.
+ */
+enum http_status http_head_read(struct http_reader *r, const char *data, size_t len);
+
+/* The same in one go. */
 enum http_status http_head_parse(const char *data, size_t len, struct http_head *ret);
 
 enum http_body_state {

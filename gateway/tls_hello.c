@@ -1,8 +1,9 @@
 /*
  * ClientHello reader (RFC 8446 section 4.1.2, RFC 6066 section 3, RFC 8446 section 5.1 for the records).
  *
- * Records are joined into one handshake message first; then a bounded cursor walks it. Every length must add
- * up exactly: a hello that two parsers could read in two ways is refused.
+ * The record headers are followed as they come. Once the handshake message is whole, it is joined if it came in several
+ * records, and a bounded cursor walks it. Every length must add up exactly: a hello that two parsers could read in two ways
+ * is refused.
  */
 #include "gateway/tls_hello.h"
 
@@ -142,47 +143,98 @@ static enum tls_hello_status check_start(const uint8_t *d, size_t len, struct tl
 	return len < RECORD_HEADER ? TLS_HELLO_MORE : TLS_HELLO_OK;
 }
 
-/* Join the payload of the records; OK once the first handshake message is whole in BUF. */
-static enum tls_hello_status join_records(
-	struct cursor in, struct tls_hello *h, uint8_t buf[static TLS_HELLO_MAX], size_t *ret_len)
+/* The record at R->record: how much of its payload is there, 0 while its header is not. */
+static enum tls_hello_status check_record(
+	const struct tls_hello_reader *r, const uint8_t *data, size_t len, size_t *ret_size, size_t *ret_got, struct tls_hello *h)
 {
-	size_t have = 0, want = MESSAGE_HEADER;
+	struct cursor in = { data + r->record, len - r->record, false };
+	unsigned type, version, size;
 
-	while (in.left >= RECORD_HEADER) {
-		unsigned type = take_uint(&in, 1), version = take_uint(&in, 2), n = take_uint(&in, 2);
-		struct cursor part;
-
-		if (type != RECORD_HANDSHAKE || version >> 8 != 3 || n == 0 || n > RECORD_MAX)
-			return fail(h, TLS_HELLO_BAD, "malformed TLS record");
-		part = take(&in, n < in.left ? n : in.left);
-		memcpy(buf + have, part.at, part.left); /* the input is at most as long as BUF */
-		have += part.left;
-		if (have >= MESSAGE_HEADER)
-			want = MESSAGE_HEADER + ((size_t)buf[1] << 16 | (size_t)buf[2] << 8 | buf[3]);
-		if (want > TLS_HELLO_MAX - RECORD_HEADER)
-			return fail(h, TLS_HELLO_BAD, "ClientHello too long");
-		if (have >= want) {
-			*ret_len = want;
-			return TLS_HELLO_OK;
-		}
-	}
-	return TLS_HELLO_MORE;
+	if (in.left < RECORD_HEADER)
+		return TLS_HELLO_MORE;
+	type = take_uint(&in, 1);
+	version = take_uint(&in, 2);
+	size = take_uint(&in, 2);
+	if (type != RECORD_HANDSHAKE || version >> 8 != 3 || size == 0 || size > RECORD_MAX)
+		return fail(h, TLS_HELLO_BAD, "malformed TLS record");
+	*ret_size = size;
+	*ret_got = in.left < size ? in.left : size;
+	return TLS_HELLO_OK;
 }
 
-enum tls_hello_status tls_hello_parse(const uint8_t *data, size_t len, struct tls_hello *ret)
+/* The message's length, header included, once that is known; 0 before. GOT bytes at AT follow the R->have before them. */
+static size_t message_size(struct tls_hello_reader *r, const uint8_t *at, size_t got)
 {
-	uint8_t buf[TLS_HELLO_MAX];
-	size_t in_len = len < TLS_HELLO_MAX ? len : TLS_HELLO_MAX, msg_len = 0;
+	for (size_t i = r->have; i < MESSAGE_HEADER && i - r->have < got; i++)
+		r->head[i] = at[i - r->have];
+	if (r->have + got < MESSAGE_HEADER)
+		return 0;
+	return MESSAGE_HEADER + ((size_t)r->head[1] << 16 | (size_t)r->head[2] << 8 | r->head[3]);
+}
+
+/* Follow the records that have come; OK once the first handshake message is whole, with its length. */
+static enum tls_hello_status follow_records(
+	struct tls_hello_reader *r, const uint8_t *data, size_t len, struct tls_hello *h, size_t *ret_want)
+{
+	for (;;) {
+		size_t size, got, want;
+		enum tls_hello_status status = check_record(r, data, len, &size, &got, h);
+
+		if (status != TLS_HELLO_OK)
+			return status;
+		want = message_size(r, data + r->record + RECORD_HEADER, got);
+		if (want > MESSAGE_HEADER + TLS_HELLO_BODY_MAX)
+			return fail(h, TLS_HELLO_BAD, "ClientHello too long");
+		if (want && r->have + got >= want) {
+			*ret_want = want;
+			return TLS_HELLO_OK;
+		}
+		if (got < size)
+			return TLS_HELLO_MORE;
+		r->have += size;
+		r->record += RECORD_HEADER + size;
+	}
+}
+
+/* A message in several records: seldom, and the buffer is large. */
+static __attribute__((noinline)) enum tls_hello_status read_joined(const uint8_t *data, size_t want, struct tls_hello *h)
+{
+	uint8_t buf[MESSAGE_HEADER + TLS_HELLO_BODY_MAX];
+	size_t have = 0;
+
+	while (have < want) {
+		size_t size = (size_t)data[3] << 8 | data[4], n = size < want - have ? size : want - have;
+
+		memcpy(buf + have, data + RECORD_HEADER, n);
+		have += n;
+		data += RECORD_HEADER + size;
+	}
+	return read_message((struct cursor){ buf + MESSAGE_HEADER, want - MESSAGE_HEADER, false }, h);
+}
+
+enum tls_hello_status tls_hello_read(struct tls_hello_reader *r, const uint8_t *data, size_t len, struct tls_hello *ret)
+{
+	size_t in_len = len < TLS_HELLO_MAX ? len : TLS_HELLO_MAX, want = 0;
 	enum tls_hello_status status;
 
 	memset(ret, 0, sizeof(*ret));
 	status = check_start(data, in_len, ret);
 	if (status != TLS_HELLO_OK)
 		return status;
-	status = join_records((struct cursor){ data, in_len, false }, ret, buf, &msg_len);
+	status = follow_records(r, data, in_len, ret, &want);
 	if (status == TLS_HELLO_MORE && len >= TLS_HELLO_MAX)
 		return fail(ret, TLS_HELLO_BAD, "ClientHello too long");
 	if (status != TLS_HELLO_OK)
 		return status;
-	return read_message((struct cursor){ buf + MESSAGE_HEADER, msg_len - MESSAGE_HEADER, false }, ret);
+	if (r->record)
+		return read_joined(data, want, ret);
+	data += RECORD_HEADER + MESSAGE_HEADER;
+	return read_message((struct cursor){ data, want - MESSAGE_HEADER, false }, ret);
+}
+
+enum tls_hello_status tls_hello_parse(const uint8_t *data, size_t len, struct tls_hello *ret)
+{
+	struct tls_hello_reader r = { 0 };
+
+	return tls_hello_read(&r, data, len, ret);
 }

@@ -6,7 +6,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Walk requests, giving the parser at most STEP bytes of a body at a time; where the walk stopped. */
+/* A head that comes STEP bytes at a time. */
+static enum http_status read_head(const char *data, size_t size, size_t step, struct http_head *ret)
+{
+	struct http_reader r = { 0 };
+	enum http_status st = HTTP_MORE;
+
+	for (size_t n = 0; n < size && st == HTTP_MORE;) {
+		n = size - n < step ? size : n + step;
+		st = http_head_read(&r, data, n);
+	}
+	if (st == HTTP_BAD && !r.head.why)
+		abort();
+	*ret = r.head;
+	return st;
+}
+
+/* Walk requests, giving the parser at most STEP bytes at a time; where the walk stopped. */
 static size_t walk(const char *data, size_t size, size_t step)
 {
 	size_t at = 0;
@@ -15,7 +31,7 @@ static size_t walk(const char *data, size_t size, size_t step)
 		struct http_head head;
 		struct http_body body;
 
-		if (http_head_parse(data + at, size - at, &head) != HTTP_OK)
+		if (read_head(data + at, size - at, step, &head) != HTTP_OK)
 			return at;
 		if (!head.len || head.len > size - at || !memchr(head.host, 0, sizeof(head.host)))
 			abort();

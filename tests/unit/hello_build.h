@@ -13,12 +13,13 @@ struct hello_opts {
 	const char *second_sni; /* a second entry of the same list */
 	bool sni_twice; /* the extension twice */
 	bool ech, grease, no_extensions;
+	size_t suites; /* bytes of cipher suites, 0: two of them */
 	size_t key_share; /* bytes of filler, for post-quantum sizes */
 	size_t record_size; /* 0: one record */
 };
 
 struct hello_buf {
-	uint8_t data[40000];
+	uint8_t data[300000];
 	size_t len;
 };
 
@@ -84,8 +85,9 @@ static inline void hello_message(struct hello_buf *b, const struct hello_opts *o
 	hello_uint(b, 32, 1);
 	memset(b->data + b->len, 9, 32);
 	b->len += 32;
-	hello_uint(b, sizeof(suites), 2);
-	hello_put(b, suites, sizeof(suites));
+	hello_uint(b, o->suites ? o->suites : sizeof(suites), 2);
+	for (size_t i = 0; i < (o->suites ? o->suites : sizeof(suites)); i++)
+		hello_put(b, suites + i % sizeof(suites), 1);
 	hello_uint(b, 1, 1);
 	hello_uint(b, 0, 1);
 	if (!o->no_extensions) {

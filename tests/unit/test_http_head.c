@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -113,6 +115,100 @@ static void what_could_be_framed_in_two_ways_is_refused(void **state)
 		if (parse(bad[i], &h) != HTTP_BAD)
 			fail_msg("taken: %s", bad[i]);
 		assert_non_null(h.why);
+	}
+}
+
+/* Give the reader one byte more at a time, each time in a buffer of just that size. */
+static enum http_status drip(const char *text, size_t len, struct http_reader *r)
+{
+	enum http_status st = HTTP_MORE;
+
+	*r = (struct http_reader){ 0 };
+	for (size_t n = 1; n <= len && st == HTTP_MORE; n++) {
+		char *part = malloc(n);
+
+		memcpy(part, text, n);
+		st = http_head_read(r, part, n);
+		free(part);
+	}
+	return st;
+}
+
+static void dripped_head_is_read_as_the_whole_one(void **state)
+{
+	static const char *const texts[] = {
+		"GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n",
+		"\r\nPOST http://ok.test/x HTTP/1.1\r\nX: y\r\nHost: ok.test:80\r\nContent-Length: 12\r\n\r\n",
+		"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost:ok.test \r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: ok.test\r\nUpgrade: websocket\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n",
+		"\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+		"GET / HTTP/1.1\n",
+	};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		struct http_head whole;
+		struct http_reader r;
+
+		assert_int_equal(drip(texts[i], strlen(texts[i]), &r), parse(texts[i], &whole));
+		if (whole.why) {
+			assert_string_equal(r.head.why, whole.why);
+			continue;
+		}
+		assert_memory_equal(&r.head, &whole, sizeof(whole));
+	}
+}
+
+static void body_of_a_method_that_has_none_is_told(void **state)
+{
+	struct http_head h;
+
+	assert_int_equal(parse("GET / HTTP/1.1\r\nContent-Length: 1\r\n\r\n", &h), HTTP_OK);
+	assert_true(h.stray_body);
+	assert_int_equal(parse("HEAD / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", &h), HTTP_OK);
+	assert_true(h.stray_body);
+	assert_int_equal(parse("DELETE /x HTTP/1.1\r\nContent-Length: 7\r\n\r\n", &h), HTTP_OK);
+	assert_true(h.stray_body);
+	assert_int_equal(parse("GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", &h), HTTP_OK);
+	assert_false(h.stray_body);
+	assert_int_equal(parse("POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\n", &h), HTTP_OK);
+	assert_false(h.stray_body);
+}
+
+/* The processor's time to read a head of N bytes that comes byte by byte. */
+static uint64_t drip_ns(const char *text, size_t n)
+{
+	struct http_reader r = { 0 };
+	struct timespec a, b;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+	for (size_t i = 1; i <= n; i++)
+		assert_int_equal(http_head_read(&r, text, i), HTTP_MORE);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+	return (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000 + (uint64_t)b.tv_nsec - (uint64_t)a.tv_nsec;
+}
+
+/* The cost of twice the length is twice as much, where reading from the start each time would make it four times. */
+static void dripped_head_costs_its_length(void **state)
+{
+	static const char *const lines[] = { "X: aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", "x" };
+	static char text[HTTP_HEAD_MAX];
+
+	for (size_t k = 0; k < 2; k++) {
+		uint64_t half = UINT64_MAX, whole = UINT64_MAX;
+		size_t n = (size_t)snprintf(text, sizeof(text), "GET / HTTP/1.1\r\n%s", k ? "X: " : "");
+
+		while (n + strlen(lines[k]) < sizeof(text))
+			n += (size_t)snprintf(text + n, sizeof(text) - n, "%s", lines[k]);
+		for (int i = 0; i < 7; i++) {
+			uint64_t h = drip_ns(text, n / 2), w = drip_ns(text, n);
+
+			half = h < half ? h : half;
+			whole = w < whole ? w : whole;
+		}
+		assert_true(whole < half * 3);
 	}
 }
 
@@ -224,6 +320,9 @@ int main(void)
 		cmocka_unit_test(host_is_found_in_every_form),
 		cmocka_unit_test(every_cut_waits_for_the_rest),
 		cmocka_unit_test(what_could_be_framed_in_two_ways_is_refused),
+		cmocka_unit_test(dripped_head_is_read_as_the_whole_one),
+		cmocka_unit_test(body_of_a_method_that_has_none_is_told),
+		cmocka_unit_test(dripped_head_costs_its_length),
 		cmocka_unit_test(other_protocols_are_told_by_their_first_bytes),
 		cmocka_unit_test(nul_is_refused_anywhere),
 		cmocka_unit_test(long_head_is_bounded),

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -137,13 +138,77 @@ static void endless_hello_is_bounded(void **state)
 {
 	struct tls_hello h;
 
+	/* All that the vectors can hold, in the smallest records for which there is room. */
 	assert_int_equal(
-		parse(&(struct hello_opts){ .sni = "a.example", .key_share = 20000, .record_size = 16000 }, &h), TLS_HELLO_BAD);
-	assert_string_equal(h.why, "ClientHello too long");
+		parse(&(struct hello_opts){ .sni = "a.example", .suites = 65534, .key_share = 65500, .record_size = 64 }, &h),
+		TLS_HELLO_OK);
+	assert_string_equal(h.sni, "a.example");
+	assert_true(buf.len < TLS_HELLO_MAX);
 	/* Records of one byte: six bytes of the stream for each of the message. */
 	assert_int_equal(
-		parse(&(struct hello_opts){ .sni = "a.example", .key_share = 4000, .record_size = 1 }, &h), TLS_HELLO_BAD);
+		parse(&(struct hello_opts){ .sni = "a.example", .key_share = 40000, .record_size = 1 }, &h), TLS_HELLO_BAD);
+	assert_string_equal(h.why, "ClientHello too long");
 	assert_int_equal(tls_hello_parse(buf.data, TLS_HELLO_MAX - 1, &h), TLS_HELLO_MORE);
+	/* A message longer than its vectors can be is told by its header. */
+	hello_build(&buf, &(struct hello_opts){ .sni = "a.example" });
+	buf.data[6] = 0x03;
+	assert_int_equal(tls_hello_parse(buf.data, 9, &h), TLS_HELLO_BAD);
+}
+
+static enum tls_hello_status drip(size_t n, struct tls_hello_reader *r, struct tls_hello *h)
+{
+	enum tls_hello_status st = TLS_HELLO_MORE;
+
+	*r = (struct tls_hello_reader){ 0 };
+	for (size_t i = 1; i <= n && st == TLS_HELLO_MORE; i++)
+		st = tls_hello_read(r, buf.data, i, h);
+	return st;
+}
+
+static void dripped_hello_is_read_as_the_whole_one(void **state)
+{
+	for (size_t size = 1; size < 300; size += 7) {
+		struct tls_hello_reader r;
+		struct tls_hello h;
+
+		hello_build(&buf, &(struct hello_opts){ .sni = "a.example", .ech = true, .record_size = size });
+		assert_int_equal(drip(buf.len, &r, &h), TLS_HELLO_OK);
+		assert_string_equal(h.sni, "a.example");
+		assert_true(h.ech);
+		buf.data[buf.len - 1 < 40 ? buf.len - 1 : 40] ^= 0xff; /* whatever that breaks, both see it alike */
+		assert_int_equal(drip(buf.len, &r, &h), tls_hello_parse(buf.data, buf.len, &h));
+	}
+}
+
+static uint64_t drip_ns(size_t n)
+{
+	struct tls_hello_reader r;
+	struct timespec a, b;
+	struct tls_hello h;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+	assert_int_equal(drip(n, &r, &h), TLS_HELLO_MORE);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+	return (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000 + (uint64_t)b.tv_nsec - (uint64_t)a.tv_nsec;
+}
+
+/* The cost of twice the length is twice as much, where joining the records each time would make it four times. */
+static void dripped_hello_costs_its_length(void **state)
+{
+	static const size_t sizes[] = { 1, 100, 16000 };
+
+	for (size_t k = 0; k < 3; k++) {
+		uint64_t half = UINT64_MAX, whole = UINT64_MAX;
+
+		hello_build(&buf, &(struct hello_opts){ .sni = "a.example", .suites = 20000, .record_size = sizes[k] });
+		for (int i = 0; i < 7; i++) {
+			uint64_t h = drip_ns(buf.len / 2), w = drip_ns(buf.len - 10);
+
+			half = h < half ? h : half;
+			whole = w < whole ? w : whole;
+		}
+		assert_true(whole < half * 3);
+	}
 }
 
 int main(void)
@@ -158,6 +223,8 @@ int main(void)
 		cmocka_unit_test(other_protocols_are_told_by_their_first_bytes),
 		cmocka_unit_test(lengths_that_do_not_add_up_are_refused),
 		cmocka_unit_test(endless_hello_is_bounded),
+		cmocka_unit_test(dripped_hello_is_read_as_the_whole_one),
+		cmocka_unit_test(dripped_hello_costs_its_length),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
