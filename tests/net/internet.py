@@ -16,6 +16,7 @@ import sys
 import dnsserver
 
 PACKET_OUTGOING = 4
+QUIET_S, QUIET_LIMIT_S = 0.02, 1
 ND_TYPES = set(range(130, 138)) | {143}  # multicast listener and neighbour chatter of the kernels themselves
 
 
@@ -38,6 +39,7 @@ class Counter:
     def clear(self):
         self.packets = collections.Counter()
         self.syns = collections.Counter()
+        self.frames = 0
 
     def drain(self):
         while True:
@@ -45,6 +47,7 @@ class Counter:
                 frame, addr = self.sock.recvfrom(256)
             except BlockingIOError:
                 return
+            self.frames += 1
             if self.on and addr[2] != PACKET_OUTGOING:
                 self.count(frame)
 
@@ -233,14 +236,26 @@ class Internet:
     def rpc_dns_behave(self, name, **how):
         self.zone.behaviour[name.lower()] = how
 
-    def rpc_dns_log(self):
+    async def rpc_dns_log(self):
+        await self.settle()
         return self.zone.log
 
-    def rpc_conns(self):
+    async def settle(self):
+        """Until nothing has come or gone for a moment: what a test says must not arrive may still be on its way. Some tests never are quiet: bounded."""
+        end = asyncio.get_running_loop().time() + QUIET_LIMIT_S
+        while asyncio.get_running_loop().time() < end:
+            before = self.counter.frames
+            await asyncio.sleep(QUIET_S)
+            self.counter.drain()
+            if self.counter.frames == before:
+                return
+
+    async def rpc_conns(self):
+        await self.settle()
         return self.conns
 
-    def rpc_counters(self):
-        self.counter.drain()
+    async def rpc_counters(self):
+        await self.settle()
         return {"packets": self.counter.packets, "syns": self.counter.syns}
 
     def rpc_counting(self, on):
@@ -253,7 +268,8 @@ class Internet:
         else:
             await self.listen(port, kind)
 
-    def rpc_reset(self, zone):
+    async def rpc_reset(self, zone):
+        await self.settle()
         self.zone.records, self.zone.behaviour = {}, {}
         for row in zone:
             self.zone.set(row.pop("name"), **row)
@@ -262,8 +278,9 @@ class Internet:
         self.counter.drain()
         self.counter.clear()
 
-    def rpc_clear(self):
+    async def rpc_clear(self):
         """Forget what was seen; keep the zone."""
+        await self.settle()
         self.zone.log.clear()
         self.conns = []
         self.counter.drain()
