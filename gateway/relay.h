@@ -35,6 +35,7 @@ struct relay_sandbox {
 	void *flows; /* the relay's own list; starts NULL */
 	struct relay_sandbox *next, **pprev; /* the relay's own: the open ones; start NULL */
 	uint32_t n_flows;
+	uint32_t n_large; /* the relay's own: flows with a large buffer */
 	uint64_t bytes_out, bytes_in;
 };
 

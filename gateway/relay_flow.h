@@ -9,6 +9,7 @@
 #include "gateway/relay.h"
 #include "gateway/relay_host.h"
 #include "gateway/relay_ports.h"
+#include "gateway/tls_hello.h"
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
@@ -51,6 +52,15 @@ void relay_judge_named(const struct relay_sandbox *sb, enum relay_route route, c
 
 /* Ports whose flows must name themselves where an allowlist is in force. */
 bool relay_port_needs_name(const struct relay_target *t);
+
+/* Must what the flow says be readable? On ports 80 and 443, where an allowlist or a rule that denies names is in force. */
+bool relay_must_read(const struct relay_sandbox *sb, enum relay_route route, const struct relay_target *t);
+
+/*
+ * QUIC says its name too, where we do not read it. Where a rule denies names at this port only a rule that allows one of the address's names
+ * here opens it, so an allowing V becomes a denial; clients fall back to TCP.
+ */
+void relay_judge_unread(const struct relay_sandbox *sb, const struct relay_target *t, struct relay_verdict *v);
 
 /* ---- flows of either protocol (relay.c) ---- */
 
@@ -162,7 +172,12 @@ struct relay_tcp {
 	struct relay_dir out, in;
 	enum relay_inspect inspect;
 	bool needs_name; /* no name, no way */
+	bool must_read; /* what cannot be read does not pass; it may be without a name */
+	bool unread; /* something passed that could not be read */
+	bool large; /* holds one of its sandbox's large buffers */
 	bool dialled_v6; /* the host's ::1 was tried too */
+	struct tls_hello_reader hello;
+	struct http_reader head; /* of the request that begins after what is ready */
 	struct http_body body;
 	bool in_body;
 	unsigned requests;
@@ -185,9 +200,15 @@ enum relay_look {
 /* Look at what OUT's buffer holds past its ready part. */
 enum relay_look relay_tcp_look(struct relay_tcp *t);
 
-/* Read once into D's buffer: the count, 0 at the end, -EAGAIN, or another -errno. */
-ssize_t relay_dir_read(struct relay_dir *d, int fd, size_t max);
+/*
+ * Read once into OUT's buffer, to be looked at: the count, 0 at the end, -EAGAIN, or another -errno; -EDQUOT when the sandbox has too many large
+ * buffers already.
+ */
+ssize_t relay_look_read(struct relay_tcp *t);
 void relay_dir_done(struct relay *r, struct relay_dir *d);
+void relay_large_done(struct relay_tcp *t);
+
+#define RELAY_TOO_LARGE "too many large ClientHellos at once"
 
 /* Move bytes both ways; 0 when both directions wait, 1 when there is more to do, -1 when the flow is to end. */
 int relay_pump(struct relay_tcp *t);

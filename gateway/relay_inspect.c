@@ -1,8 +1,9 @@
 /*
  * What a flow says of itself: its ClientHello or its HTTP requests, read from the bytes that wait to go out.
  *
- * Where an allowlist is in force (route NAMED) doubt cuts the flow; elsewhere a name is only looked for so that an
- * explicit denial can be honoured, and bytes that make no sense to us pass.
+ * Where an allowlist is in force (route NAMED) doubt cuts the flow, and so it does on ports 80 and 443 while a rule denies names there: the name
+ * may hide in what we cannot read. Else bytes that make no sense to us pass. A flow that says in a readable way that it has no
+ * name is judged by its address: names that are denied are never resolved, so no address was learned for them.
  */
 #include "gateway/relay_flow.h"
 
@@ -14,7 +15,7 @@
 
 static bool is_strict(const struct relay_tcp *t)
 {
-	return t->flow.route == RELAY_ROUTE_NAMED;
+	return t->must_read || t->flow.route == RELAY_ROUTE_NAMED;
 }
 
 static enum relay_look cut(struct relay_tcp *t, const char *why)
@@ -32,24 +33,43 @@ static enum relay_look pass_all(struct relay_tcp *t)
 	return RELAY_LOOK_PASS;
 }
 
+/* Something passes that we cannot read: remembered, for a policy to come may not want it. */
+static enum relay_look pass_unread(struct relay_tcp *t)
+{
+	t->unread = true;
+	return pass_all(t);
+}
+
+/* RAW is no name. */
+static enum relay_look judge_odd_name(struct relay_tcp *t, const char *raw)
+{
+	struct ak_addr literal;
+	bool is_addr = ak_addr_parse(raw, &literal) == 0 || raw[0] == '[';
+
+	if (t->flow.route == RELAY_ROUTE_NAMED && is_addr)
+		return cut(t, "an address in place of a name");
+	if (is_strict(t) && !is_addr)
+		return cut(t, "malformed name");
+	t->unread |= !is_addr;
+	return RELAY_LOOK_PASS;
+}
+
 /* The flow has named RAW. */
 static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
 {
 	struct relay_flow *f = &t->flow;
 	char name[POLICY_NAME_MAX];
 	struct relay_verdict v;
-	struct ak_addr literal;
 
+	/* Requests come by the hundred, for one host: the verdict stands, for a change of policy judges the flow again. */
+	if (t->requests && f->sni && f->decision.allow && strcmp(f->sni, raw) == 0)
+		return RELAY_LOOK_PASS;
 	free(f->sni);
 	f->sni = strdup(raw);
 	if (!f->sni)
 		return cut(t, "out of memory");
-	if (!relay_name_canon(raw, name)) {
-		if (!is_strict(t))
-			return RELAY_LOOK_PASS;
-		return cut(t,
-			ak_addr_parse(raw, &literal) == 0 || raw[0] == '[' ? "an address in place of a name" : "malformed name");
-	}
+	if (!relay_name_canon(raw, name))
+		return judge_odd_name(t, raw);
 	relay_judge_named(f->sb, f->route, &f->target, name, f->name, ak_now_ms(), &v);
 	relay_flow_judged(f, &v);
 	f->end = RELAY_END_DENIED; /* overwritten by whatever ends a flow that passes */
@@ -62,14 +82,14 @@ static enum relay_look look_tls(struct relay_tcp *t)
 {
 	struct tls_hello hello;
 
-	switch (tls_hello_parse(t->out.buf, t->out.len, &hello)) {
+	switch (tls_hello_read(&t->hello, t->out.buf, t->out.len, &hello)) {
 	case TLS_HELLO_MORE:
 		return RELAY_LOOK_MORE;
 	case TLS_HELLO_NOT_TLS:
-		return t->needs_name ? cut(t, hello.why) : pass_all(t);
+		return t->must_read ? cut(t, hello.why) : pass_unread(t);
 	case TLS_HELLO_BAD:
 		t->flow.seen = "tls";
-		return is_strict(t) ? cut(t, hello.why) : pass_all(t);
+		return is_strict(t) ? cut(t, hello.why) : pass_unread(t);
 	case TLS_HELLO_OK:
 	case TLS_HELLO_STATUS_NUM:
 		break;
@@ -87,7 +107,7 @@ static enum relay_look look_tls(struct relay_tcp *t)
 
 static enum relay_look http_doubt(struct relay_tcp *t, const char *why)
 {
-	return is_strict(t) ? cut(t, why) : pass_all(t);
+	return is_strict(t) ? cut(t, why) : pass_unread(t);
 }
 
 /* One whole request head: judge it, let it go on, and know how its body ends. */
@@ -102,9 +122,11 @@ static enum relay_look http_request(struct relay_tcp *t, const struct http_head 
 	if (head->host[0]) {
 		if (judge_name(t, head->host) != RELAY_LOOK_PASS)
 			return RELAY_LOOK_CUT;
-	} else if (is_strict(t)) {
+	} else if (t->flow.route == RELAY_ROUTE_NAMED) {
 		return cut(t, "no Host");
 	}
+	if (head->stray_body)
+		return http_doubt(t, "body of a request that should have none");
 	t->out.ready += head->len;
 	http_body_init(&t->body, head);
 	t->in_body = t->body.state != HTTP_BODY_DONE;
@@ -117,7 +139,6 @@ static enum relay_look http_request(struct relay_tcp *t, const struct http_head 
 static enum relay_look look_http(struct relay_tcp *t)
 {
 	struct relay_dir *d = &t->out;
-	struct http_head head;
 	ssize_t n;
 
 	while (d->ready < d->len && t->upgrade != RELAY_UPGRADE_ASKED) {
@@ -131,16 +152,17 @@ static enum relay_look look_http(struct relay_tcp *t)
 			t->in_body = t->body.state != HTTP_BODY_DONE;
 			continue;
 		}
-		switch (http_head_parse(at, d->len - d->ready, &head)) {
+		switch (http_head_read(&t->head, at, d->len - d->ready)) {
 		case HTTP_MORE:
 			return d->ready ? RELAY_LOOK_PASS : RELAY_LOOK_MORE;
 		case HTTP_OK:
-			if (http_request(t, &head) != RELAY_LOOK_PASS)
+			if (http_request(t, &t->head.head) != RELAY_LOOK_PASS)
 				return RELAY_LOOK_CUT;
+			t->head = (struct http_reader){ 0 };
 			break;
 		case HTTP_BAD:
 		case HTTP_STATUS_NUM:
-			return http_doubt(t, head.why);
+			return http_doubt(t, t->head.head.why);
 		}
 	}
 	return d->ready ? RELAY_LOOK_PASS : RELAY_LOOK_MORE;
@@ -148,14 +170,16 @@ static enum relay_look look_http(struct relay_tcp *t)
 
 /* ---- both ---- */
 
-/* Which of the two to expect: the port says it where a name is needed, else the first byte does. */
+/* Which of the two to expect: the port says it where a name is needed or may be denied, else the first byte does. */
 static enum relay_inspect sniff(const struct relay_tcp *t)
 {
-	if (t->needs_name)
-		return t->flow.target.port == 80 ? RELAY_INSPECT_HTTP : RELAY_INSPECT_TLS;
+	bool is_80 = t->flow.target.port == 80;
+
 	if (t->out.buf[0] == 0x16)
-		return RELAY_INSPECT_TLS;
-	return t->flow.target.port == 80 ? RELAY_INSPECT_HTTP : RELAY_INSPECT_OFF;
+		return t->needs_name && is_80 ? RELAY_INSPECT_HTTP : RELAY_INSPECT_TLS;
+	if (is_80)
+		return RELAY_INSPECT_HTTP;
+	return t->must_read ? RELAY_INSPECT_TLS : RELAY_INSPECT_OFF;
 }
 
 enum relay_look relay_tcp_look(struct relay_tcp *t)
@@ -164,6 +188,7 @@ enum relay_look relay_tcp_look(struct relay_tcp *t)
 		if (!t->out.len)
 			return RELAY_LOOK_MORE;
 		t->inspect = sniff(t);
+		t->unread = t->inspect == RELAY_INSPECT_OFF;
 	}
 	switch (t->inspect) {
 	case RELAY_INSPECT_TLS:

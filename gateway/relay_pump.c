@@ -9,7 +9,6 @@
 #include "gateway/relay_flow.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/tls_hello.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,10 +18,9 @@
 #include <sys/socket.h>
 
 #define ROUNDS 8
-#define LOOK_BYTES TLS_HELLO_MAX /* what a look may collect; HTTP heads have the same bound */
+#define LOOK_BYTES HTTP_HEAD_MAX /* what every flow may collect: a head fits, and so does nearly every ClientHello */
+#define LARGE_PER_SANDBOX 32 /* flows that may collect TLS_HELLO_MAX at once */
 #define COPY_BYTES 65536
-
-static_assert(HTTP_HEAD_MAX <= LOOK_BYTES, "a head fits in what may be collected");
 
 /* ---- buffers ---- */
 
@@ -45,7 +43,8 @@ static int dir_room(struct relay_dir *d, size_t max)
 	return 0;
 }
 
-ssize_t relay_dir_read(struct relay_dir *d, int fd, size_t max)
+/* Read once into D's buffer: the count, 0 at the end, -EAGAIN, or another -errno. */
+static ssize_t dir_read(struct relay_dir *d, int fd, size_t max)
 {
 	int rc = dir_room(d, max);
 	size_t end;
@@ -63,6 +62,24 @@ ssize_t relay_dir_read(struct relay_dir *d, int fd, size_t max)
 		return -errno;
 	d->len += (size_t)n;
 	return n;
+}
+
+void relay_large_done(struct relay_tcp *t)
+{
+	if (t->large)
+		t->flow.sb->n_large--;
+	t->large = false;
+}
+
+ssize_t relay_look_read(struct relay_tcp *t)
+{
+	if (t->out.len < LOOK_BYTES)
+		return dir_read(&t->out, t->client, LOOK_BYTES);
+	if (!t->large && t->flow.sb->n_large >= LARGE_PER_SANDBOX)
+		return -EDQUOT;
+	t->flow.sb->n_large += t->large ? 0 : 1;
+	t->large = true;
+	return dir_read(&t->out, t->client, TLS_HELLO_MAX);
 }
 
 void relay_dir_done(struct relay *r, struct relay_dir *d)
@@ -186,6 +203,8 @@ static int way_read(const struct way *w, ssize_t rc)
 		w->d->readable = false;
 		return 0;
 	}
+	if (rc == -EDQUOT)
+		return relay_flow_fail(&w->t->flow, RELAY_END_LIMIT, RELAY_TOO_LARGE);
 	if (rc == -ENOMEM || rc == -ENOBUFS)
 		return relay_flow_fail(&w->t->flow, RELAY_END_RESET, "out of memory");
 	return relay_flow_fail(&w->t->flow, RELAY_END_RESET, w->out ? "reset by the sandbox" : "reset by the far side");
@@ -200,7 +219,7 @@ static int fill_blind(const struct way *w, uint64_t max, size_t *ret_n)
 	if (!d->pipe)
 		d->pipe = relay_pipe_get(&w->t->flow.relay->pipes);
 	if (!d->pipe) {
-		n = relay_dir_read(d, w->src, max < COPY_BYTES ? (size_t)max : COPY_BYTES);
+		n = dir_read(d, w->src, max < COPY_BYTES ? (size_t)max : COPY_BYTES);
 		d->ready = d->len;
 	} else {
 		n = splice(w->src, NULL, d->pipe->fd[1], NULL, max < d->pipe->size ? (size_t)max : d->pipe->size,
@@ -237,7 +256,7 @@ static int fill_looked(const struct way *w)
 		return 0;
 	if (t->inspect == RELAY_INSPECT_HTTP && t->in_body && t->body.state == HTTP_BODY_LENGTH && !w->d->len)
 		return fill_body(w);
-	n = relay_dir_read(w->d, w->src, LOOK_BYTES);
+	n = relay_look_read(t);
 	rc = way_read(w, n);
 	if (rc <= 0 || n <= 0)
 		return rc;
@@ -305,7 +324,7 @@ static bool way_release_rest(const struct way *w)
 
 	if (!w->out || !w->d->len || t->upgrade == RELAY_UPGRADE_ASKED)
 		return false;
-	if (t->inspect == RELAY_INSPECT_HTTP && t->flow.route == RELAY_ROUTE_NAMED)
+	if (t->must_read || (t->inspect == RELAY_INSPECT_HTTP && t->flow.route == RELAY_ROUTE_NAMED))
 		return false;
 	t->inspect = RELAY_INSPECT_OFF;
 	w->d->ready = w->d->len;
@@ -332,6 +351,8 @@ static int way_pump(const struct way *w)
 		rc = d->eof || !d->readable ? 0 : way_fill(w);
 		if (rc <= 0) {
 			dir_rest(w->t->flow.relay, d);
+			if (w->out && !d->len)
+				relay_large_done(w->t);
 			return rc;
 		}
 	}

@@ -16,7 +16,6 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/tls_hello.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -55,6 +54,7 @@ static void tcp_finish(struct relay_tcp *t)
 	if (event_initialized(&t->on_client))
 		event_del(&t->on_client);
 	server_close(t, reset);
+	relay_large_done(t);
 	t->client = reset ? close_reset(t->client) : ak_close(t->client);
 	relay_dir_done(t->flow.relay, &t->out);
 	relay_dir_done(t->flow.relay, &t->in);
@@ -174,13 +174,20 @@ static int peek_passed(struct relay_tcp *t)
 	return relay_flow_is_host(&t->flow) ? -1 : tcp_dial(t);
 }
 
+/* It did not say, in time and whole, what it must. */
+static int peek_denied(struct relay_tcp *t, const char *detail)
+{
+	t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
+	return relay_flow_fail(&t->flow, RELAY_END_DENIED, detail);
+}
+
 /* The client has nothing more to say. */
 static int peek_ended(struct relay_tcp *t)
 {
-	if (!t->needs_name)
+	if (!t->needs_name && !(t->must_read && t->out.len))
 		return peek_passed(t);
 	if (t->out.len)
-		return relay_flow_fail(&t->flow, RELAY_END_DENIED, "ended before it gave a name");
+		return peek_denied(t, "ended before it gave a name");
 	/* A client that tries two addresses at once drops the slower one unused: no offence. */
 	return relay_flow_fail(
 		&t->flow, t->flow.decision.allow ? RELAY_END_CLOSED : RELAY_END_DENIED, "closed before it gave a name");
@@ -191,7 +198,7 @@ static int tcp_peek(struct relay_tcp *t)
 	struct relay_dir *d = &t->out;
 
 	while (d->readable) {
-		ssize_t n = relay_dir_read(d, t->client, TLS_HELLO_MAX);
+		ssize_t n = relay_look_read(t);
 
 		if (n == -EINTR)
 			continue;
@@ -199,6 +206,8 @@ static int tcp_peek(struct relay_tcp *t)
 			d->readable = false;
 			break;
 		}
+		if (n == -EDQUOT)
+			return relay_flow_fail(&t->flow, RELAY_END_LIMIT, RELAY_TOO_LARGE);
 		if (n < 0)
 			return relay_flow_fail(&t->flow, RELAY_END_RESET, "reset by the sandbox");
 		if (n == 0) {
@@ -293,13 +302,17 @@ static void on_server(evutil_socket_t fd, short what, void *arg)
 static int tcp_timed_out(struct relay_tcp *t)
 {
 	uint64_t idle_ms = ak_now_ms() - t->flow.active_ms, limit_ms = t->flow.relay->conf.tcp_idle_ms;
+	unsigned peek_ms = t->flow.relay->conf.peek_timeout_ms;
 
-	if (t->state == RELAY_PEEK && !t->needs_name)
+	if (t->state == RELAY_PEEK && !t->needs_name && !(t->must_read && t->out.len))
 		return peek_passed(t);
-	if (t->state == RELAY_PEEK) {
-		t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
-		return relay_flow_fail(&t->flow, RELAY_END_DENIED, "peek timed out");
+	/* It has begun to speak: hear it out before anything is dialled. */
+	if (t->state == RELAY_PEEK && !t->needs_name && idle_ms < peek_ms) {
+		relay_timer_arm(&t->flow, (unsigned)(peek_ms - idle_ms));
+		return 0;
 	}
+	if (t->state == RELAY_PEEK)
+		return peek_denied(t, "peek timed out");
 	if (t->state == RELAY_DIAL)
 		return relay_flow_fail(&t->flow, RELAY_END_TIMEOUT, "connect timed out");
 	if (idle_ms >= limit_ms)
@@ -356,6 +369,7 @@ static int tcp_begin(struct relay_tcp *t)
 static void tcp_set_demands(struct relay_tcp *t)
 {
 	t->needs_name = t->flow.route == RELAY_ROUTE_NAMED && relay_port_needs_name(&t->flow.target);
+	t->must_read = relay_must_read(t->flow.sb, t->flow.route, &t->flow.target);
 }
 
 void relay_tcp_accept(struct relay *r, int fd)
@@ -390,7 +404,9 @@ bool relay_tcp_rejudge(struct relay_tcp *t)
 
 	/* A flow that had only a moment to name itself may now have to. */
 	tcp_set_demands(t);
-	/* Requests that were let through unread, as no name mattered, cannot be judged any more. */
+	/* What was let through unread, as no name mattered, cannot be judged any more. */
+	if (t->must_read && t->unread)
+		stays = t->flow.decision.allow = false;
 	if (t->needs_name && t->state != RELAY_PEEK && t->flow.target.port == 80 && t->inspect == RELAY_INSPECT_OFF &&
 		t->upgrade != RELAY_UPGRADE_DONE)
 		stays = t->flow.decision.allow = false;

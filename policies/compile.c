@@ -237,10 +237,27 @@ static int build_names(struct policy *p)
 	return 0;
 }
 
+static void note_denials(struct policy *p)
+{
+	static const uint16_t ports[2] = { 80, 443 };
+
+	for (size_t i = 0; i < p->n_rules; i++) {
+		const struct host_rule *r = &p->rules[i];
+
+		for (int proto = 0; proto < POLICY_PROTO_NUM && !r->allow; proto++) {
+			for (int k = 0; k < 2; k++) {
+				if (!r->port || (r->port == ports[k] && (r->proto == RULE_ANY || r->proto == proto)))
+					p->denies_names[proto][k] = true;
+			}
+		}
+	}
+}
+
 int policy_compile(struct policy *p, struct ak_err *err)
 {
 	sort_rules(p);
 	sort_cidrs(p);
+	note_denials(p);
 	if (build_names(p) < 0 || policy_build_segments(p) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
 	if (!p->limits.connections)

@@ -122,6 +122,7 @@ struct policy {
 	struct arena arena; /* owns every string below */
 	const char *name, *description;
 	bool default_allow;
+	bool denies_names[POLICY_PROTO_NUM][2]; /* at ports 80 and 443 */
 	struct policy_limits limits;
 	bool has_connections, has_dns_qps, has_egress;
 

@@ -90,6 +90,11 @@ bool policy_default_allow(const struct policy *p)
 	return p->default_allow;
 }
 
+bool policy_denies_names(const struct policy *p, enum policy_proto proto, uint16_t port)
+{
+	return (port == 80 || port == 443) && p->denies_names[proto][port == 443];
+}
+
 const char *policy_name(const struct policy *p)
 {
 	return p->name;

@@ -145,6 +145,9 @@ size_t policy_rule_count(const struct policy *p);
 bool policy_within(const struct policy *p, const struct policy *limit);
 
 bool policy_default_allow(const struct policy *p);
+
+/* Does a rule deny some name at PROTO/PORT? Told of ports 80 and 443 only, where flows name themselves. */
+bool policy_denies_names(const struct policy *p, enum policy_proto proto, uint16_t port);
 const char *policy_name(const struct policy *p);
 const char *policy_description(const struct policy *p);
 const struct policy_limits *policy_limits(const struct policy *p);

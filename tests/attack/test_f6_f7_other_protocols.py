@@ -89,6 +89,8 @@ out = {
  'plus length': talk(req('ok.test', 'Content-Length: +0\r\n', '', 'POST') + evil), 'huge chunk': talk(chunked('ffffffffffffffff1\r\n') + evil), 'bare lf': talk(ok + evil.replace(b'\r\n', b'\n')),
  'folded': talk(ok + b'GET / HTTP/1.1\r\nHost: ok.test\r\n evil.test\r\n\r\n'), 'upgrade': talk(req('ok.test', 'Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n') + b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
  'connect': talk(ok + req('evil.test:443', method='CONNECT', target='evil.test:443')), 'ten then evil': talk(ok * 10 + evil), 'http10': talk(req('ok.test', version='1.0') + evil), 'http09': talk(ok + b'GET /\r\n'),
+ 'body of GET': talk(req('ok.test', 'Content-Length: %d\r\n' % len(evil), evil.decode())), 'body of HEAD': talk(req('ok.test', 'Content-Length: %d\r\n' % len(evil), evil.decode(), 'HEAD')),
+ 'chunks of DELETE': talk(req('ok.test', 'Transfer-Encoding: chunked\r\n', '%x\r\n%s\r\n0\r\n\r\n' % (len(evil), evil.decode()), 'DELETE')), 'good empty body': talk(req('ok.test', 'Content-Length: 0\r\n') + ok),
  'tls after': talk(ok + b'\x16\x03\x01\0\x05\x01\0\0\x01\0'), 'blank lines': talk(ok + b'\r\n\r\n' + evil), 'chunk ext': talk(chunked('3;x="\r\n\r\n"\r\nabc\r\n0\r\n\r\n') + evil),
 }
 """

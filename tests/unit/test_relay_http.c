@@ -49,6 +49,8 @@ static void wrong_or_doubtful_requests_are_cut(void **state)
 		{ "\x16\x03\x01\x02\x03", "not HTTP" },
 		{ "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
 			"ambiguous body length" },
+		{ "GET / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 39\r\n\r\n" REQ("evil.test"),
+			"body of a request that should have none" },
 	};
 
 	rig_open(ALLOW_OK, 80, NULL);
