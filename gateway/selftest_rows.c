@@ -18,7 +18,7 @@ const struct st_policy st_policies[ST_RUN_NUM] = {
 		"\"c9.test\",\"*.wild.test\",\"*.b2.test\",\"b3.test\",\"b9.test\",\"b10.test\",\"b11.test\",\"*.b11.test\",\"*.c1.test\",\"*.c3.test\","
 		"\"*.d1.test\",\"*.d2.test\",\"host.agentkernel.internal:8098\"],\"deny\":[\"no.wild.test\"],"
 		"\"limits\":{\"connections\":2048,\"dns_qps\":1000000}}" },
-	[ST_NATIVE] = { "native", "{\"version\":1,\"name\":\"native\",\"default\":\"allow\",\"limits\":{\"dns_qps\":1000000}}" },
+	[ST_NATIVE] = { "native", "{\"version\":1,\"name\":\"native\",\"default\":\"allow\",\"deny\":[\"h9-evil.test\"],\"limits\":{\"dns_qps\":1000000}}" },
 	[ST_EMPTY] = { "claude", "{\"version\":1,\"name\":\"claude\",\"allow\":[]}" },
 	[ST_DEAD] = { "native", NULL },
 };
@@ -80,6 +80,7 @@ const struct selftest_row st_rows[] = {
 	{ .id = "g8", .what = "records and sockets of the host" },
 	{ .id = "h2", .what = "set-uid and set-gid files" },
 	{ .id = "h6", .what = "namespaces and odd sockets of its own" },
+	{ .id = "h9", .what = "a denied host, everything else allowed, by what cannot be read" },
 	{ .id = "inv6", .what = "the gateway process holds no power" },
 	{ .id = NULL },
 };
@@ -342,6 +343,11 @@ const struct st_vector st_vectors[] = {
 	CALL("h2", BOTH, st_call_set_ids, "refused"),
 	CALL("h6", BOTH, st_call_nesting, "refused"),
 	CALL("h6", BOTH, st_call_odd_sockets, "refused"),
+	{ .row = "h9", .runs = NATIVE, .kind = ST_TLS, .host = "11.66.32.1", .port = 443, .name = "h9-evil.test", .type = ST_HELLO_BIG, .want = "refused", .log = "denied" },
+	{ .row = "h9", .runs = NATIVE, .kind = ST_TLS, .host = "11.66.32.1", .port = 443, .type = ST_HELLO_GARBAGE, .want = "refused", .log = "not TLS" },
+	{ .row = "h9", .runs = NATIVE, .kind = ST_TLS, .host = "11.66.32.1", .port = 443, .type = ST_HELLO_SSL2, .want = "refused", .log = "SSLv2" },
+	{ .row = "h9", .runs = NATIVE, .kind = ST_UDP, .host = "11.66.32.1", .port = 443, .want = "refused", .log = "QUIC", .within_ms = 300 },
+	{ .row = "h9", .runs = NATIVE, .kind = ST_TLS, .host = "11.1.0.6", .port = 443, .name = "Other.test", .type = ST_HELLO_BIG, .want = "works", .far = ST_SOMETHING, .log = "" },
 	{ .row = "inv6", .runs = BOTH, .kind = ST_GATEWAY, .want = "confined", .far = ST_UNSEEN },
 	{ .row = "g6", .runs = DEAD, .kind = ST_TCP, .host = "11.1.60.1", .port = 7, .want = "works", .far = ST_SOMETHING },
 	{ .row = "g6", .runs = DEAD, .kind = ST_GATEWAY, .type = 1, .want = "killed", .far = ST_UNSEEN },

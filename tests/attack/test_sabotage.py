@@ -19,7 +19,8 @@ SWITCHES = {
     "notypes": "b3 b12",  # every record type is asked upstream
     "nobudget": "b2",  # no exfiltration budget
     "noackwait": "c1",  # the reply leaves before the kernel has the addresses
-    "nosni": "b11 c9 e4 f1 f3 f4",  # the ClientHello is not judged
+    "nosni": "b11 c9 e4 f1 f3 f4 h9",  # the ClientHello is not judged
+    "nounread": "h9",  # what cannot be read passes although names are denied
     "nohttphost": "f2 f7",  # nor the Host of a request
     "nohostguard": "d4",  # the relay dials the machine's own addresses
     "noconfine": "inv6",  # the gateway keeps its power
