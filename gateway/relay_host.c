@@ -30,6 +30,7 @@ struct relay_host {
 	relay_host_moved moved;
 	void *ctx; /* borrowed: outlives us */
 	uint32_t seq;
+	bool watching;
 	bool lost; /* notifications were, and nobody has been told yet */
 	bool stale; /* the list below is to be asked for again */
 	struct ak_addr *addrs; /* owned, sorted */
@@ -39,23 +40,18 @@ struct relay_host {
 
 /* ---- sockets ---- */
 
-static int open_rtnetlink(uint32_t groups, const struct sock_fprog *filter)
+static int open_rtnetlink(void)
 {
-	struct sockaddr_nl self = { .nl_family = AF_NETLINK, .nl_groups = groups };
-	_cleanup_close_ int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
 
-	if (fd < 0)
-		return -errno;
-	if (filter && setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter, sizeof(*filter)) < 0)
-		return -errno;
-	return bind(fd, (struct sockaddr *)&self, sizeof(self)) < 0 ? -errno : TAKE_FD(fd);
+	return fd < 0 ? -errno : fd;
 }
 
 /*
  * Of routes only what makes an address the host's: a router's other routes come and go by the thousand. Addresses and rules pass. Loads are of
  * network order, the message is in the host's.
  */
-static int open_watch(void)
+static int watch_filter(int fd)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, offsetof(struct nlmsghdr, nlmsg_type)),
@@ -70,9 +66,25 @@ static int open_watch(void)
 	};
 	const struct sock_fprog filter = { .len = ARRAY_SIZE(code), .filter = code };
 
-	return open_rtnetlink(GROUP(RTNLGRP_IPV4_IFADDR) | GROUP(RTNLGRP_IPV6_IFADDR) | GROUP(RTNLGRP_IPV4_ROUTE) |
-			GROUP(RTNLGRP_IPV6_ROUTE) | GROUP(RTNLGRP_IPV4_RULE) | GROUP(RTNLGRP_IPV6_RULE),
-		&filter);
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) < 0 ? -errno : 0;
+}
+
+/* With the first flow: a sandbox that has none does not pay for it. */
+static int watch_start(struct relay_host *h)
+{
+	const struct sockaddr_nl groups = { .nl_family = AF_NETLINK,
+		.nl_groups = GROUP(RTNLGRP_IPV4_IFADDR) | GROUP(RTNLGRP_IPV6_IFADDR) | GROUP(RTNLGRP_IPV4_ROUTE) |
+			GROUP(RTNLGRP_IPV6_ROUTE) | GROUP(RTNLGRP_IPV4_RULE) | GROUP(RTNLGRP_IPV6_RULE) };
+	int rc = watch_filter(h->watch);
+
+	if (rc < 0)
+		return rc;
+	if (bind(h->watch, (const struct sockaddr *)&groups, sizeof(groups)) < 0)
+		return -errno;
+	if (event_add(h->on_watch, NULL) < 0)
+		return -ENOMEM;
+	h->watching = true;
+	return 0;
 }
 
 /* ---- messages ---- */
@@ -327,7 +339,7 @@ bool relay_host_owns(struct relay_host *h, const struct ak_addr *addr, uint8_t p
 #ifdef AK_SABOTAGE_NOHOSTGUARD
 	return false;
 #endif
-	if (owns(h, addr, proto, port))
+	if ((!h->watching && watch_start(h) < 0) || owns(h, addr, proto, port))
 		return true;
 	/* A translator or a tunnel outside may bring it back. */
 	return ak_addr_embedded_v4(addr, &v4) && owns(h, &v4, proto, port);
@@ -403,13 +415,12 @@ int relay_host_new(struct event_base *base, relay_host_moved moved, void *ctx, s
 	h->moved = moved;
 	h->ctx = ctx;
 	h->stale = true;
-	h->ask = open_rtnetlink(0, NULL);
-	h->watch = open_watch();
+	h->ask = open_rtnetlink();
+	h->watch = open_rtnetlink();
 	rc = h->ask < 0 ? h->ask : h->watch;
-	if (rc >= 0) {
-		h->on_watch = event_new(base, h->watch, EV_READ | EV_PERSIST, on_watch, h);
-		rc = h->on_watch && event_add(h->on_watch, NULL) == 0 ? 0 : -ENOMEM;
-	}
+	h->on_watch = rc < 0 ? NULL : event_new(base, h->watch, EV_READ | EV_PERSIST, on_watch, h);
+	if (rc >= 0 && !h->on_watch)
+		rc = -ENOMEM;
 	if (rc < 0) {
 		relay_host_free(h);
 		return ak_fail_errno(err, -rc, "rtnetlink");
