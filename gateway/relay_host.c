@@ -317,17 +317,19 @@ static int route_is_host(struct relay_host *h, const struct ak_addr *addr, uint8
 	return rc;
 }
 
-/* What the routes refuse to carry cannot be dialled either, and dialling will say why. */
-static bool leads_nowhere(int rc)
+/* What the routes refuse to carry cannot be dialled either, and dialling will say why; so it is with IPv6 where the kernel has none. */
+static bool leads_nowhere(int rc, uint8_t family)
 {
-	return rc == -ENETUNREACH || rc == -EHOSTUNREACH || rc == -EACCES || rc == -EINVAL || rc == -EADDRNOTAVAIL;
+	if (family == AF_INET6 && (rc == -EOPNOTSUPP || rc == -EAFNOSUPPORT))
+		return true;
+	return rc == -ENETUNREACH || rc == -EHOSTUNREACH || rc == -EACCES;
 }
 
 static bool owns(struct relay_host *h, const struct ak_addr *addr, uint8_t proto, uint16_t port)
 {
 	int rc = route_is_host(h, addr, proto, port);
 
-	if (rc == 1 || (rc < 0 && !leads_nowhere(rc)))
+	if (rc == 1 || (rc < 0 && !leads_nowhere(rc, addr->family)))
 		return true;
 	return has_interface(h, addr);
 }

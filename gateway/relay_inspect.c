@@ -40,11 +40,26 @@ static enum relay_look pass_unread(struct relay_tcp *t)
 	return pass_all(t);
 }
 
+/* An address, or one in brackets (RFC 3986 section 3.2.2). */
+static bool is_literal(const char *raw)
+{
+	char inner[AK_ADDR_TEXT];
+	struct ak_addr addr;
+	size_t len = strlen(raw);
+
+	if (raw[0] != '[')
+		return ak_addr_parse(raw, &addr) == 0;
+	if (len < 2 || raw[len - 1] != ']' || len - 2 >= sizeof(inner))
+		return false;
+	memcpy(inner, raw + 1, len - 2);
+	inner[len - 2] = '\0';
+	return ak_addr_parse(inner, &addr) == 0 && addr.family == AF_INET6;
+}
+
 /* RAW is no name. */
 static enum relay_look judge_odd_name(struct relay_tcp *t, const char *raw)
 {
-	struct ak_addr literal;
-	bool is_addr = ak_addr_parse(raw, &literal) == 0 || raw[0] == '[';
+	bool is_addr = is_literal(raw);
 
 	if (t->flow.route == RELAY_ROUTE_NAMED && is_addr)
 		return cut(t, "an address in place of a name");

@@ -54,7 +54,7 @@ out = {
  'space before the colon': talk(80, G + b'Host : evil.test\r\n\r\n'), 'no colon': talk(80, G + b'nonsense\r\n' + H + b'\r\n'), 'bare LF': talk(80, (G + H + b'\r\n').replace(b'\r\n', b'\n')),
  'control character': talk(80, G + b'X: \x01\r\n' + H + b'\r\n'), 'Host twice': talk(80, G + b'Host: ok.test\r\n' + H + b'\r\n'), 'long head': talk(80, G + b'Cookie: ' + b'a' * 20000 + b'\r\n' + H + b'\r\n'),
  'odd version': talk(80, b'GET / HTTP/1.2\r\n' + H + b'\r\n'), 'spaces': talk(80, b'GET  /  HTTP/1.1\r\n' + H + b'\r\n'), 'two lengths': talk(80, b'POST / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 0\r\n' + H + b'\r\n'),
- 'target differs': talk(80, b'GET http://ok.test/ HTTP/1.1\r\n' + H + b'\r\n'), 'odd Host': talk(80, G + b'Host: evil.test.\xff\r\n\r\n'), 'odd dots': talk(80, G + b'Host: evil.test..\r\n\r\n'), 'user in Host': talk(80, G + b'Host: ok.test@evil.test\r\n\r\n'),
+ 'target differs': talk(80, b'GET http://ok.test/ HTTP/1.1\r\n' + H + b'\r\n'), 'odd Host': talk(80, G + b'Host: evil.test.\xff\r\n\r\n'), 'odd dots': talk(80, G + b'Host: evil.test..\r\n\r\n'), 'brackets': talk(80, G + b'Host: [evil.test]\r\n\r\n'), 'user in Host': talk(80, G + b'Host: ok.test@evil.test\r\n\r\n'),
  'h2c': talk(80, b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), 'in two parts': talk(80, G + b'X: a\r\n b\r\n', H + b'\r\n', pause=0.6), 'unfinished': talk(80, G + H, half=True), 'unfinished late': talk(80, G, H, pause=0.6, half=True),
  'second request': talk(80, G + b'Host: ok.test\r\n\r\n' + G + b'X: a\r\n b\r\n' + H + b'\r\n'), 'bad chunks': talk(80, b'POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n' + G + H + b'\r\n'),
  'tls': tls(443, 'evil.test'), 'large hello': tls(443, 'evil.test', 20000), 'larger hello': tls(443, 'evil.test', 60000), 'EVIL': tls(443, 'EVIL.test'), 'tls on 80': talk(80, hello('evil.test')), 'large tls on 80': talk(80, hello('evil.test', 20000)),
@@ -65,7 +65,7 @@ out = {
 GOOD = r"""
 ok = lambda *a, **k: talk(80, *a, **k)
 out = {
- 'http': ok(G + b'Host: ok.test\r\n\r\n'), 'by address': ok(G + b'Host: 11.66.0.2\r\n\r\n'), 'no Host': ok(b'GET / HTTP/1.0\r\n\r\n'), 'in two parts': ok(G, b'Host: ok.test\r\n\r\n', pause=0.6), 'body': ok(b'POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 3\r\n\r\nabc'),
+ 'http': ok(G + b'Host: ok.test\r\n\r\n'), 'by address': ok(G + b'Host: 11.66.0.2\r\n\r\n'), 'by address 6': ok(G + b'Host: [2a00:66::2]:80\r\n\r\n'), 'no Host': ok(b'GET / HTTP/1.0\r\n\r\n'), 'in two parts': ok(G, b'Host: ok.test\r\n\r\n', pause=0.6), 'body': ok(b'POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 3\r\n\r\nabc'),
  'tls': tls(443, 'ok.test'), 'no name': tls(443, None), 'large hello': tls(443, 'ok.test', 20000), 'larger hello': tls(443, 'ok.test', 60000),
 }
 """
