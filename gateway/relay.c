@@ -15,6 +15,7 @@
 
 #define ACCEPT_BUDGET 64
 #define RESUME_MS 100
+#define RUN_BUDGET 32 /* flows that run in a turn of the loop */
 #define CONNECTIONS_DEFAULT 512
 
 /* ---- flows ---- */
@@ -300,11 +301,10 @@ void relay_run_later(struct relay_tcp *t)
 
 	if (t->run_pprev)
 		return;
-	t->run_next = r->run_queue;
-	t->run_pprev = &r->run_queue;
-	if (t->run_next)
-		t->run_next->run_pprev = &t->run_next;
-	r->run_queue = t;
+	t->run_next = NULL;
+	t->run_pprev = r->run_tail;
+	*r->run_tail = t;
+	r->run_tail = &t->run_next;
 	/* A timer of zero comes after the sockets have been asked; event_active would come before and starve them. */
 	event_add(r->kick, &now);
 }
@@ -316,24 +316,31 @@ void relay_run_cancel(struct relay_tcp *t)
 	*t->run_pprev = t->run_next;
 	if (t->run_next)
 		t->run_next->run_pprev = t->run_pprev;
+	else
+		t->flow.relay->run_tail = t->run_pprev;
 	t->run_pprev = NULL;
+}
+
+/* Others wait meanwhile, so only some flows run before the sockets are asked again, the DNS proxy's among them. */
+bool relay_run_now(struct relay *r)
+{
+	return r->n_run < RUN_BUDGET && ++r->n_run;
 }
 
 static void on_kick(evutil_socket_t fd, short what, void *arg)
 {
+	static const struct timeval now = { 0 };
 	struct relay *r = arg;
-	struct relay_tcp *queue = r->run_queue;
 
-	/* Move the queue aside: whoever queues again waits for the next turn. Flows end only by their own hand here. */
-	if (queue)
-		queue->run_pprev = &queue;
-	r->run_queue = NULL;
-	while (queue) {
-		struct relay_tcp *t = queue;
+	r->n_run = 0;
+	for (int i = 0; i < RUN_BUDGET && r->run_queue; i++) {
+		struct relay_tcp *t = r->run_queue;
 
 		relay_run_cancel(t);
 		relay_tcp_run(t);
 	}
+	if (r->run_queue)
+		event_add(r->kick, &now);
 }
 
 /* ---- the relay ---- */
@@ -383,6 +390,7 @@ int relay_new(struct event_base *base, const struct relay_sockets *socks, const 
 	if (!r)
 		return ak_fail(err, ENOMEM, "relay: out of memory");
 	r->base = base;
+	r->run_tail = &r->run_queue;
 	r->hooks = *hooks;
 	r->conf = conf ? *conf : (struct relay_conf){ 0 };
 	r->socks = (struct relay_sockets){ -1, -1, -1, -1, -1, -1 }; /* the caller's until we succeed */

@@ -234,7 +234,8 @@ struct relay {
 	struct event *resume; /* owned: accept again after descriptors ran out */
 	bool paused;
 	struct event *kick; /* owned: flows that used up their turn */
-	struct relay_tcp *run_queue;
+	struct relay_tcp *run_queue, **run_tail; /* first in, first out */
+	unsigned n_run; /* flows that ran since the last kick */
 	struct relay_pipe_pool pipes;
 	struct relay_udp *udp[RELAY_UDP_BUCKETS];
 	struct relay_host *host; /* owned */
@@ -245,8 +246,11 @@ struct relay {
 /* Whose flow is it? NULL: nobody's that is open. */
 struct relay_sandbox *relay_sandbox_of(struct relay *r, const struct ak_addr *src);
 
-/* Let T go on in the next turn of the loop. */
+/* Let T go on in a later turn of the loop, after those that wait already. */
 void relay_run_later(struct relay_tcp *t);
+
+/* May one more flow run in this turn? Then it is counted. */
+bool relay_run_now(struct relay *r);
 void relay_run_cancel(struct relay_tcp *t);
 
 /* Stop accepting until a flow ends or a moment has passed. */

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 
 #define ROUNDS 8
+#define ROUNDS_LOOKED 2 /* what must be looked at takes longer */
 #define LOOK_BYTES HTTP_HEAD_MAX /* what every flow may collect: a head fits, and so does nearly every ClientHello */
 #define LARGE_PER_SANDBOX 32 /* flows that may collect TLS_HELLO_MAX at once */
 #define COPY_BYTES 65536
@@ -331,13 +332,18 @@ static bool way_release_rest(const struct way *w)
 	return true;
 }
 
+static int way_rounds(const struct way *w)
+{
+	return w->out && w->t->inspect != RELAY_INSPECT_OFF && !w->t->in_body ? ROUNDS_LOOKED : ROUNDS;
+}
+
 /* 0 when this way waits, 1 when it used up its turn, -1 when the flow is to end. */
 static int way_pump(const struct way *w)
 {
 	struct relay_dir *d = w->d;
 	int rc;
 
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < way_rounds(w); i++) {
 		if ((d->ready || d->piped) && !d->writable)
 			return 0;
 		rc = flush_buf(w);

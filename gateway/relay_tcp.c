@@ -256,6 +256,17 @@ void relay_tcp_run(struct relay_tcp *t)
 	tcp_after(t, tcp_step(t));
 }
 
+/* Something has come or may go. A flow that is looked at, which costs more, waits for its turn if it has one to come. */
+static void tcp_ready(struct relay_tcp *t)
+{
+	if (t->run_pprev && t->inspect != RELAY_INSPECT_OFF)
+		return;
+	if (relay_run_now(t->flow.relay))
+		relay_tcp_run(t);
+	else
+		relay_run_later(t);
+}
+
 /* Past its end of file a socket has only one thing left to say. */
 static bool was_reset(const struct relay_dir *d, int fd, short what)
 {
@@ -277,7 +288,7 @@ static void on_client(evutil_socket_t fd, short what, void *arg)
 		t->out.readable = !t->out.eof;
 	if (what & EV_WRITE)
 		t->in.writable = true;
-	relay_tcp_run(t);
+	tcp_ready(t);
 }
 
 static void on_server(evutil_socket_t fd, short what, void *arg)
@@ -296,7 +307,7 @@ static void on_server(evutil_socket_t fd, short what, void *arg)
 		t->in.readable = !t->in.eof;
 	if (what & EV_WRITE)
 		t->out.writable = true;
-	relay_tcp_run(t);
+	tcp_ready(t);
 }
 
 static int tcp_timed_out(struct relay_tcp *t)
