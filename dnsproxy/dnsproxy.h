@@ -58,6 +58,7 @@ enum dns_outcome {
 	DNS_OUTCOME_MALFORMED, /* FORMERR, NOTIMP or silence */
 	DNS_OUTCOME_UPSTREAM, /* SERVFAIL, time-out, bad chain */
 	DNS_OUTCOME_UNLEARNED, /* the kernel did not acknowledge: SERVFAIL */
+	DNS_OUTCOME_UNRECORDED, /* what comes of it could not be recorded: SERVFAIL, nothing asked upstream */
 	DNS_OUTCOME_NUM
 };
 
@@ -86,6 +87,8 @@ struct dns_hooks {
 	/* Make the answer's addresses reachable; 0 only after the kernel acknowledged. */
 	int (*learn)(void *ctx, uint32_t sandbox, const struct dns_answer *answer);
 	void (*event)(void *ctx, uint32_t sandbox, const struct dns_event *event);
+	/* Whether a question that is allowed can be recorded, too. May be NULL: always. */
+	bool (*ready)(void *ctx, uint32_t sandbox);
 };
 
 struct dns_sockets {

@@ -153,6 +153,20 @@ static void refuse_busy(struct dns_client *c, const struct dns_origin *origin, c
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
+/* No record, no answer: a client tries again later, when there may be room. */
+static void refuse_unrecorded(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
+{
+	struct dns_verdict v = {
+		.outcome = DNS_OUTCOME_UNRECORDED,
+		.name = q->text,
+		.decision = *d,
+		.content = { .rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_OTHER, .ede_text = "log cannot be written" },
+	};
+
+	dns_verdict_send(c, origin, &q->ask, &v);
+}
+
 static void withhold(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
@@ -253,9 +267,14 @@ static bool within_budget(struct dns_client *c, const struct dns_question *q, co
 static void resolve(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q,
 	const struct policy_decision *d, enum dns_plan plan)
 {
+	const struct dns_hooks *hooks = &c->proxy->hooks;
 	struct dns_cache_entry *e;
 	int rc;
 
+	if (hooks->ready && !hooks->ready(hooks->ctx, c->sandbox)) {
+		refuse_unrecorded(c, origin, q, d);
+		return;
+	}
 	if (!within_budget(c, q, d)) {
 		refuse_budget(c, origin, q, d);
 		return;

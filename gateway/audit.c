@@ -34,6 +34,8 @@ void audit_writer_swap(struct audit_writer *w, int fd)
 	ak_close(w->fd);
 	w->fd = fd;
 	w->size = 0;
+	w->reserved = 0;
+	w->tight = false;
 	w->torn_open = 0; /* the broken line ends with its file; the next record still attests it */
 }
 
@@ -144,6 +146,7 @@ static void take_back(struct audit_writer *w)
 {
 	if (!w->torn_open || ftruncate(w->fd, (off_t)w->size) < 0)
 		return;
+	w->reserved = 0; /* given back along with it */
 	w->torn -= w->torn_open;
 	w->torn_open = 0;
 }
@@ -246,6 +249,7 @@ int audit_write_loss(struct audit_writer *w, const char *sandbox)
 	if (!w->lost && !w->torn)
 		return 0;
 	loss.reason = loss_reason(w->lost_errno);
+	loss.detail = sandbox ? "no new connection was allowed meanwhile" : NULL;
 	audit_line_begin(w);
 	put_net(&w->line, &loss);
 	member_uint(&w->line, ",\"torn\":", w->torn);
@@ -276,9 +280,6 @@ void audit_write_net(struct audit_writer *w, const struct audit_net *rec)
 {
 	int rc = write_net(w, rec);
 
-	if (rc == 0)
-		return;
-	w->lost++;
-	w->lost_total++;
-	w->lost_errno = -rc;
+	if (rc < 0)
+		audit_writer_lose(w, -rc);
 }

@@ -74,6 +74,10 @@ struct audit_writer {
 	uint64_t torn_open; /* how many of them are at the very end, without a newline */
 	uint64_t lost_total;
 	uint64_t written;
+	uint64_t reserved; /* the file has room up to this size, whoever else fills the file system */
+	bool unreservable; /* the file system makes no such promise */
+	bool tight; /* it has refused to make one */
+	uint64_t retry_ms; /* when it is asked again */
 	struct strbuf line;
 };
 
@@ -86,6 +90,18 @@ void audit_writer_done(struct audit_writer *w);
  * One write(2) and no other system call but clock_gettime (and ftruncate after a failure); opens nothing.
  */
 void audit_write_net(struct audit_writer *w, const struct audit_net *rec);
+
+/*
+ * Room for records. What a sandbox may do is recorded when it ends, so it is begun only when its record is sure to find room: the file
+ * system is asked to set some aside, which no file of the sandbox can take. READY is asked before each new flow, with the number of flows whose
+ * records are still to come; it also fails while a record has just been lost. SPARE tells whether a record that belongs to none of them may be written.
+ */
+bool audit_writer_ready(struct audit_writer *w, const char *sandbox, uint32_t pending);
+bool audit_writer_spare(const struct audit_writer *w, uint32_t pending);
+void audit_writer_lose(struct audit_writer *w, int code);
+
+/* Give back what is set aside and was not needed. */
+void audit_writer_trim(struct audit_writer *w);
 
 /* True when the file has grown past AUDIT_ROTATE_BYTES; the owner then gets a new descriptor and swaps it in. */
 bool audit_writer_full(const struct audit_writer *w);

@@ -61,6 +61,7 @@ static const int allowed_calls[] = {
 	SCMP_SYS(fstat),
 	SCMP_SYS(lseek),
 	SCMP_SYS(ftruncate),
+	SCMP_SYS(fallocate),
 	SCMP_SYS(fsync),
 	SCMP_SYS(fdatasync),
 	SCMP_SYS(rt_sigreturn),

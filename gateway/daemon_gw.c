@@ -168,6 +168,15 @@ static void hand_new_log(struct daemon *d, uint32_t id)
 		dgw_send(d, &msg, &fd, 1, NULL, NULL);
 }
 
+static void tell_stuck(struct daemon *d, uint32_t id)
+{
+	struct dsb *sb = dsb_by_link(d, id);
+	char path[PATH_MAX];
+
+	if ((sb ? dsb_log_path(sb, path) : job_log_path(d, id, path)) == 0)
+		ak_say("%s cannot be written (is the disk full?): no new connection is allowed until it can", path);
+}
+
 static void on_answer(struct daemon *d, const struct gw_msg *msg)
 {
 	struct dgw_request *q;
@@ -209,6 +218,9 @@ static void on_message(struct daemon *d, const struct gw_msg *msg)
 		break;
 	case GW_MSG_LOG_FULL:
 		hand_new_log(d, msg->id);
+		break;
+	case GW_MSG_LOG_STUCK:
+		tell_stuck(d, msg->id);
 		break;
 	case GW_MSG_DONE:
 	case GW_MSG_REFUSED:

@@ -77,6 +77,13 @@ static void on_dns_event(void *ctx, uint32_t id, const struct dns_event *event)
 		arm_tick(sb->gw);
 }
 
+static bool dns_ready(void *ctx, uint32_t id)
+{
+	struct gw_sandbox *sb = gw_sandbox_find(ctx, id);
+
+	return sb && gw_log_ready(sb);
+}
+
 /* ---- hooks of the relay ---- */
 
 static struct relay_sandbox *sandbox_of(void *ctx, const struct ak_addr *src)
@@ -94,6 +101,11 @@ static void on_flow_event(void *ctx, struct relay_sandbox *rs, const struct rela
 		return;
 	gw_record_flow(sb, event);
 	check_log_size(sb);
+}
+
+static bool flow_ready(void *ctx, struct relay_sandbox *rs)
+{
+	return dns_ready(ctx, rs->id);
 }
 
 static void keep_element(void *ctx, struct relay_sandbox *rs, const struct ak_addr *dst, uint16_t port, uint32_t life_s)
@@ -194,7 +206,7 @@ static int start_rules(struct gw *gw, const struct gw_first *first, int fds[stat
 
 static int start_dns(struct gw *gw, const struct gw_conf *conf, int fds[static GWNS_FD_NUM], struct ak_err *err)
 {
-	struct dns_hooks hooks = { .ctx = gw, .client_of = client_of, .learn = learn, .event = on_dns_event };
+	struct dns_hooks hooks = { .ctx = gw, .client_of = client_of, .learn = learn, .event = on_dns_event, .ready = dns_ready };
 	struct dns_upstream_conf upstream = { .servers_csv = conf->servers, .ipv6 = conf->ipv6 };
 	struct dns_sockets socks = {
 		.udp4 = TAKE_FD(fds[GWNS_DNS_UDP4]),
@@ -209,7 +221,9 @@ static int start_dns(struct gw *gw, const struct gw_conf *conf, int fds[static G
 
 static int start_relay(struct gw *gw, int fds[static GWNS_FD_NUM], struct ak_err *err)
 {
-	struct relay_hooks hooks = { .ctx = gw, .sandbox_of = sandbox_of, .event = on_flow_event, .keep = keep_element };
+	struct relay_hooks hooks = {
+		.ctx = gw, .sandbox_of = sandbox_of, .event = on_flow_event, .keep = keep_element, .ready = flow_ready
+	};
 	struct relay_conf conf = { 0 };
 	struct relay_sockets socks = {
 		.tcp4 = TAKE_FD(fds[GWNS_RELAY_TCP4]),

@@ -40,6 +40,7 @@ enum gw_msg_type {
 	GW_MSG_COUNTS, /* → ← STATS so far, for `list` */
 	GW_MSG_DONE, /* ← */
 	GW_MSG_REFUSED, /* ← text */
+	GW_MSG_LOG_STUCK, /* ← the log cannot be written: no new flow of this sandbox is allowed for now */
 	GW_MSG_NUM
 };
 

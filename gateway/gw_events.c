@@ -4,12 +4,14 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RULE_TEXT 320
+#define STUCK_TELL_MS 60000 /* a sandbox can fill and free a disk many times a second */
 
 const char *gw_qtype_text(uint16_t qtype, char *buf, size_t size)
 {
@@ -54,7 +56,26 @@ static void write_record(struct gw_sandbox *sb, struct audit_net *rec)
 	rec->generation = sb->generation;
 	if (!strcmp(rec->verdict, "deny"))
 		sb->denied += rec->count + rec->suppressed;
-	audit_write_net(&sb->log, rec);
+	/* A refusal must not take the room that is set aside for what was allowed. */
+	if (!rec->has_bytes && !audit_writer_spare(&sb->log, sb->relay.n_flows))
+		audit_writer_lose(&sb->log, ENOSPC);
+	else
+		audit_write_net(&sb->log, rec);
+}
+
+bool gw_log_ready(struct gw_sandbox *sb)
+{
+	struct gw_msg msg = { .type = GW_MSG_LOG_STUCK, .id = sb->link.id };
+	uint64_t now_ms;
+
+	if (audit_writer_ready(&sb->log, sb->name, sb->relay.n_flows))
+		return true;
+	now_ms = ak_now_ms();
+	if (!sb->stuck_told_ms || now_ms - sb->stuck_told_ms >= STUCK_TELL_MS) {
+		sb->stuck_told_ms = now_ms;
+		gw_send(sb->gw, &msg);
+	}
+	return false;
 }
 
 static const struct {
@@ -68,6 +89,7 @@ static const struct {
 	[DNS_OUTCOME_MALFORMED] = { "deny", "malformed query" },
 	[DNS_OUTCOME_UPSTREAM] = { "error", "resolver failed" },
 	[DNS_OUTCOME_UNLEARNED] = { "error", "kernel did not acknowledge the addresses" },
+	[DNS_OUTCOME_UNRECORDED] = { "deny", "log cannot be written" },
 };
 
 static void write_repeat(struct gw_sandbox *sb, struct gw_repeat *rep)

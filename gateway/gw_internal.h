@@ -34,6 +34,7 @@ struct gw_sandbox {
 	struct dns_client *dns; /* owned by the proxy; freed by us */
 	struct audit_writer log;
 	bool log_wanted; /* a fresh descriptor has been asked for */
+	uint64_t stuck_told_ms; /* when the supervisor was told that the log cannot be written; 0: never */
 	uint64_t kept_ms; /* until when the kernel may hold elements for live flows that the table has forgotten */
 	bool noisy; /* refusals since the last look at the kernel's counters */
 	uint64_t allowed, denied;
@@ -96,6 +97,9 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event);
 void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event);
 void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *denial);
 void gw_record_edge(struct gw_sandbox *sb, const char *event);
+
+/* Whether what the sandbox begins now is sure to be recorded (invariant 10). If not, nothing new may begin; the supervisor is told. */
+bool gw_log_ready(struct gw_sandbox *sb);
 
 /* Addresses that went because there were too many. */
 void gw_record_evicted(struct gw_sandbox *sb);

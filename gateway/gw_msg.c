@@ -34,6 +34,7 @@ static const struct {
 	[GW_MSG_COUNTS] = { FORTH, NOTHING, false },
 	[GW_MSG_DONE] = { BACK, NOTHING, false },
 	[GW_MSG_REFUSED] = { BACK, TEXT, false },
+	[GW_MSG_LOG_STUCK] = { BACK, NOTHING, false },
 };
 
 /* 64 hexadecimal digits, or none where there is no record yet. */

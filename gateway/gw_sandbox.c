@@ -217,6 +217,7 @@ void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret)
 	gw_record_evicted(sb);
 	write_suppressed(sb);
 	gw_record_edge(sb, "end");
+	audit_writer_trim(&sb->log);
 	gw_sandbox_stats(sb, ret);
 }
 

@@ -107,6 +107,18 @@ static bool over_limit(struct relay_flow *f, const char *rule, const char *detai
 	return false;
 }
 
+/* What would leave no trace does not begin (invariant 10). */
+static bool recordable(struct relay_flow *f)
+{
+	const struct relay_hooks *hooks = &f->relay->hooks;
+
+	if (!hooks->ready || hooks->ready(hooks->ctx, f->sb))
+		return true;
+	f->decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "builtin", .rule = "log" };
+	relay_flow_fail(f, RELAY_END_DENIED, "log cannot be written");
+	return false;
+}
+
 bool relay_flow_admit(struct relay_flow *f)
 {
 	uint32_t cap = policy_limits(f->sb->policy)->connections;
@@ -117,6 +129,8 @@ bool relay_flow_admit(struct relay_flow *f)
 		return over_limit(f, "limits.connections", "too many connections at once");
 	if (!relay_egress_left(f->sb))
 		return over_limit(f, "limits.egress_bytes", "egress limit reached");
+	if (!recordable(f))
+		return false;
 	f->route = relay_judge_route(f->sb, &f->target, f->started_ms, &v);
 	relay_flow_judged(f, &v);
 	f->end = RELAY_END_DENIED;

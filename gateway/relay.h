@@ -79,6 +79,8 @@ struct relay_hooks {
 	 * rules find a connection by its socket. May be NULL.
 	 */
 	void (*keep)(void *ctx, struct relay_sandbox *sb, const struct ak_addr *dst, uint16_t port, uint32_t life_s);
+	/* Whether the end of a new flow can be recorded; if not, it does not begin. May be NULL: always. */
+	bool (*ready)(void *ctx, struct relay_sandbox *sb);
 };
 
 struct relay_sockets {

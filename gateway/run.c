@@ -225,6 +225,10 @@ static void on_gateway(struct run *r)
 		case GW_MSG_LOG_FULL:
 			hand_new_log(r);
 			break;
+		case GW_MSG_LOG_STUCK:
+			ak_say("%s cannot be written (is the disk full?): no new connection is allowed until it can",
+				r->dir.log_path);
+			break;
 		case GW_MSG_STATS:
 			r->outcome.net = msg.stats;
 			r->outcome.has_net = true;

@@ -113,15 +113,15 @@ out = n
     assert lab.strangers("11.1.0.5", "2a00:1::5") == []
 
 
-def test_g9_a_full_disk_changes_no_verdict(any_user):
-    """The log's own file may not grow any more (a limit of its size stands for a full disk): what is allowed passes, what is denied stays denied, the loss is told."""
+def test_g9_a_full_disk_opens_nothing(any_user):
+    """The log's own file may not grow any more (a limit of its size stands for a full disk): what is denied stays denied, what is allowed waits until it can be recorded, the loss is told."""
     lab = any_user
     steps = [["tls", "ok.test", 443, "ok.test"]] + [["resolve", "n%d.evil.test" % i] for i in range(300)] + [["tls", "ok.test", 443, "ok.test"], ["tcp", "11.66.0.1", 443], ["resolve", "evil.test"]]
     env = policy_env(lab, codex={"allow": ["ok.test"], "limits": {"dns_qps": 100000}})
     r = lab.run([*CODEX, "--", *lab.probe_command(steps)], env=env, rlimits={"RLIMIT_FSIZE": 65536}, timeout=60)
     got = r.json()
-    worked(got[0]), worked(got[-3])
-    assert "err" in got[-2] and "err" in got[-1] and all("err" in row for row in got[1:301])
+    worked(got[0])
+    assert all("err" in row for row in got[1:])
     assert lab.strangers("11.1.0.5", "2a00:1::5") == [] and set(lab.dns.names()) == {"ok.test"}
-    assert "agentkernel: " in r.err, r
+    assert "cannot be written" in r.err, r
     clean_log(lab)

@@ -38,7 +38,7 @@ static void check_reply(const struct gw_msg *msg)
 {
 	bool text = msg->type == GW_MSG_FAILED || msg->type == GW_MSG_REFUSED;
 
-	must(text || msg->type == GW_MSG_READY || msg->type == GW_MSG_STATS || msg->type == GW_MSG_LOG_FULL ||
+	must(text || msg->type == GW_MSG_READY || msg->type == GW_MSG_STATS || msg->type == GW_MSG_LOG_FULL || msg->type == GW_MSG_LOG_STUCK ||
 		msg->type == GW_MSG_DONE);
 	must(zero(msg->name, sizeof(msg->name)) && msg->generation == 0 && msg->ipv6 == 0);
 	if (text) {
