@@ -29,7 +29,7 @@ static int get_path(const cJSON *obj, const char *key, char ret[static PATH_MAX]
 static int get_plan(struct run_ask *a, struct ak_err *err)
 {
 	const char *name = "", *mode = "native", *profile = "moderate";
-	uint64_t isolation = 0;
+	uint64_t isolation = 0, origin = RUN_ORIGIN_CLI;
 	int readonly_root = 0, rc = json_get_string(a->obj, "name", &name, err);
 
 	if (rc >= 0 && !ak_sandbox_name_ok(name))
@@ -43,12 +43,15 @@ static int get_plan(struct run_ask *a, struct ak_err *err)
 	if (rc >= 0)
 		rc = ak_profile_parse(profile, &a->opts.profile, err);
 	if (rc >= 0)
+		rc = json_get_uint(a->obj, "origin", RUN_ORIGIN_NUM - 1, &origin, err);
+	if (rc >= 0)
 		rc = json_get_uint(a->obj, "isolation", SANDBOX_ISOLATION_NUM - 1, &isolation, err);
 	if (rc >= 0)
 		rc = json_get_bool(a->obj, "readonly_root", &readonly_root, err);
 	if (rc < 0)
 		return rc;
 	memcpy(a->plan.name, name, strlen(name) + 1);
+	a->opts.origin = (enum run_origin)origin;
 	a->plan.network = true;
 	a->plan.policy = ak_mode_name(a->opts.mode);
 	a->plan.isolation = (enum sandbox_isolation)isolation;

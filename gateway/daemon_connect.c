@@ -167,6 +167,7 @@ static cJSON *run_message(const struct run_opts *opts, const struct run_plan *pl
 	bool ok = obj && cJSON_AddStringToObject(obj, "op", "run") && cJSON_AddStringToObject(obj, "name", plan->name) &&
 		cJSON_AddStringToObject(obj, "mode", ak_mode_name(opts->mode)) &&
 		cJSON_AddStringToObject(obj, "profile", ak_profile_name(opts->profile)) &&
+		cJSON_AddNumberToObject(obj, "origin", opts->origin) &&
 		cJSON_AddNumberToObject(obj, "isolation", plan->isolation) &&
 		cJSON_AddBoolToObject(obj, "readonly_root", plan->readonly_root) &&
 		cJSON_AddStringToObject(obj, "home", plan->home) && cJSON_AddStringToObject(obj, "project", plan->project) &&

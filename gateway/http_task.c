@@ -100,6 +100,7 @@ static int fill_opts(const struct http_task *t, struct run_opts *o, struct ak_er
 	int rc;
 
 	*o = (struct run_opts){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .name = t->name, .argv = t->cmd.argv };
+	o->origin = RUN_ORIGIN_HTTP;
 	rc = mode ? ak_mode_parse(mode, &o->mode, err) : 0;
 	if (rc == 0 && profile)
 		rc = ak_profile_parse(profile, &o->profile, err);

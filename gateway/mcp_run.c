@@ -127,7 +127,7 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 {
 	_cleanup_free_ char **argv = take_argv(r->args);
 	_cleanup_(mcp_env_done) struct mcp_env env = { .n = 0 };
-	struct run_opts opts = { .name = mcp_owner_last_run(r->owner), .json = true, .quiet = true };
+	struct run_opts opts = { .name = mcp_owner_last_run(r->owner), .json = true, .quiet = true, .origin = RUN_ORIGIN_MCP };
 	struct run_result res = { .out = NULL };
 	struct ak_err err;
 	int rc = argv ? mcp_ceiling_apply(r->ceiling, r->args, &opts, &err) : ak_fail(&err, ENOMEM, "out of memory");

@@ -52,6 +52,18 @@ const char *ak_profile_name(enum ak_profile profile)
 	return profiles[profile].name;
 }
 
+const char *run_origin_name(enum run_origin origin)
+{
+	static const char *const names[] = {
+		[RUN_ORIGIN_CLI] = "cli",
+		[RUN_ORIGIN_HTTP] = "http",
+		[RUN_ORIGIN_MCP] = "mcp",
+	};
+
+	static_assert(ARRAY_SIZE(names) == RUN_ORIGIN_NUM, "a name for each origin");
+	return names[origin];
+}
+
 bool ak_profile_network(enum ak_profile profile)
 {
 	return profiles[profile].network;

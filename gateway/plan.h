@@ -27,6 +27,10 @@ int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err);
 int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err);
 bool ak_profile_network(enum ak_profile profile);
 
+/* Who asked for a run: each has a share of its own among the logs that are kept. */
+enum run_origin { RUN_ORIGIN_CLI, RUN_ORIGIN_HTTP, RUN_ORIGIN_MCP, RUN_ORIGIN_NUM };
+const char *run_origin_name(enum run_origin origin);
+
 #define PLAN_LIST_MAX 256
 
 /* What the user asked for; everything borrowed from argv. */
@@ -34,6 +38,7 @@ struct run_opts {
 	const char *name; /* NULL: a new one, "run-<8 hex>" */
 	enum ak_mode mode;
 	enum ak_profile profile;
+	enum run_origin origin;
 	bool no_network, keep, pass_api_key, tty, quiet, json, project_writable, allow_broad_dir;
 	bool nested; /* namespaces of its own */
 	bool mcp; /* create: MCP servers of the project may use it */

@@ -1,5 +1,5 @@
 /* The folder of one run: see rundir.h. */
-#include "gateway/rundir.h"
+#include "gateway/rundir_internal.h"
 
 #include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
@@ -57,7 +57,7 @@ static void spare_name(unsigned i, char ret[static 16])
 }
 
 /* Another number each time, so that runs that begin at once seldom want the same. */
-static unsigned lot(void)
+unsigned rundir_lot(void)
 {
 	return (unsigned)(ak_now_us() ^ (uint64_t)getpid());
 }
@@ -74,7 +74,7 @@ static bool claim(int runs, const char *name, int fd)
 /* A spare folder under NAME, locked before it has that name: to those who prune it would be the oldest run of all. -1: none. */
 static int take_spare(int runs, const char *name)
 {
-	unsigned start = lot();
+	unsigned start = rundir_lot();
 	char spare[16];
 
 	for (unsigned i = 0; i < PROBES + STOCK; i++) {
@@ -133,6 +133,12 @@ static bool put_spare(int runs, const char *name, unsigned start)
 			return true;
 	}
 	return false;
+}
+
+void rundir_recycle(int runs, const char *name, int fd)
+{
+	if (!emptied(fd) || !put_spare(runs, name, rundir_lot()))
+		(void)ak_remove_tree(runs, name);
 }
 
 static unsigned count_stock(int runs)
@@ -266,6 +272,7 @@ static void put_run(struct strbuf *out, const struct run_plan *plan, const struc
 {
 	event_put_text(out, "mode", ak_mode_name(opts->mode));
 	event_put_text(out, "profile", ak_profile_name(opts->profile));
+	event_put_text(out, "origin", run_origin_name(opts->origin));
 	strbuf_printf(out, ",\"network\":%s", plan->network ? "true" : "false");
 	event_put_list(out, "command", opts->argv);
 	if (plan->project[0])
@@ -311,6 +318,7 @@ static int write_run_json(
 	if (outcome) {
 		put_outcome(&out, outcome);
 		put_time(&out, "ended", ak_wall_us());
+		strbuf_printf(&out, RUNDIR_CLASS, run_origin_name(opts->origin), outcome->net.denied ? "true" : "false");
 	}
 	strbuf_puts(&out, "}\n");
 	return append(d->dir_fd, RUNDIR_FILE, &out);
@@ -376,79 +384,4 @@ void rundir_done(struct rundir *d)
 {
 	d->log_fd = ak_close(d->log_fd);
 	d->dir_fd = ak_close(d->dir_fd);
-}
-
-/* ---- pruning ---- */
-
-#define PRUNE_ONE_IN 16
-
-struct past {
-	char name[64];
-	uint64_t when_us;
-};
-
-static int by_age(const void *a, const void *b)
-{
-	const struct past *x = a, *y = b;
-
-	return x->when_us < y->when_us ? -1 : x->when_us > y->when_us;
-}
-
-static void prune_one(int runs_fd, const char *name)
-{
-	_cleanup_close_ int fd = openat(runs_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	/* Alive: its supervisor holds the lock. Kept: the user wanted it. */
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || faccessat(fd, "upper", F_OK, 0) == 0)
-		return;
-	if (!emptied(fd) || !put_spare(runs_fd, name, lot()))
-		(void)ak_remove_tree(runs_fd, name);
-}
-
-/* When it was last written to; what is gone meanwhile counts as old, and removing it does nothing. */
-static uint64_t age_of(int runs, const char *name)
-{
-	struct stat st;
-
-	if (fstatat(runs, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return 0;
-	return (uint64_t)st.st_mtim.tv_sec * 1000000 + (uint64_t)st.st_mtim.tv_nsec / 1000;
-}
-
-void rundir_prune(const struct ak_paths *paths)
-{
-	char runs[PATH_MAX];
-	_cleanup_free_ struct past *all = NULL;
-	size_t n = 0, cap = 0;
-	DIR *dir;
-
-	if (join(runs, paths->state, "runs") < 0 || !(dir = opendir(runs)))
-		return;
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (strncmp(e->d_name, "run-", 4) || strlen(e->d_name) >= sizeof(all->name))
-			continue;
-		if (n == cap) {
-			struct past *grown = realloc(all, (cap = cap ? 2 * cap : 256) * sizeof(*all));
-
-			if (!grown)
-				break;
-			all = grown;
-		}
-		memcpy(all[n++].name, e->d_name, strlen(e->d_name) + 1);
-	}
-	/* A little slack, so that not every run has to remove one. */
-	if (n > RUNDIR_KEEP + RUNDIR_KEEP / 10 && flock(dirfd(dir), LOCK_EX | LOCK_NB) == 0) { /* one is enough to do it */
-		for (size_t i = 0; i < n; i++) /* not before: every run comes by here */
-			all[i].when_us = age_of(dirfd(dir), all[i].name);
-		qsort(all, n, sizeof(*all), by_age);
-		for (size_t i = 0; i + RUNDIR_KEEP < n; i++)
-			prune_one(dirfd(dir), all[i].name);
-	}
-	closedir(dir);
-}
-
-void rundir_prune_sometimes(const struct ak_paths *paths)
-{
-	if (lot() % PRUNE_ONE_IN == 0)
-		rundir_prune(paths);
 }

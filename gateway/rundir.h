@@ -14,7 +14,11 @@
 #include <stdint.h>
 
 #define RUNDIR_FILE "run.jsonl" /* what is known of the run: one line at its start, one at its end */
-#define RUNDIR_KEEP 200 /* past runs whose logs stay readable */
+#define RUNDIR_KEEP                                                                                                              \
+	200 /* past runs whose logs stay readable: so many of each origin, and so many more that were denied something */
+#define RUNDIR_CLEAN_MAX 400 /* runs of less than a day stay beyond that, up to this many … */
+#define RUNDIR_DENIED_MAX 1000 /* … or this many that were denied something, … */
+#define RUNDIR_BYTES_MAX (256u << 20) /* … for as long as their logs together are not larger */
 
 struct rundir {
 	char path[PATH_MAX];
@@ -58,7 +62,10 @@ void rundir_discard(struct rundir *d);
 /* Have N folders ready for runs to come, so that they need not make theirs; for one who has the time. What fails is made later, by who needs it. */
 void rundir_stock(const struct ak_paths *paths, unsigned n);
 
-/* Remove the oldest past runs beyond RUNDIR_KEEP. It looks at all that are there, so of those who end a run only one in many does it. */
+/*
+ * Remove the oldest past runs of each origin beyond what RUNDIR_KEEP and its companions allow. Their names, and what they were denied, are put into the
+ * events log before. It looks at all that are there, so of those who end a run only one in many does it.
+ */
 void rundir_prune(const struct ak_paths *paths);
 void rundir_prune_sometimes(const struct ak_paths *paths);
 

@@ -1,6 +1,7 @@
 /* The folders of past runs: how many stay, which never go, and that a folder which is used again has nothing of the run before. */
 #include "gateway/rundir.h"
 
+#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 
@@ -203,9 +204,95 @@ static void a_name_that_is_taken_is_refused(void **state)
 	assert_int_equal(access(path_of("run-00000000/network.jsonl"), F_OK), 0);
 }
 
+/* A past run of ORIGIN, SECONDS ago, that was denied a name or not. */
+static void make_run(const char *name, enum run_origin origin, bool denied, long seconds)
+{
+	char *argv[] = { (char[]){ "true" }, NULL };
+	struct run_opts opts = { .origin = origin, .argv = argv };
+	struct run_outcome outcome = { .net.denied = denied };
+	struct run_plan plan = { .network = true };
+	struct timespec then[2] = { { .tv_sec = time(NULL) - seconds }, { .tv_sec = time(NULL) - seconds } };
+	struct rundir d = make(name, false);
+	struct audit_writer w;
+	struct ak_err err;
+
+	snprintf(plan.name, sizeof(plan.name), "%s", name);
+	audit_writer_init(&w, dup(d.log_fd), 0, NULL, 0);
+	if (denied)
+		audit_write_net(&w,
+			&(struct audit_net){
+				.event = "dns", .verdict = "deny", .name = "evil.test", .qtype = "A", .rule = "default" });
+	audit_writer_done(&w);
+	if (rundir_record_end(&d, &plan, &opts, &outcome, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(futimens(d.dir_fd, then), 0);
+	rundir_done(&d);
+}
+
+static void make_runs(const char *prefix, unsigned n, enum run_origin origin, bool denied, long seconds)
+{
+	char name[32];
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "run-%s%04x", prefix, i);
+		make_run(name, origin, denied, seconds);
+	}
+}
+
+static const char *events_text(void)
+{
+	static char *text;
+
+	free(text);
+	assert_int_equal(ak_read_file(AT_FDCWD, path_of("../events.jsonl"), 64u << 20, &text, NULL), 0);
+	return text;
+}
+
+static void a_flood_of_one_origin_takes_nothing_from_another(void **state)
+{
+	make_run("run-mine", RUN_ORIGIN_CLI, false, 5 * 86400);
+	make_run("run-guilty", RUN_ORIGIN_MCP, true, 5 * 86400);
+	make_runs("m", RUNDIR_CLEAN_MAX + 60, RUN_ORIGIN_MCP, false, 60);
+	rundir_prune(&paths);
+	assert_int_equal(access(path_of("run-mine"), F_OK), 0);
+	assert_int_equal(access(path_of("run-guilty"), F_OK), 0);
+	assert_int_equal(count("run-m0"), RUNDIR_CLEAN_MAX);
+	assert_null(strstr(events_text(), "\"sandbox\":\"run-guilty\",\"origin\""));
+	assert_non_null(strstr(events_text(), "\"event\":\"run_prune\",\"runs\":[\"run-m"));
+}
+
+static void runs_of_today_outlive_the_count(void **state)
+{
+	make_runs("a", MANY, RUN_ORIGIN_HTTP, false, 3600);
+	rundir_prune(&paths);
+	assert_int_equal(count("run-a"), MANY);
+}
+
+static void what_a_run_was_denied_is_told_before_it_goes(void **state)
+{
+	make_run("run-guilty", RUN_ORIGIN_CLI, true, 9 * 86400);
+	make_runs("d", MANY, RUN_ORIGIN_CLI, true, 2 * 86400);
+	rundir_prune(&paths);
+	assert_int_equal(access(path_of("run-guilty"), F_OK), -1);
+	assert_non_null(strstr(events_text(),
+		"\"event\":\"run_prune\",\"sandbox\":\"run-guilty\",\"origin\":\"cli\",\"denials\":[{\"dest\":\"evil.test A\""));
+}
+
+static void what_cannot_be_told_stays(void **state)
+{
+	make_past(MANY);
+	assert_int_equal(mkdir(path_of("../events.jsonl"), 0700), 0);
+	rundir_prune(&paths);
+	assert_int_equal(count("run-"), MANY);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_flood_of_one_origin_takes_nothing_from_another, setup, teardown),
+		cmocka_unit_test_setup_teardown(runs_of_today_outlive_the_count, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_a_run_was_denied_is_told_before_it_goes, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_cannot_be_told_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_oldest_go_and_the_rest_stay, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_lives_or_is_kept_stays_and_strangers_files_go, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_folder_that_is_used_again_is_empty_and_new, setup, teardown),
