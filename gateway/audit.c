@@ -50,12 +50,39 @@ static void put_uint(struct strbuf *sb, uint64_t value)
 	strbuf_add(sb, p, (size_t)(buf + sizeof(buf) - p));
 }
 
+/* How much of TEXT has no more than AUDIT_TEXT_MAX bytes as JSON. */
+static size_t text_fits(const char *text)
+{
+	size_t n = 0, used = 0;
+
+	for (; text[n]; n++) {
+		unsigned char c = (unsigned char)text[n];
+
+		used += c == '"' || c == '\\' ? 2 : c < 0x20 || c > 0x7e ? 6 : 1;
+		if (used > AUDIT_TEXT_MAX)
+			break;
+	}
+	return n;
+}
+
+/* A long text is cut, and ends with an ellipsis. */
+static void put_text(struct strbuf *sb, const char *text)
+{
+	size_t n = text_fits(text);
+
+	strbuf_jsonn(sb, text, n);
+	if (!text[n] || sb->failed)
+		return;
+	sb->len--;
+	strbuf_puts(sb, "\\u2026\"");
+}
+
 static void member_text(struct strbuf *sb, const char *key, const char *text)
 {
 	if (!text || !text[0])
 		return;
 	strbuf_puts(sb, key);
-	strbuf_jsonn(sb, text, strnlen(text, AUDIT_TEXT_MAX));
+	put_text(sb, text);
 }
 
 static void member_uint(struct strbuf *sb, const char *key, uint64_t value)
@@ -91,7 +118,7 @@ static void member_lists(struct strbuf *sb, const struct audit_net *rec)
 {
 	for (size_t i = 0; i < rec->n_cname; i++) {
 		strbuf_puts(sb, i ? "," : ",\"cname\":[");
-		strbuf_jsonn(sb, rec->cname[i], strnlen(rec->cname[i], AUDIT_TEXT_MAX));
+		put_text(sb, rec->cname[i]);
 	}
 	if (rec->n_cname)
 		strbuf_putc(sb, ']');
@@ -125,9 +152,13 @@ static void put_net(struct strbuf *sb, const struct audit_net *rec)
 	member_uint(sb, ",\"ttl\":", rec->ttl);
 	member_bytes(sb, rec);
 	member_uint(sb, ",\"latency_us\":", rec->latency_us);
+	member_text(sb, ",\"detail\":", rec->detail);
+}
+
+static void put_counts(struct strbuf *sb, const struct audit_net *rec)
+{
 	member_uint(sb, ",\"count\":", rec->count ? rec->count : 1);
 	member_uint(sb, ",\"suppressed\":", rec->suppressed);
-	member_text(sb, ",\"detail\":", rec->detail);
 }
 
 void audit_line_begin(struct audit_writer *w)
@@ -193,7 +224,8 @@ static int close_tear(struct audit_writer *w)
 int audit_line_end(struct audit_writer *w)
 {
 	struct strbuf *sb = &w->line;
-	char hash[SHA256_HEX];
+	char hash[SHA256_HEX], mac[AUDIT_MAC_HEX];
+	uint8_t digest[SHA256_SIZE];
 	int rc;
 
 	strbuf_puts(sb, ",\"prev\":\"");
@@ -201,9 +233,15 @@ int audit_line_end(struct audit_writer *w)
 	strbuf_putc(sb, '"');
 	if (sb->failed)
 		return -ENOMEM;
-	audit_line_hash(sb->data, sb->len, hash);
+	audit_line_digest(sb->data, sb->len, digest);
+	sha256_hex(digest, hash);
 	strbuf_puts(sb, ",\"hash\":\"");
 	strbuf_add(sb, hash, SHA256_HEX - 1);
+	if (w->mac.on) {
+		audit_mac_print(&w->mac, w->seq + 1, digest, mac);
+		strbuf_puts(sb, "\",\"mac\":\"");
+		strbuf_add(sb, mac, AUDIT_MAC_HEX - 1);
+	}
 	strbuf_puts(sb, "\"}\n");
 	if (sb->failed)
 		return -ENOMEM;
@@ -252,6 +290,7 @@ int audit_write_loss(struct audit_writer *w, const char *sandbox)
 	loss.detail = sandbox ? "no new connection was allowed meanwhile" : NULL;
 	audit_line_begin(w);
 	put_net(&w->line, &loss);
+	put_counts(&w->line, &loss);
 	member_uint(&w->line, ",\"torn\":", w->torn);
 	rc = audit_line_end(w);
 	if (rc < 0)
@@ -261,25 +300,78 @@ int audit_write_loss(struct audit_writer *w, const char *sandbox)
 	return 0;
 }
 
-static int write_net(struct audit_writer *w, const struct audit_net *rec)
+/* Before any record: say what was lost. */
+static int begin(struct audit_writer *w, const char *sandbox)
 {
-	int rc = 0;
+	int rc = w->fd < 0 ? -EBADF : w->lost || w->torn ? audit_write_loss(w, sandbox) : 0;
 
-	if (w->fd < 0)
-		return -EBADF;
-	if (w->lost || w->torn)
-		rc = audit_write_loss(w, rec->sandbox);
 	if (rc < 0)
 		return rc;
 	audit_line_begin(w);
-	put_net(&w->line, rec);
-	return audit_line_end(w);
+	w->members_at = w->line.len;
+	return 0;
+}
+
+static void end(struct audit_writer *w, int rc)
+{
+	if (rc == 0)
+		rc = audit_line_end(w);
+	if (rc < 0)
+		audit_writer_lose(w, -rc);
 }
 
 void audit_write_net(struct audit_writer *w, const struct audit_net *rec)
 {
-	int rc = write_net(w, rec);
+	int rc = begin(w, rec->sandbox);
 
-	if (rc < 0)
-		audit_writer_lose(w, -rc);
+	if (rc == 0) {
+		put_net(&w->line, rec);
+		w->members_len = w->line.len - w->members_at;
+		put_counts(&w->line, rec);
+	}
+	end(w, rc);
+}
+
+void audit_write_again(struct audit_writer *w, const char *sandbox, const char *members, size_t len, uint64_t count)
+{
+	int rc = begin(w, sandbox);
+
+	if (rc == 0) {
+		strbuf_add(&w->line, members, len);
+		member_uint(&w->line, ",\"count\":", count);
+	}
+	end(w, rc);
+}
+
+void audit_write_kept(struct audit_writer *w, const struct audit_net *rec, uint64_t of)
+{
+	int rc = begin(w, rec->sandbox);
+
+	if (rc == 0) {
+		member_uint(&w->line, ",\"of\":", of);
+		put_net(&w->line, rec);
+		put_counts(&w->line, rec);
+	}
+	end(w, rc);
+}
+
+void audit_write_rotate(struct audit_writer *w, const char *sandbox, const struct audit_gone *gone)
+{
+	struct audit_net rec = { .sandbox = sandbox, .event = "rotate", .verdict = "allow" };
+	int rc = begin(w, sandbox);
+
+	if (gone->to) {
+		rec.count = gone->to - gone->from + 1;
+		rec.reason = "the log was too long";
+		rec.detail = "old records went; the first of them, and the first denial of each kind, stay";
+	}
+	if (rc == 0) {
+		put_net(&w->line, &rec);
+		put_counts(&w->line, &rec);
+		member_uint(&w->line, ",\"gone_from\":", gone->from);
+		member_uint(&w->line, ",\"gone_to\":", gone->to);
+		member_uint(&w->line, ",\"kept\":", gone->kept);
+		member_text(&w->line, ",\"kept_hash\":", gone->kept ? gone->kept_hash : NULL);
+	}
+	end(w, rc);
 }

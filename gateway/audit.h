@@ -12,10 +12,17 @@
  * A write that fails half-way is taken back (ftruncate to the last good size). Where even that is refused, the next record that
  * can be written starts on a new line and is a "loss" record whose "torn" is the exact length of the broken line (or lines) before
  * it: only such an attested tear passes verification.
+ *
+ * Files of a log: NAME, its predecessors NAME.1 … NAME.3, which are rotated away, and NAME.first, the very first of them, which never is. Each file that
+ * rotation begins starts with a "rotate" record that says which records are gone. Before they go, NAME.kept has a copy of every first denial of
+ * its kind since: a chain of its own whose records say in "of" which number they had.
+ *
+ * With a key (audit_mac.h) each record ends with a MAC of its hash.
  */
 #ifndef AK_AUDIT_H
 #define AK_AUDIT_H
 
+#include "gateway/audit_mac.h"
 #include "gateway/base/addr.h"
 #include "gateway/base/err.h"
 #include "gateway/base/sha256.h"
@@ -27,10 +34,11 @@
 #include <sys/types.h>
 
 #define AUDIT_VERSION 1
-#define AUDIT_ROTATE_BYTES (16u << 20)
+#define AUDIT_ROTATE_BYTES (8u << 20)
 #define AUDIT_KEEP_FILES 4 /* NAME, NAME.1 … NAME.3 */
+#define AUDIT_KEPT_BYTES (4u << 20) /* NAME.kept does not grow past this */
 #define AUDIT_LINE_MAX (256u << 10) /* a longer line is not a record */
-#define AUDIT_TEXT_MAX 1024 /* a longer text in a network record is cut */
+#define AUDIT_TEXT_MAX 512 /* a text in a network record that is longer than this in JSON is cut */
 #define AUDIT_TIME_MAX 32 /* "2026-01-02T03:04:05.123456Z" and its NUL */
 
 /* A network record. Pointers are borrowed during the call; NULL and 0 fields are left out of the line. */
@@ -61,6 +69,8 @@ struct audit_net {
 	const char *detail;
 };
 
+#define AUDIT_GAP "\"event\":\"log_gap\"," /* an event: a log was shorter than its anchor when someone went on with it */
+
 /* ---- writer ---- */
 
 struct audit_writer {
@@ -79,6 +89,8 @@ struct audit_writer {
 	bool tight; /* it has refused to make one */
 	uint64_t retry_ms; /* when it is asked again */
 	struct strbuf line;
+	size_t members_at, members_len; /* of the record written last: what it says, without its numbers */
+	struct audit_mac mac;
 };
 
 /* Continue after SEQ and PREV (NULL starts a chain); takes FD over. */
@@ -90,6 +102,12 @@ void audit_writer_done(struct audit_writer *w);
  * One write(2) and no other system call but clock_gettime (and ftruncate after a failure); opens nothing.
  */
 void audit_write_net(struct audit_writer *w, const struct audit_net *rec);
+
+/* What a record said, MEMBERS, COUNT times more. */
+void audit_write_again(struct audit_writer *w, const char *sandbox, const char *members, size_t len, uint64_t count);
+
+/* A copy of record OF for NAME.kept. */
+void audit_write_kept(struct audit_writer *w, const struct audit_net *rec, uint64_t of);
 
 /*
  * Room for records. What a sandbox may do is recorded when it ends, so it is begun only when its record is sure to find room: the file
@@ -107,6 +125,15 @@ void audit_writer_trim(struct audit_writer *w);
 bool audit_writer_full(const struct audit_writer *w);
 void audit_writer_swap(struct audit_writer *w, int fd);
 
+/* What rotation took away, and what NAME.kept has of it. */
+struct audit_gone {
+	uint64_t from, to; /* numbers of records; 0: none is gone */
+	uint64_t kept; /* records of NAME.kept */
+	const char *kept_hash; /* of the last of them; borrowed */
+};
+/* The first record of a file that rotation began. */
+void audit_write_rotate(struct audit_writer *w, const char *sandbox, const struct audit_gone *gone);
+
 /* Microseconds since 1970 as RFC 3339 in UTC. Needs no time zone file, unlike gmtime. */
 const char *audit_time_print(uint64_t wall_us, char buf[static AUDIT_TIME_MAX]);
 
@@ -118,8 +145,14 @@ int audit_time_parse(const char *text, uint64_t *ret_wall_us);
 /* Open PATH for append (0600, made if missing), find the end of its chain, cut off a torn last line. Reads the tail only. */
 int audit_open(const char *path, struct audit_writer *w, struct ak_err *err);
 
-/* PATH → PATH.1 → … and a fresh PATH; the new descriptor. */
+/* PATH → PATH.first or PATH.1 → … and a fresh PATH with some room set aside; the new descriptor. Fails, and changes nothing, when there is no room. */
 int audit_rotate(const char *path, struct ak_err *err);
+
+/* The records that rotation has taken from PATH so far. */
+void audit_find_gone(const char *path, uint64_t *ret_from, uint64_t *ret_to);
+
+/* PATH's NAME.kept, made when missing; the descriptor is the writer's. */
+int audit_open_kept(const char *path, struct audit_writer *w, struct ak_err *err);
 
 /* Append to the shared events log at PATH under a lock, rotating when needed. FIELDS is the record's own part as JSON members
  * (`"event":"sandbox_start","sandbox":"x"`), already escaped. */
@@ -132,6 +165,8 @@ struct audit_chain {
 	uint64_t count; /* records that are still there */
 	uint64_t first_seq, last_seq; /* 0 when there are none */
 	uint64_t tears; /* attested ones */
+	uint64_t macs; /* records that have one */
+	uint64_t gone; /* records that were rotated away */
 	char last_hash[SHA256_HEX]; /* "" when there are none */
 };
 
@@ -139,16 +174,32 @@ struct audit_chain {
 int audit_verify(const char *path, uint64_t *ret_count, struct ak_err *err);
 int audit_verify_chain(const char *path, struct audit_chain *ret, struct ak_err *err);
 
+/* The same with what is known of the log from elsewhere. */
+#define AUDIT_POINTS 3
+struct audit_proof {
+	const struct audit_key *key; /* borrowed; NULL: MACs are not looked at */
+	const char *kind, *name; /* of the log, for its own key */
+	struct {
+		uint64_t seq; /* 0: none */
+		const char *hash;
+		const char *where; /* who knows: "the run ended", "the anchor has it" */
+	} points[AUDIT_POINTS]; /* records that must be there */
+};
+int audit_verify_log(const char *path, const struct audit_proof *proof, struct audit_chain *ret, struct ak_err *err);
+
 /* The chain's part of one line (without its newline), checked against its own hash. */
 struct audit_link {
 	uint64_t seq;
+	uint64_t of; /* of a copy: the number that its record had */
 	uint64_t torn; /* of a "loss" record */
 	char prev[SHA256_HEX], hash[SHA256_HEX];
+	uint8_t digest[SHA256_SIZE]; /* the same as HASH */
+	char mac[AUDIT_MAC_HEX]; /* "" when there is none */
 };
 bool audit_link_parse(const char *line, size_t len, struct audit_link *ret);
 
 /*
- * The lines of PATH and its rotated predecessors, oldest first. Follows rotation while reading: the file after the one just
+ * The lines of PATH and its rotated predecessors, oldest first; between NAME.first and those, what only NAME.kept still has. Follows rotation while reading: the file after the one just
  * finished is found by its inode, so nothing is read twice and nothing is left out while the predecessor is kept.
  */
 struct audit_reader {
@@ -156,6 +207,9 @@ struct audit_reader {
 	int fd; /* owned */
 	dev_t dev;
 	ino_t ino;
+	unsigned number; /* which of the files it is: see audit_line.h */
+	bool plain; /* leave NAME.kept out */
+	uint64_t kept_until; /* in NAME.kept: what is from here on is in the other files, too */
 	char *buf; /* owned */
 	size_t start, len, cap; /* what was read and not handed out: LEN bytes at START */
 	size_t scanned; /* how much of that holds no newline */

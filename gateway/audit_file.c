@@ -6,6 +6,7 @@
  */
 #include "gateway/audit_line.h"
 
+#include "gateway/audit_anchor.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 
@@ -25,6 +26,7 @@
 /* The window that surely holds the last whole line and a torn one after it. */
 #define TAIL_MAX (2u * AUDIT_LINE_MAX)
 #define TAIL_FIRST 8192u
+#define ROTATE_ROOM (2u << 20) /* of a fresh file */
 
 struct tail {
 	uint64_t seq;
@@ -95,18 +97,27 @@ static int read_tail(int fd, struct tail *ret)
 }
 
 /* An empty file may be one that was just rotated: then the chain ends in its predecessor. */
-static int read_predecessor(const char *path, struct tail *t)
+static int open_number(const char *path, unsigned n)
 {
 	char name[PATH_MAX];
-	struct tail older = { 0 };
-	_cleanup_close_ int fd = -1;
-	int rc = audit_file_name(path, 1, name, sizeof(name));
+	int fd, rc = audit_file_name(path, n, name, sizeof(name));
 
 	if (rc < 0)
 		return rc;
 	fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	return fd < 0 ? -errno : fd;
+}
+
+static int read_predecessor(const char *path, struct tail *t)
+{
+	_cleanup_close_ int fd = open_number(path, 1);
+	struct tail older = { 0 };
+	int rc;
+
+	if (fd == -ENOENT)
+		fd = open_number(path, AUDIT_NUMBER_FIRST);
 	if (fd < 0)
-		return errno == ENOENT ? 0 : -errno;
+		return fd == -ENOENT ? 0 : fd;
 	rc = read_tail(fd, &older);
 	if (rc < 0)
 		return rc;
@@ -155,10 +166,27 @@ int audit_open(const char *path, struct audit_writer *w, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot continue '%s'", path) : 0;
 }
 
+/* The first file of all goes to a place of its own, once. */
+static int keep_first(const char *path)
+{
+	char first[PATH_MAX];
+	int rc = audit_file_name(path, AUDIT_NUMBER_FIRST, first, sizeof(first));
+
+	if (rc < 0)
+		return rc;
+	if (access(first, F_OK) == 0)
+		return -EEXIST;
+	return rename(path, first) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 /* From the oldest on, so that a failure half-way loses nothing. */
 static int shift_files(const char *path)
 {
 	char from[PATH_MAX], to[PATH_MAX];
+	int first = keep_first(path);
+
+	if (first != -EEXIST)
+		return first;
 
 	for (unsigned n = AUDIT_KEEP_FILES - 1; n-- > 0;) {
 		int rc = audit_file_name(path, n + 1, to, sizeof(to));
@@ -173,13 +201,65 @@ static int shift_files(const char *path)
 	return 0;
 }
 
+void audit_find_gone(const char *path, uint64_t *ret_from, uint64_t *ret_to)
+{
+	_cleanup_close_ int first = open_number(path, AUDIT_NUMBER_FIRST), oldest = -ENOENT;
+	struct audit_link link;
+	struct tail t;
+
+	*ret_from = *ret_to = 0;
+	for (unsigned n = AUDIT_KEEP_FILES; n-- > 1 && oldest == -ENOENT;)
+		oldest = open_number(path, n);
+	if (first < 0 || oldest < 0 || read_tail(first, &t) < 0 || !audit_first_link(oldest, &link) || link.seq <= t.seq + 1)
+		return;
+	*ret_from = t.seq + 1;
+	*ret_to = link.seq - 1;
+}
+
+/* Room that the log may need before it can ask for more: a sandbox may be waiting to fill what rotation has freed. */
+static int set_room_aside(int fd, uint32_t bytes)
+{
+	int rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) < 0 ? -errno : 0;
+
+	return rc == -ENOSPC || rc == -EDQUOT ? rc : 0;
+}
+
 int audit_rotate(const char *path, struct ak_err *err)
 {
-	int rc = shift_files(path);
+	_cleanup_close_ int fd = -1;
+	char fresh[PATH_MAX];
+	int rc = 0;
 
+	if (snprintf(fresh, sizeof(fresh), "%s.new", path) >= (int)sizeof(fresh))
+		return ak_fail(err, ENAMETOOLONG, "path too long");
+	(void)unlink(fresh); /* of one who was killed */
+	fd = open_append(fresh, O_EXCL);
+	if (fd < 0)
+		rc = fd;
 	if (rc == 0)
-		rc = open_append(path, O_EXCL);
-	return rc < 0 ? ak_fail_errno(err, -rc, "cannot rotate '%s'", path) : rc;
+		rc = set_room_aside(fd, ROTATE_ROOM);
+	if (rc == 0)
+		rc = shift_files(path);
+	if (rc == 0 && rename(fresh, path) < 0)
+		rc = -errno;
+	if (rc < 0) {
+		(void)unlink(fresh);
+		return ak_fail_errno(err, -rc, "cannot rotate '%s'", path);
+	}
+	return TAKE_FD(fd);
+}
+
+int audit_open_kept(const char *path, struct audit_writer *w, struct ak_err *err)
+{
+	char name[PATH_MAX];
+	int rc = audit_file_name(path, AUDIT_NUMBER_KEPT, name, sizeof(name));
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "'%s'", path);
+	rc = audit_open(name, w, err);
+	if (rc == 0 && w->size == 0)
+		(void)set_room_aside(w->fd, AUDIT_KEPT_BYTES);
+	return rc;
 }
 
 /* ---- the shared events log ---- */
@@ -233,29 +313,76 @@ static int open_locked(const char *path, struct audit_writer *w)
 	return -EAGAIN;
 }
 
-static int write_event(struct audit_writer *w, const char *fields)
+static int write_line(struct audit_writer *w, const char *fields)
 {
-	int rc = audit_write_loss(w, NULL);
-
-	if (rc < 0)
-		return rc;
 	audit_line_begin(w);
 	strbuf_putc(&w->line, ',');
 	strbuf_puts(&w->line, fields);
 	return audit_line_end(w);
 }
 
+/* The log is shorter than its anchor: the next record would move the anchor and hide it, so this one tells. */
+static int tell_gap(struct audit_writer *w, const char *dir, const struct audit_key *key)
+{
+	struct audit_anchor a;
+	char fields[256];
+
+	if (audit_anchor_get(dir, AUDIT_EVENTS, key, &a) < 0 || a.newest.seq <= w->seq)
+		return 0;
+	snprintf(fields, sizeof(fields), AUDIT_GAP "\"had\":%llu,\"has\":%llu,\"restarted\":%s", (unsigned long long)a.newest.seq,
+		(unsigned long long)w->seq, audit_anchor_restarted(&a) && a.settled.seq <= w->seq ? "true" : "false");
+	return write_line(w, fields);
+}
+
+static int write_event(struct audit_writer *w, const char *path, const char *dir, const struct audit_key *key, const char *fields)
+{
+	int rc = audit_write_loss(w, NULL);
+
+	if (rc == 0)
+		rc = tell_gap(w, dir, key);
+	if (rc == 0 && w->size == 0 && w->seq > 0) {
+		struct audit_gone gone = { 0 };
+
+		audit_find_gone(path, &gone.from, &gone.to);
+		audit_write_rotate(w, NULL, &gone);
+	}
+	if (rc == 0)
+		rc = write_line(w, fields);
+	if (rc == 0)
+		(void)audit_anchor_set(dir, AUDIT_EVENTS, key, w->seq, w->prev);
+	return rc;
+}
+
+/* The folder that PATH is in. */
+static int folder_of(const char *path, char ret[static PATH_MAX])
+{
+	const char *slash = strrchr(path, '/');
+	int n = slash ? snprintf(ret, PATH_MAX, "%.*s", (int)(slash - path), path) : snprintf(ret, PATH_MAX, ".");
+
+	return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
 int audit_event(const char *path, const char *fields, struct ak_err *err)
 {
 	struct audit_writer w;
+	struct audit_key key;
+	char dir[PATH_MAX];
 	int rc;
 
 	if (!fields[0] || strpbrk(fields, "\r\n"))
 		return ak_fail(err, EINVAL, "an event must be members on one line");
+	if (folder_of(path, dir) < 0)
+		return ak_fail(err, ENAMETOOLONG, "path too long");
 	rc = open_locked(path, &w);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "cannot write '%s'", path);
-	rc = write_event(&w, fields);
+	rc = audit_key_of(dir, &key, err);
+	if (rc == 0) {
+		audit_mac_init(&w.mac, &key, AUDIT_EVENTS, "", w.seq);
+		rc = write_event(&w, path, dir, &key, fields);
+		if (rc < 0)
+			ak_fail_errno(err, -rc, "cannot write '%s'", path);
+	}
 	audit_writer_done(&w); /* and the lock with it */
-	return rc < 0 ? ak_fail_errno(err, -rc, "cannot write '%s'", path) : 0;
+	return rc;
 }

@@ -6,6 +6,15 @@
 
 #define AUDIT_NO_PREV "0000000000000000000000000000000000000000000000000000000000000000"
 
+/* The link of the first record in FD; false when there is none. */
+bool audit_first_link(int fd, struct audit_link *ret);
+
+/* A reader of the chain alone, without NAME.kept. */
+int audit_reader_open_plain(struct audit_reader *r, const char *path, struct ak_err *err);
+
+/* A number that stands behind MARK (`,"seq":`) in a line; 0 when it does not. What a sandbox sent cannot look like it: its quotes are escaped. */
+uint64_t audit_line_number(const char *line, size_t len, const char *mark);
+
 /* A record is begun, filled with members that each start with a comma, and ended: hashed, written, counted. */
 void audit_line_begin(struct audit_writer *w);
 int audit_line_end(struct audit_writer *w);
@@ -13,9 +22,12 @@ int audit_line_end(struct audit_writer *w);
 /* Say what was lost, and attest a tear; 0 when there is nothing to say. */
 int audit_write_loss(struct audit_writer *w, const char *sandbox);
 
-void audit_line_hash(const char *line, size_t len, char ret[static SHA256_HEX]);
+void audit_line_digest(const char *line, size_t len, uint8_t ret[static SHA256_SIZE]);
 
-/* PATH for 0, PATH.N for others; -ENAMETOOLONG. */
+/* Numbers of files, the older the higher. */
+enum { AUDIT_NUMBER_KEPT = AUDIT_KEEP_FILES, AUDIT_NUMBER_FIRST, AUDIT_NUMBERS };
+
+/* PATH for 0, PATH.N for others, PATH.kept, PATH.first; -ENAMETOOLONG. */
 int audit_file_name(const char *path, unsigned n, char *buf, size_t size);
 
 #endif

@@ -2,36 +2,34 @@
 #include "gateway/audit_line.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-void audit_line_hash(const char *line, size_t len, char ret[static SHA256_HEX])
+void audit_line_digest(const char *line, size_t len, uint8_t ret[static SHA256_SIZE])
 {
-	static const char digits[] = "0123456789abcdef";
-	uint8_t digest[SHA256_SIZE];
 	struct sha256 s;
 
 	sha256_init(&s);
 	sha256_add(&s, line, len);
-	sha256_done(&s, digest);
-	for (size_t i = 0; i < SHA256_SIZE; i++) {
-		ret[2 * i] = digits[digest[i] >> 4];
-		ret[2 * i + 1] = digits[digest[i] & 15];
-	}
-	ret[SHA256_HEX - 1] = '\0';
+	sha256_done(&s, ret);
 }
 
 int audit_file_name(const char *path, unsigned n, char *buf, size_t size)
 {
-	int len = n ? snprintf(buf, size, "%s.%u", path, n) : snprintf(buf, size, "%s", path);
+	int len;
+
+	if (n == AUDIT_NUMBER_KEPT || n == AUDIT_NUMBER_FIRST)
+		len = snprintf(buf, size, "%s.%s", path, n == AUDIT_NUMBER_KEPT ? "kept" : "first");
+	else
+		len = n ? snprintf(buf, size, "%s.%u", path, n) : snprintf(buf, size, "%s", path);
 
 	return len < 0 || (size_t)len >= size ? -ENAMETOOLONG : 0;
 }
@@ -65,20 +63,32 @@ static bool take_uint(const char **p, const char *end, uint64_t *ret)
 	return true;
 }
 
-static bool take_hash(const char **p, const char *end, char ret[static SHA256_HEX])
+/* N hexadecimal digits. */
+static bool take_hex(const char **p, const char *end, size_t n, char *ret)
 {
-	if (end - *p < SHA256_HEX - 1)
+	if ((size_t)(end - *p) < n)
 		return false;
-	for (int i = 0; i < SHA256_HEX - 1; i++) {
+	for (size_t i = 0; i < n; i++) {
 		char c = (*p)[i];
 
 		if ((c < '0' || c > '9') && (c < 'a' || c > 'f'))
 			return false;
 		ret[i] = c;
 	}
-	ret[SHA256_HEX - 1] = '\0';
-	*p += SHA256_HEX - 1;
+	ret[n] = '\0';
+	*p += n;
 	return true;
+}
+
+uint64_t audit_line_number(const char *line, size_t len, const char *mark)
+{
+	const char *p = memmem(line, len, mark, strlen(mark));
+	uint64_t value = 0;
+
+	if (!p)
+		return 0;
+	p += strlen(mark);
+	return take_uint(&p, line + len, &value) ? value : 0;
 }
 
 /* A loss record's own count of torn bytes: its last member before the link. */
@@ -94,13 +104,42 @@ static uint64_t find_torn(const char *line, const char *end)
 	return memmem(line, (size_t)(end - line), "\"event\":\"loss\"", 14) ? torn : 0;
 }
 
+/* The end of the line, from its last member before the link on: prev, hash and, where there is one, the MAC. */
+static bool take_tail(const char *line, const char *tail, const char *end, bool has_mac, struct audit_link *ret)
+{
+	const char *p = tail, *hashed;
+	char hash[SHA256_HEX];
+
+	if (!skip(&p, end, ",\"prev\":\"") || !take_hex(&p, end, SHA256_HEX - 1, ret->prev))
+		return false;
+	hashed = p + 1;
+	if (!skip(&p, end, "\",\"hash\":\"") || !take_hex(&p, end, SHA256_HEX - 1, ret->hash))
+		return false;
+	if (has_mac && (!skip(&p, end, "\",\"mac\":\"") || !take_hex(&p, end, AUDIT_MAC_HEX - 1, ret->mac)))
+		return false;
+	if (!skip(&p, end, "\"}") || p != end)
+		return false;
+	audit_line_digest(line, (size_t)(hashed - line), ret->digest);
+	sha256_hex(ret->digest, hash);
+	return strcmp(hash, ret->hash) == 0;
+}
+
+/* With a MAC, the line ends with `","mac":"` and its digits. */
+static bool ends_with_mac(const char *line, size_t len)
+{
+	const size_t at = strlen("\",\"mac\":\"") + AUDIT_MAC_HEX - 1 + strlen("\"}");
+
+	return len > at && memcmp(line + len - at, "\",\"mac\":\"", strlen("\",\"mac\":\"")) == 0;
+}
+
 bool audit_link_parse(const char *line, size_t len, struct audit_link *ret)
 {
-	const size_t tail_len = strlen(",\"prev\":\"") + strlen("\",\"hash\":\"") + strlen("\"}") + 2 * (SHA256_HEX - 1);
-	const char *end = line + len, *p = line, *tail, *hashed;
+	bool has_mac = ends_with_mac(line, len);
+	const size_t tail_len = strlen(",\"prev\":\"") + strlen("\",\"hash\":\"") + strlen("\"}") + 2 * (SHA256_HEX - 1) +
+		(has_mac ? strlen("\",\"mac\":\"") + AUDIT_MAC_HEX - 1 : 0);
+	const char *end = line + len, *p = line, *tail;
 	struct audit_link link = { 0 };
 	uint64_t version;
-	char hash[SHA256_HEX];
 
 	if (len < tail_len || !skip(&p, end, "{\"v\":") || !take_uint(&p, end, &version) || version != AUDIT_VERSION)
 		return false;
@@ -108,18 +147,13 @@ bool audit_link_parse(const char *line, size_t len, struct audit_link *ret)
 		return false;
 	if (!skip(&p, end, "\",\"seq\":") || !take_uint(&p, end, &link.seq))
 		return false;
+	if (skip(&p, end, ",\"of\":") && !take_uint(&p, end, &link.of))
+		return false;
 	tail = end - tail_len;
 	if (tail < p)
 		return false;
 	link.torn = find_torn(line, tail);
-	p = tail;
-	if (!skip(&p, end, ",\"prev\":\"") || !take_hash(&p, end, link.prev))
-		return false;
-	hashed = p + 1;
-	if (!skip(&p, end, "\",\"hash\":\"") || !take_hash(&p, end, link.hash) || !skip(&p, end, "\"}"))
-		return false;
-	audit_line_hash(line, (size_t)(hashed - line), hash);
-	if (strcmp(hash, link.hash) != 0)
+	if (!take_tail(line, tail, end, has_mac, &link))
 		return false;
 	*ret = link;
 	return true;
@@ -143,6 +177,7 @@ static int open_nth(struct audit_reader *r, unsigned n)
 	}
 	ak_close(r->fd);
 	r->fd = fd;
+	r->number = n;
 	r->dev = st.st_dev;
 	r->ino = st.st_ino;
 	r->line = 0;
@@ -151,27 +186,69 @@ static int open_nth(struct audit_reader *r, unsigned n)
 	return 0;
 }
 
-static int open_oldest(struct audit_reader *r)
+bool audit_first_link(int fd, struct audit_link *ret)
+{
+	_cleanup_free_ char *data = malloc(AUDIT_LINE_MAX);
+	ssize_t n = data ? ak_pread_all(fd, data, AUDIT_LINE_MAX, 0) : -ENOMEM;
+	const char *nl = n > 0 ? memchr(data, '\n', (size_t)n) : NULL;
+
+	return nl && audit_link_parse(data, (size_t)(nl - data), ret);
+}
+
+/* NAME.kept repeats what the rotated files may still have; what is only in there ends where the oldest of those begins. */
+static uint64_t oldest_rotated(const struct audit_reader *r)
 {
 	for (unsigned n = AUDIT_KEEP_FILES; n-- > 0;) {
-		int rc = open_nth(r, n);
+		_cleanup_close_ int fd = -1;
+		struct audit_link link;
+		char name[PATH_MAX];
 
+		if (audit_file_name(r->path, n, name, sizeof(name)) < 0)
+			break;
+		fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		if (fd >= 0 && audit_first_link(fd, &link))
+			return link.seq;
+	}
+	return UINT64_MAX;
+}
+
+/* The newest file that is older than number BELOW. */
+static int open_below(struct audit_reader *r, unsigned below)
+{
+	for (unsigned n = below; n-- > 0;) {
+		int rc;
+
+		if (n == AUDIT_NUMBER_KEPT && r->plain)
+			continue;
+		rc = open_nth(r, n);
+		if (rc == 0 && n == AUDIT_NUMBER_KEPT)
+			r->kept_until = oldest_rotated(r);
 		if (rc != -ENOENT)
 			return rc;
 	}
 	return -ENOENT;
 }
 
-int audit_reader_open(struct audit_reader *r, const char *path, struct ak_err *err)
+static int open_reader(struct audit_reader *r, const char *path, bool plain, struct ak_err *err)
 {
 	int rc;
 
-	*r = (struct audit_reader){ .fd = -1 };
+	*r = (struct audit_reader){ .fd = -1, .plain = plain };
 	if (strlen(path) >= sizeof(r->path))
 		return ak_fail(err, ENAMETOOLONG, "path too long");
 	strcpy(r->path, path);
-	rc = open_oldest(r);
+	rc = open_below(r, AUDIT_NUMBERS);
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", path) : 0;
+}
+
+int audit_reader_open(struct audit_reader *r, const char *path, struct ak_err *err)
+{
+	return open_reader(r, path, false, err);
+}
+
+int audit_reader_open_plain(struct audit_reader *r, const char *path, struct ak_err *err)
+{
+	return open_reader(r, path, true, err);
 }
 
 void audit_reader_done(struct audit_reader *r)
@@ -181,19 +258,19 @@ void audit_reader_done(struct audit_reader *r)
 	r->buf = NULL;
 }
 
-/* Which number has the file DEV, INO? 0 is the newest; AUDIT_KEEP_FILES when it was rotated away. */
+/* Which number has the file DEV, INO? 0 is the newest; AUDIT_NUMBERS when it was rotated away. */
 static unsigned number_of(const struct audit_reader *r, dev_t dev, ino_t ino)
 {
 	char name[PATH_MAX];
 	struct stat st;
 
-	for (unsigned n = 0; n < AUDIT_KEEP_FILES; n++) {
+	for (unsigned n = 0; n < AUDIT_NUMBERS; n++) {
 		if (audit_file_name(r->path, n, name, sizeof(name)) < 0 || stat(name, &st) < 0)
 			continue;
 		if (st.st_dev == dev && st.st_ino == ino)
 			return n;
 	}
-	return AUDIT_KEEP_FILES;
+	return AUDIT_NUMBERS;
 }
 
 static bool has_newer(const struct audit_reader *r)
@@ -277,13 +354,12 @@ static int next_file(struct audit_reader *r)
 	ino_t ino = r->ino;
 
 	for (int tries = 0; tries < 16; tries++) {
-		unsigned ours = number_of(r, dev, ino), n = ours;
-		int rc = -ENOENT;
+		unsigned ours = number_of(r, dev, ino);
+		int rc;
 
 		if (ours == 0)
 			return 0;
-		while (rc == -ENOENT && n > 0)
-			rc = open_nth(r, --n);
+		rc = open_below(r, ours == AUDIT_NUMBERS ? AUDIT_KEEP_FILES : ours); /* rotated away: the oldest that is left */
 		if (rc < 0 && rc != -ENOENT)
 			return rc;
 		if (rc == 0 && number_of(r, dev, ino) == ours)
@@ -292,11 +368,19 @@ static int next_file(struct audit_reader *r)
 	return 0;
 }
 
+/* A copy of what comes later by itself. */
+static bool comes_again(const struct audit_reader *r, const char *line, size_t len)
+{
+	return r->number == AUDIT_NUMBER_KEPT && audit_line_number(line, len, ",\"of\":") >= r->kept_until;
+}
+
 int audit_reader_next(struct audit_reader *r, bool at_end, char **ret_line, size_t *ret_len, bool *ret_whole)
 {
 	for (;;) {
 		int rc = r->buf ? buffered_line(r, ret_line, ret_len, ret_whole) : 0;
 
+		if (rc > 0 && comes_again(r, *ret_line, *ret_len))
+			continue;
 		if (rc)
 			return rc;
 		rc = fill(r);
@@ -337,148 +421,4 @@ int audit_reader_drain(struct audit_reader *r, const char *path, bool at_end,
 			break;
 	}
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", r->name) : 0;
-}
-
-/* ---- verification ---- */
-
-struct verify {
-	struct audit_reader reader;
-	struct audit_chain chain;
-	bool rotated_away; /* the oldest file is the last that is kept: its predecessors may be gone */
-	uint64_t torn; /* bytes of broken lines that a record must attest */
-	char torn_name[PATH_MAX];
-	uint64_t torn_line;
-	uint64_t torn_after; /* seq */
-	bool torn_cut; /* without a newline */
-};
-
-static int torn_unattested(const struct verify *v, struct ak_err *err)
-{
-	return ak_fail(err, EBADMSG, "%s: line %llu: seq %llu: %s", v->torn_name, (unsigned long long)v->torn_line,
-		(unsigned long long)v->torn_after + 1,
-		v->torn_cut ? "cut short" : "not a record, or changed after it was written");
-}
-
-static void note_torn(struct verify *v, size_t len, bool whole)
-{
-	if (!v->torn) {
-		v->torn_cut = !whole;
-		memcpy(v->torn_name, v->reader.name, sizeof(v->torn_name));
-		v->torn_line = v->reader.line;
-		v->torn_after = v->chain.last_seq;
-	}
-	v->torn += len ? len : 1; /* an empty line is no tear that a writer leaves, and must not pass as none */
-}
-
-static int fail_at(const struct verify *v, uint64_t seq, const char *why, struct ak_err *err)
-{
-	return ak_fail(err, EBADMSG, "%s: line %llu: seq %llu: %s", v->reader.name, (unsigned long long)v->reader.line,
-		(unsigned long long)seq, why);
-}
-
-static int check_order(const struct verify *v, const struct audit_link *link, struct ak_err *err)
-{
-	const struct audit_chain *c = &v->chain;
-	char why[128];
-
-	if (c->count == 0 && link->seq != 1 && !v->rotated_away)
-		snprintf(why, sizeof(why), "the records before it are missing");
-	else if (c->count == 0 && link->seq == 1 && strcmp(link->prev, AUDIT_NO_PREV) != 0)
-		snprintf(why, sizeof(why), "the first record has a predecessor");
-	else if (c->count == 0)
-		return 0;
-	else if (link->seq > c->last_seq + 1)
-		snprintf(why, sizeof(why), "%llu records before it are missing",
-			(unsigned long long)(link->seq - c->last_seq - 1));
-	else if (link->seq <= c->last_seq)
-		snprintf(why, sizeof(why), "out of order or twice: it comes after seq %llu", (unsigned long long)c->last_seq);
-	else if (strcmp(link->prev, c->last_hash) != 0)
-		snprintf(why, sizeof(why), "does not follow from the record before it");
-	else
-		return 0;
-	return fail_at(v, link->seq, why, err);
-}
-
-static int verify_line(struct verify *v, const char *line, size_t len, bool whole, struct ak_err *err)
-{
-	struct audit_link link;
-	int rc;
-
-	if (!whole || !audit_link_parse(line, len, &link)) {
-		note_torn(v, len, whole);
-		return 0;
-	}
-	if (v->torn != link.torn)
-		return v->torn ? torn_unattested(v, err) : fail_at(v, link.seq, "attests a torn line that is not there", err);
-	rc = check_order(v, &link, err);
-	if (rc < 0)
-		return rc;
-	v->chain.tears += v->torn > 0;
-	v->torn = 0;
-	if (v->chain.count++ == 0)
-		v->chain.first_seq = link.seq;
-	v->chain.last_seq = link.seq;
-	memcpy(v->chain.last_hash, link.hash, sizeof(v->chain.last_hash));
-	return 0;
-}
-
-/* A writer may be in the middle of its line: give it a moment before the line is called torn. */
-static int next_settled(struct audit_reader *r, char **line, size_t *len, bool *whole)
-{
-	for (int tries = 0; tries < 10; tries++) {
-		int rc = audit_reader_next(r, false, line, len, whole);
-
-		if (rc != 0 || r->len == 0)
-			return rc;
-		poll(NULL, 0, 10);
-	}
-	return audit_reader_next(r, true, line, len, whole);
-}
-
-static int verify_all(struct verify *v, struct ak_err *err)
-{
-	char oldest[PATH_MAX];
-	bool whole;
-	size_t len;
-	char *line;
-	int rc;
-
-	if (audit_file_name(v->reader.path, AUDIT_KEEP_FILES - 1, oldest, sizeof(oldest)) < 0)
-		return ak_fail(err, ENAMETOOLONG, "path too long");
-	v->rotated_away = strcmp(v->reader.name, oldest) == 0;
-	while ((rc = next_settled(&v->reader, &line, &len, &whole)) > 0) {
-		rc = verify_line(v, line, len, whole, err);
-		if (rc < 0)
-			return rc;
-	}
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "cannot read '%s'", v->reader.name);
-	return v->torn ? torn_unattested(v, err) : 0;
-}
-
-int audit_verify_chain(const char *path, struct audit_chain *ret, struct ak_err *err)
-{
-	struct verify *v = calloc(1, sizeof(*v)); /* too large for a small stack */
-	int rc;
-
-	if (!v)
-		return ak_fail(err, ENOMEM, "out of memory");
-	rc = audit_reader_open(&v->reader, path, err);
-	if (rc == 0)
-		rc = verify_all(v, err);
-	if (rc == 0)
-		*ret = v->chain;
-	audit_reader_done(&v->reader);
-	free(v);
-	return rc;
-}
-
-int audit_verify(const char *path, uint64_t *ret_count, struct ak_err *err)
-{
-	struct audit_chain chain;
-	int rc = audit_verify_chain(path, &chain, err);
-
-	if (rc == 0)
-		*ret_count = chain.count;
-	return rc;
 }

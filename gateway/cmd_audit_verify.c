@@ -1,176 +1,208 @@
 /*
- * audit verify: every chain under the state folder, and what the events log says of the network logs of finished runs: how many
- * records they had and what the last one's hash was. A run whose folder is gone was pruned; one whose folder is there must match. The log of
- * a persistent sandbox goes on for as long as it exists, so only its chain is checked.
+ * audit verify: every chain under the state folder, and what is known of it in other places: the anchors, and what the events log says of runs (how
+ * many records their logs had at the end, and which of them were pruned). With the key, the MAC of every record.
  */
 #include "gateway/cmd.h"
 
 #include "gateway/audit.h"
+#include "gateway/audit_anchor.h"
 #include "gateway/base/cleanup.h"
-#include "gateway/base/json.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/events_story.h"
 #include "gateway/netlog.h"
 #include "gateway/runs.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <fcntl.h>
 #include <string.h>
-
-struct run_check {
-	char name[AK_NAME_MAX];
-	struct audit_chain chain;
-	bool there, broken; /* the log */
-	bool finished; /* an event tells what it should be */
-	uint64_t want_records;
-	char want_hash[SHA256_HEX];
-};
+#include <sys/file.h>
+#include <unistd.h>
 
 struct check {
 	struct ak_paths paths;
-	struct run_check *runs; /* owned; sorted by name */
-	size_t n_runs;
-	uint64_t files, records, broken;
+	struct audit_key key;
+	bool keyed;
+	struct events_story story;
+	uint64_t files, records, macs, gone, broken;
 	bool json;
-	struct strbuf problems; /* JSON members */
+	struct strbuf problems, notes; /* JSON members */
 	struct ak_err first;
 };
 
 static void check_done(struct check *c)
 {
-	free(c->runs);
+	events_story_done(&c->story);
 	strbuf_done(&c->problems);
+	strbuf_done(&c->notes);
+}
+
+static void tell(const struct check *c, struct strbuf *list, const char *word, const struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	strbuf_puts(list, list->len ? "," : "");
+	strbuf_json(list, err->text);
+	netlog_safe(&text, err->text);
+	if (!c->json)
+		printf("%s: %s\n", word, text.len ? text.data : "");
 }
 
 static void problem(struct check *c, const struct ak_err *err)
 {
 	if (c->broken++ == 0)
 		c->first = *err;
-	strbuf_puts(&c->problems, c->problems.len ? "," : "");
-	strbuf_json(&c->problems, err->text);
-	if (!c->json) {
-		_cleanup_strbuf_ struct strbuf text = { 0 };
-
-		netlog_safe(&text, err->text);
-		printf("broken: %s\n", text.len ? text.data : "");
-	}
+	tell(c, &c->problems, "broken", err);
 }
 
-/* Verify one file; true when it is there and whole. */
-static bool check_file(struct check *c, const char *path, bool *ret_there, struct audit_chain *ret)
+/* ---- one log ---- */
+
+static void add_point(struct audit_proof *p, uint64_t seq, const char *hash, const char *where)
 {
-	struct ak_err err;
-	int rc = audit_verify_chain(path, ret, &err);
-
-	*ret_there = rc != -ENOENT;
-	if (rc == -ENOENT)
-		return false;
-	c->files++;
-	if (rc < 0) {
-		problem(c, &err);
-		return false;
-	}
-	c->records += ret->count;
-	return true;
-}
-
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(((const struct run_check *)a)->name, ((const struct run_check *)b)->name);
-}
-
-static int list_runs(struct check *c, struct ak_err *err)
-{
-	_cleanup_free_ struct run_entry *entries = NULL;
-	size_t n = 0;
-	int rc = runs_list(&c->paths, &entries, &n, err);
-
-	if (rc < 0)
-		return rc;
-	c->runs = calloc(n + 1, sizeof(*c->runs));
-	if (!c->runs)
-		return ak_fail(err, ENOMEM, "out of memory");
-	for (size_t i = 0; i < n; i++)
-		memcpy(c->runs[i].name, entries[i].name, sizeof(c->runs[i].name));
-	c->n_runs = n;
-	qsort(c->runs, n, sizeof(*c->runs), by_name);
-	return 0;
-}
-
-static int run_log_path(const struct check *c, const struct run_check *run, char path[static PATH_MAX], struct ak_err *err)
-{
-	char runs[PATH_MAX];
-	int rc = ak_path_join(runs, c->paths.state, "runs", run->name);
-
-	if (rc == 0)
-		rc = ak_path_join(path, runs, "network.jsonl", NULL);
-	return rc < 0 ? ak_fail(err, -rc, "state folder: path too long") : 0;
-}
-
-/* The newest end event of each run that is still there. */
-static void note_end(struct check *c, const char *line, size_t len)
-{
-	struct netlog_rec rec = { 0 };
-	const cJSON *sandbox, *hash, *records;
-	struct run_check *run, key = { .there = false };
-
-	if (!memmem(line, len, "\"network_hash\"", 14) || netlog_rec_parse(line, len, &rec) < 0)
+	for (size_t i = 0; i < AUDIT_POINTS; i++) {
+		if (p->points[i].seq)
+			continue;
+		p->points[i].seq = seq;
+		p->points[i].hash = hash;
+		p->points[i].where = where;
 		return;
-	sandbox = cJSON_GetObjectItemCaseSensitive(rec.json, "sandbox");
-	hash = cJSON_GetObjectItemCaseSensitive(rec.json, "network_hash");
-	records = cJSON_GetObjectItemCaseSensitive(rec.json, "network_records");
-	if (cJSON_IsString(sandbox) && ak_sandbox_name_ok(sandbox->valuestring) && cJSON_IsString(hash) &&
-		cJSON_IsNumber(records)) {
-		memcpy(key.name, sandbox->valuestring, strlen(sandbox->valuestring) + 1);
-		run = bsearch(&key, c->runs, c->n_runs, sizeof(*c->runs), by_name);
-		if (run) {
-			run->finished = true;
-			run->want_records = records->valuedouble > 0 ? (uint64_t)records->valuedouble : 0;
-			snprintf(run->want_hash, sizeof(run->want_hash), "%s", hash->valuestring);
-		}
 	}
-	netlog_rec_done(&rec);
 }
 
-static int read_ends(struct check *c, const char *path, struct ak_err *err)
+/*
+ * What the anchor demands of the log. After a restart of the machine its newest entry may be ahead of the log, because power was lost before that was written
+ * to the disk: then only the settled one is held against it. True when that is so.
+ */
+static bool add_anchor(const struct audit_anchor *a, struct audit_proof *p)
 {
-	struct audit_reader r;
-	char *line;
-	size_t len;
-	bool whole;
-	int rc = audit_reader_open(&r, path, err);
+	add_point(p, a->settled.seq, a->settled.hash, "it was anchored");
+	if (audit_anchor_restarted(a))
+		return true;
+	add_point(p, a->newest.seq, a->newest.hash, "it was anchored");
+	return false;
+}
 
-	if (rc < 0)
-		return rc;
-	while ((rc = audit_reader_next(&r, true, &line, &len, &whole)) > 0) {
-		struct audit_link link;
+static void note_short(struct check *c, const char *path, uint64_t had, uint64_t has)
+{
+	struct ak_err note;
 
-		if (whole && audit_link_parse(line, len, &link)) /* what was tampered with says nothing */
-			note_end(c, line, len);
+	ak_fail(&note, EBADMSG,
+		"%s: %llu records at its end are missing; the machine was restarted since, and losing power explains it as well as a hand does",
+		path, (unsigned long long)(had - has));
+	tell(c, &c->notes, "note", &note);
+}
+
+/* Where the anchor was altered nothing can be concluded from it but that. */
+static int read_anchor(struct check *c, const char *name, struct audit_anchor *ret)
+{
+	int rc = audit_anchor_get(c->paths.state, name, c->keyed ? &c->key : NULL, ret);
+	struct ak_err err;
+
+	if (rc < 0 && rc != -ENOENT) {
+		ak_fail(&err, EBADMSG, "%s/" AUDIT_ANCHORS "/%s: %s", c->paths.state, name,
+			rc == -EBADMSG ? "not an anchor, or changed after it was written" : strerror(-rc));
+		problem(c, &err);
 	}
-	if (rc < 0)
-		ak_fail_errno(err, -rc, "cannot read '%s'", r.name);
-	audit_reader_done(&r);
 	return rc;
 }
 
-static void compare_end(struct check *c, const struct run_check *run, const char *path)
+static void fail_missing(struct check *c, const char *path, uint64_t had)
 {
 	struct ak_err err;
 
-	if (!run->finished || run->broken || (!run->there && run->want_records == 0))
-		return;
-	if (!run->there)
-		ak_fail(&err, EBADMSG, "%s: missing; it had %llu records when the run ended", path,
-			(unsigned long long)run->want_records);
-	else if (run->chain.last_seq != run->want_records)
-		ak_fail(&err, EBADMSG, "%s: ends with seq %llu, but the run ended with seq %llu", path,
-			(unsigned long long)run->chain.last_seq, (unsigned long long)run->want_records);
-	else if (run->want_records > 0 && strcmp(run->chain.last_hash, run->want_hash) != 0)
-		ak_fail(&err, EBADMSG, "%s: seq %llu: not the record the run ended with", path,
-			(unsigned long long)run->want_records);
-	else
-		return;
+	ak_fail(&err, EBADMSG, "%s: missing; it had %llu records", path, (unsigned long long)had);
 	problem(c, &err);
+}
+
+/* A log that its anchor, and END if not NULL, know. ANCHORED: it must have an anchor when its records have MACs. */
+static void check_log(
+	struct check *c, const char *path, const char *kind, const char *name, const struct run_story *end, bool anchored)
+{
+	const char *anchor_name = strcmp(kind, AUDIT_EVENTS) ? name : AUDIT_EVENTS;
+	struct audit_proof proof = { .key = c->keyed ? &c->key : NULL, .kind = kind, .name = name };
+	struct audit_chain chain = { 0 };
+	struct audit_anchor a = { 0 };
+	struct ak_err err;
+	int anchor = read_anchor(c, anchor_name, &a), rc;
+	bool lenient = anchor == 0 && add_anchor(&a, &proof);
+	uint64_t had = end && end->ended ? end->records : a.newest.seq;
+
+	if (end && end->ended)
+		add_point(&proof, end->records, end->hash, "the run ended");
+	rc = audit_verify_log(path, &proof, &chain, &err);
+	c->files += rc != -ENOENT;
+	if (rc == -ENOENT && had)
+		fail_missing(c, path, had);
+	else if (rc < 0 && rc != -ENOENT)
+		problem(c, &err);
+	if (rc < 0)
+		return;
+	c->records += chain.count;
+	c->macs += chain.macs;
+	c->gone += chain.gone;
+	if (lenient && a.newest.seq > chain.last_seq)
+		note_short(c, path, a.newest.seq, chain.last_seq);
+	if (anchored && anchor == -ENOENT && chain.macs) {
+		ak_fail(&err, EBADMSG, "%s/" AUDIT_ANCHORS "/%s: missing; %s has %llu records", c->paths.state, anchor_name, path,
+			(unsigned long long)chain.count);
+		problem(c, &err);
+	}
+}
+
+/* ---- all of them ---- */
+
+static int network_log(const struct check *c, const char *folder, const char *name, char ret[static PATH_MAX], struct ak_err *err)
+{
+	char dir[PATH_MAX];
+
+	if (ak_path_join(dir, c->paths.state, folder, name) < 0 || ak_path_join(ret, dir, "network.jsonl", NULL) < 0)
+		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
+	return 0;
+}
+
+static int check_runs(struct check *c, const struct run_entry *runs, size_t n, struct ak_err *err)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < n; i++) {
+		int rc = network_log(c, "runs", runs[i].name, path, err);
+
+		if (rc < 0)
+			return rc;
+		check_log(c, path, "network", runs[i].name, events_story_find(&c->story, runs[i].name), false);
+	}
+	return 0;
+}
+
+/* A run that began and was never pruned has a folder. */
+static void check_missing_runs(struct check *c)
+{
+	for (size_t i = 0; i < c->story.n_runs; i++) {
+		const struct run_story *run = &c->story.runs[i];
+		char path[PATH_MAX];
+		struct ak_err err;
+
+		if (!run->started || run->gone || ak_path_join(path, c->paths.state, "runs", run->name) < 0 ||
+			access(path, F_OK) == 0 || errno != ENOENT)
+			continue;
+		ak_fail(&err, EBADMSG, "%s: missing, and no record says that it was pruned", path);
+		problem(c, &err);
+	}
+}
+
+static void check_gaps(struct check *c)
+{
+	for (size_t i = 0; i < c->story.n_gaps; i++) {
+		const struct gap_story *g = &c->story.gaps[i];
+		struct ak_err err;
+
+		if (g->restarted) {
+			note_short(c, g->name[0] ? g->name : "events.jsonl", g->had, g->has);
+			continue;
+		}
+		ak_fail(&err, EBADMSG, "%s: had %llu records, and only %llu when it was gone on with",
+			g->name[0] ? g->name : "events.jsonl", (unsigned long long)g->had, (unsigned long long)g->has);
+		problem(c, &err);
+	}
 }
 
 static int check_persistent(struct check *c, struct ak_err *err)
@@ -180,52 +212,84 @@ static int check_persistent(struct check *c, struct ak_err *err)
 	int rc = runs_persistent(&c->paths, &entries, &n, err);
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		char dir[PATH_MAX], path[PATH_MAX];
-		struct audit_chain chain;
-		bool there;
+		char path[PATH_MAX];
 
-		if (ak_path_join(dir, c->paths.state, "sandboxes", entries[i].name) < 0 ||
-			ak_path_join(path, dir, "network.jsonl", NULL) < 0)
-			return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-		check_file(c, path, &there, &chain);
+		rc = network_log(c, "sandboxes", entries[i].name, path, err);
+		if (rc == 0)
+			check_log(c, path, "network", entries[i].name, NULL, false);
 	}
 	return rc;
+}
+
+/* Nobody prunes meanwhile: what goes after its events were read would look as if it were missing. */
+static int hold_runs(const struct check *c)
+{
+	char path[PATH_MAX];
+	int fd = ak_path_join(path, c->paths.state, "runs", NULL) < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0)
+		(void)flock(fd, LOCK_SH);
+	return fd;
 }
 
 /* The runs are listed and their ends read before their logs are: a run that ends meanwhile has only more than was promised of it. */
 static int check_all(struct check *c, struct ak_err *err)
 {
-	char events[PATH_MAX], path[PATH_MAX];
-	struct audit_chain chain;
-	bool there;
-	int rc = ak_paths_init(&c->paths, err);
+	_cleanup_free_ struct run_entry *runs = NULL;
+	_cleanup_close_ int held = hold_runs(c);
+	char events[PATH_MAX];
+	size_t n = 0;
+	int rc = runs_list(&c->paths, &runs, &n, err);
 
 	if (rc == 0 && ak_path_join(events, c->paths.state, "events.jsonl", NULL) < 0)
 		rc = ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-	if (rc == 0)
-		rc = list_runs(c, err);
 	if (rc < 0)
 		return rc;
-	check_file(c, events, &there, &chain);
-	if (there)
-		rc = read_ends(c, events, err);
-	for (size_t i = 0; i < c->n_runs && rc == 0; i++) {
-		struct run_check *run = &c->runs[i];
+	check_log(c, events, AUDIT_EVENTS, "", NULL, true);
+	rc = events_story_read(events, &c->story, err);
+	if (rc == 0)
+		rc = check_runs(c, runs, n, err);
+	if (rc < 0)
+		return rc;
+	check_missing_runs(c);
+	check_gaps(c);
+	return check_persistent(c, err);
+}
 
-		rc = run_log_path(c, run, path, err);
-		if (rc < 0)
-			break;
-		run->broken = !check_file(c, path, &run->there, &run->chain) && run->there;
-		compare_end(c, run, path);
-	}
-	return rc < 0 ? rc : check_persistent(c, err);
+/* ---- the command ---- */
+
+static int load_key(struct check *c, const char *file, struct ak_err *err)
+{
+	char own[PATH_MAX];
+	int rc;
+
+	if (!file && ak_path_join(own, c->paths.state, AUDIT_KEY_FILE, NULL) < 0)
+		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
+	rc = audit_key_load(file ? file : own, &c->key, err);
+	c->keyed = rc == 0;
+	return rc == -ENOENT && !file ? 0 : rc;
+}
+
+/* MACs without a key: it was taken away, and with it what they prove. */
+static void check_key(struct check *c)
+{
+	struct ak_err err;
+
+	if (c->keyed || !c->macs)
+		return;
+	ak_fail(&err, EBADMSG, "%s/" AUDIT_KEY_FILE ": missing; %llu records have MACs that cannot be checked without it",
+		c->paths.state, (unsigned long long)c->macs);
+	problem(c, &err);
 }
 
 static int report(const struct check *c)
 {
 	if (c->json)
-		printf("{\"intact\":%s,\"files\":%llu,\"records\":%llu,\"problems\":[%s]}\n", c->broken ? "false" : "true",
-			(unsigned long long)c->files, (unsigned long long)c->records, c->problems.len ? c->problems.data : "");
+		printf("{\"intact\":%s,\"files\":%llu,\"records\":%llu,\"authenticated\":%llu,\"rotated_away\":%llu,\"problems\":[%s],"
+		       "\"notes\":[%s]}\n",
+			c->broken ? "false" : "true", (unsigned long long)c->files, (unsigned long long)c->records,
+			(unsigned long long)(c->keyed ? c->macs : 0), (unsigned long long)c->gone,
+			c->problems.len ? c->problems.data : "", c->notes.len ? c->notes.data : "");
 	if (c->broken) {
 		ak_say("audit verify: %llu of %llu files broken; first: %s", (unsigned long long)c->broken,
 			(unsigned long long)c->files, c->first.text);
@@ -236,12 +300,25 @@ static int report(const struct check *c)
 	return 0;
 }
 
+static int verify(struct check *c, const char *key_file, struct ak_err *err)
+{
+	int rc = ak_paths_init(&c->paths, err);
+
+	if (rc == 0)
+		rc = load_key(c, key_file, err);
+	if (rc == 0)
+		rc = check_all(c, err);
+	if (rc == 0)
+		check_key(c);
+	return rc;
+}
+
 int cmd_audit_verify(int argc, char **argv)
 {
 	_cleanup_(check_done) struct check c = { 0 };
+	const char *value, *key_file = NULL;
 	struct ak_err err;
 	struct cmd_args a;
-	const char *value;
 	int rc;
 
 	cmd_args_init(&a, cmd_row("audit verify"), argc, argv);
@@ -252,9 +329,12 @@ int cmd_audit_verify(int argc, char **argv)
 			ak_say("audit verify: takes no arguments");
 		if (rc < 0)
 			return AK_EXIT_USAGE;
-		c.json = true;
+		if (!strcmp(a.cmd->opts[rc].name, "key-file"))
+			key_file = value;
+		else
+			c.json = true;
 	}
-	rc = check_all(&c, &err);
+	rc = verify(&c, key_file, &err);
 	if (rc < 0) {
 		ak_say("audit verify: %s", err.text);
 		return AK_EXIT_ERROR;

@@ -167,6 +167,12 @@ static const struct cmd_opt audit_opts[] = {
 	{ 0 },
 };
 
+static const struct cmd_opt audit_verify_opts[] = {
+	{ .name = "key-file", .arg = "FILE", .help = "check MACs with this key, a copy of audit.key that was kept elsewhere" },
+	OPT_JSON,
+	{ 0 },
+};
+
 static const struct cmd_opt mcp_server_opts[] = {
 	{ .name = "compatibility-mode",
 		.arg = MODES,
@@ -240,7 +246,8 @@ const struct cmd cmd_table[] = {
 	{ "policy show", "NAME", "a policy as it is enforced", json_opts, cmd_policy_show, false, NULL },
 	{ "policy validate", "FILE", "check a policy file and name what is wrong", json_opts, cmd_policy_validate, false, NULL },
 	{ "audit", "", "life cycle, exec, file and policy events", audit_opts, cmd_audit, false, NULL },
-	{ "audit verify", "", "check the hash chains of all audit files", json_opts, cmd_audit_verify, false, NULL },
+	{ "audit verify", "", "check that no audit record was altered, removed or cut off", audit_verify_opts, cmd_audit_verify,
+		false, NULL },
 	{ "daemon start", "", "start the daemon: gateway of persistent sandboxes, and warm ones for run", daemon_start_opts,
 		cmd_daemon_start, false, NULL },
 	{ "daemon stop", "", "end it; running sandboxes go on without a network", no_opts, cmd_daemon_stop, false, NULL },

@@ -9,10 +9,10 @@
  */
 #include "gateway/daemon_internal.h"
 
-#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
+#include "gateway/gw_log.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -106,7 +106,7 @@ void dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t
 		abort();
 	q->msg = *msg;
 	q->n_fds = n_fds;
-	memcpy(q->fds, fds ? fds : (const int[3]){ -1, -1, -1 }, n_fds * sizeof(*fds));
+	memcpy(q->fds, fds ? fds : (const int[GW_FDS_MAX]){ -1, -1, -1, -1 }, n_fds * sizeof(*fds));
 	q->done = done;
 	q->ctx = ctx;
 	TAILQ_INSERT_TAIL(&d->gw.waiting, q, link);
@@ -151,21 +151,41 @@ static void on_kick(evutil_socket_t fd, short what, void *ctx)
 
 /* ---- answers ---- */
 
+/* Whose log PATH is: the name of its folder. */
+static const char *log_name(const char *path)
+{
+	static char name[AK_NAME_MAX];
+	const char *end = strrchr(path, '/'), *start = end;
+
+	while (start > path && start[-1] != '/')
+		start--;
+	snprintf(name, sizeof(name), "%.*s", (int)(end - start), start);
+	return name;
+}
+
+static void anchor_log(struct daemon *d, const struct gw_msg *msg)
+{
+	struct dsb *sb = dsb_by_link(d, msg->id);
+	char path[PATH_MAX];
+
+	if ((sb ? dsb_log_path(sb, path) : job_log_path(d, msg->id, path)) == 0)
+		gw_log_anchor(d->paths, log_name(path), &msg->stats);
+}
+
 static void hand_new_log(struct daemon *d, uint32_t id)
 {
 	struct gw_msg msg = { .type = GW_MSG_LOG_FD, .id = id };
 	struct dsb *sb = dsb_by_link(d, id);
 	char path[PATH_MAX];
+	int fds[GW_LOG_FDS];
 	struct ak_err err;
-	int fd;
 
 	if ((sb ? dsb_log_path(sb, path) : job_log_path(d, id, path)) < 0)
 		return;
-	fd = audit_rotate(path, &err);
-	if (fd < 0)
+	if (gw_log_rotate(d->paths, log_name(path), path, &msg.log, fds, &err) < 0)
 		ak_say("%s", err.text);
 	else
-		dgw_send(d, &msg, &fd, 1, NULL, NULL);
+		dgw_send(d, &msg, fds, fds[GW_LOG_KEPT] < 0 ? 1 : 2, NULL, NULL);
 }
 
 static void tell_stuck(struct daemon *d, uint32_t id)
@@ -218,6 +238,9 @@ static void on_message(struct daemon *d, const struct gw_msg *msg)
 		break;
 	case GW_MSG_LOG_FULL:
 		hand_new_log(d, msg->id);
+		break;
+	case GW_MSG_ANCHOR:
+		anchor_log(d, msg);
 		break;
 	case GW_MSG_LOG_STUCK:
 		tell_stuck(d, msg->id);

@@ -77,7 +77,7 @@ typedef void (*dgw_done_fn)(void *ctx, int rc, const struct gw_msg *answer, cons
 struct dgw_request {
 	TAILQ_ENTRY(dgw_request) link;
 	struct gw_msg msg;
-	int fds[3]; /* owned */
+	int fds[GW_FDS_MAX]; /* owned */
 	size_t n_fds;
 	dgw_done_fn done; /* NULL: nothing answers this message, or nobody cares */
 	void *ctx; /* borrowed */

@@ -8,6 +8,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
+#include "gateway/gw_log.h"
 #include "gateway/rundir.h"
 
 #include <errno.h>
@@ -267,6 +268,10 @@ static int assign_gateway(struct job *j, struct ak_err *err)
 
 	if (fds[0] < 0)
 		return ak_fail_errno(err, -fds[0], "policy");
+	if (gw_log_begin(j->w->d->paths, j->ask.plan.name, &msg.log, err) < 0) {
+		ak_close(fds[0]);
+		return -EIO;
+	}
 	j->dir.log_fd = -1;
 	memcpy(msg.name, j->ask.plan.name, sizeof(msg.name));
 	j->w->hosting = true;

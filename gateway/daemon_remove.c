@@ -4,6 +4,7 @@
  */
 #include "gateway/daemon_internal.h"
 
+#include "gateway/audit_anchor.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
@@ -114,6 +115,7 @@ static void record(const struct dsb *sb)
 	if (sb->damaged)
 		event_put_text(&more, "reason", "its record could not be read");
 	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
+	audit_anchor_drop(sb->d->paths->state, sb->state.name);
 }
 
 void removal_begin(struct dsb *sb)

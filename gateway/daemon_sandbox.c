@@ -7,11 +7,12 @@
  */
 #include "gateway/daemon_internal.h"
 
-#include "gateway/audit.h"
+#include "gateway/audit_anchor.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
 #include "gateway/events.h"
+#include "gateway/gw_log.h"
 #include "gateway/super.h"
 
 #include <errno.h>
@@ -238,37 +239,30 @@ static void save(struct dsb *sb)
 
 /* ---- the gateway ---- */
 
-/* The log continued where it ends; the descriptor can only append. */
-static int open_log(struct dsb *sb, struct gw_log_state *ret, struct ak_err *err)
+static int open_log(struct dsb *sb, struct gw_log_state *ret, int fds[static GW_LOG_FDS], struct ak_err *err)
 {
-	struct audit_writer w;
 	char path[PATH_MAX];
-	int fd, rc = dsb_log_path(sb, path);
+	int rc = dsb_log_path(sb, path);
 
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "network log");
-	rc = audit_open(path, &w, err);
-	if (rc < 0)
-		return rc;
-	ret->seq = w.seq;
-	ret->size = w.size;
-	memcpy(ret->prev, w.prev, sizeof(ret->prev));
-	audit_writer_done(&w);
-	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-	return fd < 0 ? ak_fail_errno(err, errno, "%s", path) : fd;
+	return rc < 0 ? ak_fail_errno(err, -rc, "network log") : gw_log_open(sb->d->paths, sb->state.name, path, ret, fds, err);
 }
 
-static int add_message(struct dsb *sb, struct gw_msg *msg, int fds[3], struct ak_err *err)
+static int add_message(struct dsb *sb, struct gw_msg *msg, int fds[GW_FDS_MAX], struct ak_err *err)
 {
+	int log[GW_LOG_FDS] = { -1, -1 }, rc;
+
 	*msg = (struct gw_msg){ .type = GW_MSG_ADD, .id = sb->state.link_id, .generation = sb->state.generation };
 	memcpy(msg->name, sb->state.name, sizeof(sb->state.name));
-	fds[0] = fds[1] = fds[2] = -1;
+	for (int i = 0; i < GW_FDS_MAX; i++)
+		fds[i] = -1;
 	fds[0] = dgw_policy_file(sb->policy);
 	if (fds[0] < 0)
 		return ak_fail_errno(err, -fds[0], "policy");
-	fds[1] = open_log(sb, &msg->log, err);
-	if (fds[1] < 0)
-		return fds[1];
+	rc = open_log(sb, &msg->log, log, err);
+	fds[1] = log[GW_LOG_OWN];
+	fds[3] = log[GW_LOG_KEPT];
+	if (rc < 0)
+		return rc;
 	fds[2] = fcntl(sb->peer_rtnl, F_DUPFD_CLOEXEC, 3);
 	return fds[2] < 0 ? ak_fail_errno(err, errno, "link") : 0;
 }
@@ -278,18 +272,18 @@ void dsb_host(struct dsb *sb, dgw_done_fn done)
 {
 	struct gw_msg msg;
 	struct ak_err err;
-	int fds[3], rc = add_message(sb, &msg, fds, &err);
+	int fds[GW_FDS_MAX], rc = add_message(sb, &msg, fds, &err);
 
 	if (rc < 0) {
 		ak_say("%s: %s", sb->state.name, err.text);
-		for (int i = 0; i < 3; i++)
+		for (int i = 0; i < GW_FDS_MAX; i++)
 			ak_close(fds[i]);
 		fds[0] = -1;
 		sb->failure = err;
 	}
 	sb->hosting = true;
 	memset(&sb->stats, 0, sizeof(sb->stats));
-	dgw_send(sb->d, &msg, fds, rc < 0 ? 0 : 3, done, sb);
+	dgw_send(sb->d, &msg, fds, rc < 0 ? 0 : fds[3] < 0 ? 3 : 4, done, sb);
 }
 
 /* A sum that the state's file could not hold would make the whole file unreadable. */
@@ -428,8 +422,10 @@ static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const str
 	struct dsb *sb = ctx;
 
 	(void)err;
-	if (rc == 0)
+	if (rc == 0) {
 		sb->stats = answer->stats;
+		gw_log_anchor(sb->d->paths, sb->state.name, &sb->stats);
+	}
 	is_down(sb);
 }
 

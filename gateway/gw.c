@@ -29,23 +29,24 @@
 #define KEEP_POLICY 0x08 /* SCHED_FLAG_KEEP_POLICY, whose header does not go with the C library's */
 #define LOG_BUDGET 256
 
-/* After any record: ask for a fresh file once the present one has grown enough. */
-static void check_log_size(struct gw_sandbox *sb)
-{
-	struct gw_msg msg = { .type = GW_MSG_LOG_FULL, .id = sb->link.id };
-
-	if (sb->log_wanted || !audit_writer_full(&sb->log))
-		return;
-	sb->log_wanted = true;
-	gw_send(sb->gw, &msg);
-}
-
 static void arm_tick(struct gw *gw)
 {
 	static const struct timeval delay = { TICK_MS / 1000, TICK_MS % 1000 * 1000 };
 
 	if (!evtimer_pending(gw->on_tick, NULL))
 		evtimer_add(gw->on_tick, &delay);
+}
+
+/* After any record: it is anchored soon, and a fresh file is asked for once the present one has grown enough. */
+static void check_log_size(struct gw_sandbox *sb)
+{
+	struct gw_msg msg = { .type = GW_MSG_LOG_FULL, .id = sb->link.id };
+
+	arm_tick(sb->gw);
+	if (sb->log_wanted || !audit_writer_full(&sb->log))
+		return;
+	sb->log_wanted = true;
+	gw_send(sb->gw, &msg);
 }
 
 /* ---- hooks of the DNS proxy ---- */
@@ -73,8 +74,6 @@ static void on_dns_event(void *ctx, uint32_t id, const struct dns_event *event)
 		return;
 	gw_record_dns(sb, event);
 	check_log_size(sb);
-	if (sb->noisy)
-		arm_tick(sb->gw);
 }
 
 static bool dns_ready(void *ctx, uint32_t id)
@@ -131,7 +130,6 @@ static void on_denial(void *ctx, const struct fw_denial *denial)
 		return;
 	gw_record_denial(sb, denial);
 	check_log_size(sb);
-	arm_tick(sb->gw);
 }
 
 static void on_loss(void *ctx)
@@ -155,25 +153,45 @@ static void on_log_readable(evutil_socket_t fd, short what, void *ctx)
 	fw_log_read(gw->fw_log, LOG_BUDGET);
 }
 
+/* What is told in sums. */
+static void tell_sums(struct gw_sandbox *sb)
+{
+	struct fw_counts counts;
+	struct ak_err err;
+
+	if (!sb->noisy || fw_sandbox_counts(sb->gw->fw, sb->link.id, &counts, &err) < 0)
+		return;
+	sb->noisy = false;
+	dns_client_flush(sb->dns);
+	gw_record_repeats(sb);
+	gw_record_evicted(sb);
+	gw_record_suppressed(sb, &counts);
+}
+
+/* The records come first, and then how far they go: what is anchored is in the file. */
+static void anchor(struct gw_sandbox *sb)
+{
+	struct gw_msg msg = { .type = GW_MSG_ANCHOR, .id = sb->link.id };
+
+	if (sb->anchored == sb->log.seq)
+		return;
+	sb->anchored = sb->log.seq;
+	gw_sandbox_stats(sb, &msg.stats);
+	gw_send(sb->gw, &msg);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct gw *gw = ctx;
-	struct fw_counts counts;
-	struct ak_err err;
 
 	(void)fd;
 	(void)what;
 	fw_log_read(gw->fw_log, LOG_BUDGET); /* first what came one by one, then what is missing */
 	for (size_t id = 0; id < gw->n_ids; id++) {
-		struct gw_sandbox *sb = gw->by_id[id];
-
-		if (!sb || !sb->noisy || fw_sandbox_counts(gw->fw, sb->link.id, &counts, &err) < 0)
+		if (!gw->by_id[id])
 			continue;
-		sb->noisy = false;
-		dns_client_flush(sb->dns);
-		gw_record_repeats(sb);
-		gw_record_evicted(sb);
-		gw_record_suppressed(sb, &counts);
+		tell_sums(gw->by_id[id]);
+		anchor(gw->by_id[id]);
 	}
 }
 
@@ -277,7 +295,7 @@ static int start_services(struct gw *gw, const struct gw_conf *conf, int fds[sta
 /* The sandbox of a run: its rules came with the table, its link goes up last. */
 static int start_first(struct gw *gw, const struct gw_first *first, struct gw_sandbox **ret, struct ak_err *err)
 {
-	int rc = gw_sandbox_new(gw, first->name, &first->link, first->policy, 1, first->log_fd, NULL, ret, err);
+	int rc = gw_sandbox_new(gw, first->name, &first->link, first->policy, 1, first->log_fd, &first->log, ret, err);
 
 	return rc < 0 ? rc : gw_sandbox_serve(*ret, err);
 }

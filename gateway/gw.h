@@ -19,7 +19,7 @@
 
 #define GW_TEXT_MAX 1024
 #define GW_NAME_MAX 64
-#define GW_FDS_MAX 3 /* descriptors of one message */
+#define GW_FDS_MAX 4 /* descriptors of one message */
 #define GW_COUNT_MAX ((1ull << 53) - 1) /* what a JSON number holds exactly, and more than anyone will ever count */
 #define GW_ID_MAX 16383 /* link ids are 1 … this: the links lie in 100.64.0.0/16, which never opens */
 
@@ -31,16 +31,17 @@ enum gw_msg_type {
 	GW_MSG_STOP, /* → end everything, write what is left; answered by STATS for each sandbox, then it exits */
 	GW_MSG_STATS, /* ← the last word on a sandbox */
 	GW_MSG_LOG_FULL, /* ← wants LOG_FD for this sandbox */
-	GW_MSG_LOG_FD, /* → fd: the fresh network log; not answered */
-	GW_MSG_ADD, /* → name, generation, log; fds: policy, network log, the sandbox's rtnetlink. ← DONE once its link is up, or REFUSED */
+	GW_MSG_LOG_FD, /* → log; fds: the fresh network log, its copies; not answered */
+	GW_MSG_ADD, /* → name, generation, log; fds: policy, network log, the sandbox's rtnetlink, the log's copies if it has any. ← DONE once its link is up, or REFUSED */
 	GW_MSG_REMOVE, /* → its processes are dead, so its link goes by itself. ← STATS: flows ended, log closed; rules go next */
 	GW_MSG_POLICY, /* → generation; fd: policy. ← DONE when enforced, REFUSED (nothing changed) */
-	GW_MSG_ASSIGN, /* → a warm sandbox becomes a job: name, generation; fds: policy, network log. ← DONE or REFUSED */
+	GW_MSG_ASSIGN, /* → a warm sandbox becomes a job: name, generation, log; fds: policy, network log. ← DONE or REFUSED */
 	GW_MSG_LEARNED, /* → fd: JSON array of {name, addrs[], ttl} to restore after a restart. ← DONE or REFUSED */
 	GW_MSG_COUNTS, /* → ← STATS so far, for `list` */
 	GW_MSG_DONE, /* ← */
 	GW_MSG_REFUSED, /* ← text */
 	GW_MSG_LOG_STUCK, /* ← the log cannot be written: no new flow of this sandbox is allowed for now */
+	GW_MSG_ANCHOR, /* ← STATS: how far the log has come; about once a second while it grows */
 	GW_MSG_NUM
 };
 
@@ -52,9 +53,16 @@ struct gw_stats {
 };
 
 /* Where a network log stands: a new one starts with zeroes. */
-struct gw_log_state {
+struct gw_log_at {
 	uint64_t seq, size;
 	char prev[SHA256_HEX];
+	uint32_t keyed;
+	uint64_t epoch;
+	uint8_t key[SHA256_SIZE]; /* of this log alone, and of no record before: see audit_mac.h */
+};
+struct gw_log_state {
+	struct gw_log_at own, kept; /* itself, and the copies of what rotation takes away */
+	uint64_t gone_from, gone_to; /* what it has taken */
 };
 
 struct gw_msg {
@@ -84,6 +92,7 @@ struct gw_first {
 	struct policy *policy; /* borrowed: the process ends first */
 	int net_sock; /* the setup child's sockets come from here */
 	int log_fd; /* the network log, open for append, empty */
+	struct gw_log_state log;
 };
 
 struct gw_conf {

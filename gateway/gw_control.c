@@ -74,6 +74,8 @@ static void on_add(struct gw *gw, struct request *r)
 	if (rc == 0)
 		rc = gw_sandbox_new(gw, r->msg.name, &link, p, r->msg.generation, TAKE_FD(r->fds[1]), &r->msg.log, &sb, &err);
 	if (rc == 0)
+		gw_sandbox_rotated(sb, TAKE_FD(r->fds[3]), &r->msg.log);
+	if (rc == 0)
 		rc = gw_sandbox_add(sb, r->fds[2], &err);
 	answer(gw, r, rc, &err);
 }
@@ -128,8 +130,7 @@ static void on_assign(struct gw *gw, struct request *r)
 	int rc = set_policy(sb, r, &err);
 
 	if (rc == 0) {
-		audit_writer_done(&sb->log);
-		audit_writer_init(&sb->log, TAKE_FD(r->fds[1]), 0, NULL, 0);
+		gw_sandbox_set_log(sb, TAKE_FD(r->fds[1]), &r->msg.log);
 		snprintf(sb->name, sizeof(sb->name), "%s", r->msg.name);
 		sb->allowed = sb->denied = 0;
 		gw_record_edge(sb, "start");
@@ -191,6 +192,7 @@ static void on_log_fd(struct gw *gw, struct request *r)
 	if (!sb || r->fds[0] < 0)
 		return;
 	audit_writer_swap(&sb->log, TAKE_FD(r->fds[0]));
+	gw_sandbox_rotated(sb, TAKE_FD(r->fds[1]), &r->msg.log);
 	sb->log_wanted = false;
 }
 

@@ -49,18 +49,55 @@ const char *gw_qtype_text(uint16_t qtype, char *buf, size_t size)
 	return buf;
 }
 
-static void write_record(struct gw_sandbox *sb, struct audit_net *rec)
+/* A refusal must not take the room that is set aside for what was allowed. */
+static void put_record(struct gw_sandbox *sb, const struct audit_net *rec)
 {
-	rec->sandbox = sb->name;
-	rec->policy = policy_name(sb->policy);
-	rec->generation = sb->generation;
-	if (!strcmp(rec->verdict, "deny"))
-		sb->denied += rec->count + rec->suppressed;
-	/* A refusal must not take the room that is set aside for what was allowed. */
 	if (!rec->has_bytes && !audit_writer_spare(&sb->log, sb->relay.n_flows))
 		audit_writer_lose(&sb->log, ENOSPC);
 	else
 		audit_write_net(&sb->log, rec);
+}
+
+/* The first denial of its kind outlives rotation: in the log's first file, or in the copies. */
+static void keep_first(struct gw_sandbox *sb, const struct audit_net *rec, const struct audit_kind *kind)
+{
+	if (audit_kinds_first(&sb->kinds, rec, kind) && sb->kept.fd >= 0 && sb->kept.size < AUDIT_KEPT_BYTES)
+		audit_write_kept(&sb->kept, rec, sb->log.seq);
+}
+
+static void write_refusal(struct gw_sandbox *sb, const struct audit_net *rec, bool denied)
+{
+	struct audit_kind kind;
+	bool one = rec->count == 1 && !rec->suppressed;
+	uint64_t written = sb->log.written;
+
+	audit_kind_of(rec, &kind);
+	if (one && gw_sums_count(sb->sums, &kind)) {
+		sb->noisy = true;
+		return;
+	}
+	put_record(sb, rec);
+	if (sb->log.written == written)
+		return;
+	if (denied)
+		keep_first(sb, rec, &kind);
+	if (one)
+		gw_sums_begin(&sb->sums, &kind, &sb->log, sb->name);
+}
+
+static void write_record(struct gw_sandbox *sb, struct audit_net *rec)
+{
+	bool denied = !strcmp(rec->verdict, "deny");
+
+	rec->sandbox = sb->name;
+	rec->policy = policy_name(sb->policy);
+	rec->generation = sb->generation;
+	if (denied)
+		sb->denied += rec->count + rec->suppressed;
+	if (rec->has_bytes || !strcmp(rec->verdict, "allow"))
+		put_record(sb, rec);
+	else
+		write_refusal(sb, rec, denied);
 }
 
 bool gw_log_ready(struct gw_sandbox *sb)
@@ -112,6 +149,7 @@ static void write_repeat(struct gw_sandbox *sb, struct gw_repeat *rep)
 
 void gw_record_repeats(struct gw_sandbox *sb)
 {
+	gw_sums_flush(sb->sums, &sb->log, sb->name);
 	for (size_t i = 0; sb->repeats && i < GW_REPEATS; i++) {
 		if (sb->repeats[i].count)
 			write_repeat(sb, &sb->repeats[i]);

@@ -5,6 +5,7 @@
 #include "dnsproxy/dnsproxy.h"
 #include "gateway/audit.h"
 #include "gateway/gw.h"
+#include "gateway/gw_sums.h"
 #include "gateway/relay.h"
 #include "nft/fw.h"
 
@@ -33,6 +34,10 @@ struct gw_sandbox {
 	struct learned *learned; /* owned */
 	struct dns_client *dns; /* owned by the proxy; freed by us */
 	struct audit_writer log;
+	struct audit_writer kept; /* copies of first denials; no descriptor until the log was rotated */
+	struct audit_kinds kinds; /* that it was denied */
+	struct gw_sums *sums; /* owned; NULL until needed */
+	uint64_t anchored; /* the record that the supervisor was told of last */
 	bool log_wanted; /* a fresh descriptor has been asked for */
 	uint64_t stuck_told_ms; /* when the supervisor was told that the log cannot be written; 0: never */
 	uint64_t kept_ms; /* until when the kernel may hold elements for live flows that the table has forgotten */
@@ -65,6 +70,12 @@ struct gw_sandbox *gw_sandbox_by_addr(const struct gw *gw, const struct ak_addr 
 /* Make the object and its place in the table; takes LOG_FD over. No rule, no client, no link yet. */
 int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link, struct policy *p, uint64_t generation,
 	int log_fd, const struct gw_log_state *log, struct gw_sandbox **ret, struct ak_err *err);
+
+/* Another log from here on; takes FD over. */
+void gw_sandbox_set_log(struct gw_sandbox *sb, int fd, const struct gw_log_state *log);
+
+/* Rotation has begun a file, or was killed before its first record: where copies go (taken over; -1: nowhere), and what is gone. */
+void gw_sandbox_rotated(struct gw_sandbox *sb, int kept_fd, const struct gw_log_state *log);
 
 /* Serve it: DNS client and relay. Its rules are in the kernel already, its link is still down. */
 int gw_sandbox_serve(struct gw_sandbox *sb, struct ak_err *err);

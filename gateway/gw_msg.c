@@ -25,16 +25,17 @@ static const struct {
 	[GW_MSG_STOP] = { FORTH, NOTHING, false },
 	[GW_MSG_STATS] = { BACK, STATS, false },
 	[GW_MSG_LOG_FULL] = { BACK, NOTHING, false },
-	[GW_MSG_LOG_FD] = { FORTH, NOTHING, false },
+	[GW_MSG_LOG_FD] = { FORTH, LOG, false },
 	[GW_MSG_ADD] = { FORTH, LOG, true },
 	[GW_MSG_REMOVE] = { FORTH, NOTHING, false },
 	[GW_MSG_POLICY] = { FORTH, NOTHING, false },
-	[GW_MSG_ASSIGN] = { FORTH, NOTHING, true },
+	[GW_MSG_ASSIGN] = { FORTH, LOG, true },
 	[GW_MSG_LEARNED] = { FORTH, NOTHING, false },
 	[GW_MSG_COUNTS] = { FORTH, NOTHING, false },
 	[GW_MSG_DONE] = { BACK, NOTHING, false },
 	[GW_MSG_REFUSED] = { BACK, TEXT, false },
 	[GW_MSG_LOG_STUCK] = { BACK, NOTHING, false },
+	[GW_MSG_ANCHOR] = { BACK, STATS, false },
 };
 
 /* 64 hexadecimal digits, or none where there is no record yet. */
@@ -65,7 +66,7 @@ static int take_body(enum body body, const struct gw_msg *in, struct gw_msg *out
 		return stats_ok(&out->stats) ? 0 : -EPROTO;
 	case LOG:
 		out->log = in->log;
-		return hash_ok(out->log.prev) ? 0 : -EPROTO;
+		return hash_ok(out->log.own.prev) && hash_ok(out->log.kept.prev) ? 0 : -EPROTO;
 	}
 	return -EPROTO;
 }

@@ -88,6 +88,9 @@ static void sandbox_free(struct gw_sandbox *sb)
 	dns_client_free(sb->dns);
 	learned_free(sb->learned);
 	audit_writer_done(&sb->log);
+	audit_writer_done(&sb->kept);
+	audit_kinds_done(&sb->kinds);
+	gw_sums_free(sb->sums);
 	free(sb->repeats);
 	policy_unref(sb->policy);
 	if (gw_sandbox_find(sb->gw, sb->link.id) == sb)
@@ -95,9 +98,43 @@ static void sandbox_free(struct gw_sandbox *sb)
 	free(sb);
 }
 
+static void open_writer(struct audit_writer *w, int fd, const struct gw_log_at *at)
+{
+	audit_writer_init(w, fd, at->seq, at->prev[0] ? at->prev : NULL, at->size);
+	if (at->keyed)
+		audit_mac_take(&w->mac, at->key, at->epoch);
+}
+
+void gw_sandbox_set_log(struct gw_sandbox *sb, int fd, const struct gw_log_state *log)
+{
+	audit_writer_done(&sb->log);
+	audit_writer_done(&sb->kept);
+	audit_kinds_done(&sb->kinds);
+	open_writer(&sb->log, fd, &log->own);
+	open_writer(&sb->kept, -1, &log->kept);
+	sb->anchored = log->own.seq;
+}
+
+void gw_sandbox_rotated(struct gw_sandbox *sb, int kept_fd, const struct gw_log_state *log)
+{
+	struct audit_gone gone = { .from = log->gone_from, .to = log->gone_to };
+
+	if (sb->kept.fd < 0 && kept_fd >= 0) {
+		audit_writer_done(&sb->kept);
+		open_writer(&sb->kept, kept_fd, &log->kept);
+	} else {
+		ak_close(kept_fd);
+	}
+	gone.kept = sb->kept.fd >= 0 ? sb->kept.seq : 0;
+	gone.kept_hash = sb->kept.prev;
+	if (sb->log.size == 0 && sb->log.seq > 0)
+		audit_write_rotate(&sb->log, sb->name, &gone);
+}
+
 int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link, struct policy *p, uint64_t generation,
 	int log_fd, const struct gw_log_state *log, struct gw_sandbox **ret, struct ak_err *err)
 {
+	static const struct gw_log_state none;
 	struct gw_sandbox *sb = calloc(1, sizeof(*sb));
 	int rc = sb ? reserve_id(gw, link->id) : -ENOMEM;
 
@@ -114,7 +151,8 @@ int gw_sandbox_new(struct gw *gw, const char *name, const struct gwns_link *link
 	sb->policy = policy_ref(p);
 	sb->generation = generation;
 	learned_on_evict(sb->learned, on_evict, sb);
-	audit_writer_init(&sb->log, log_fd, log ? log->seq : 0, log && log->prev[0] ? log->prev : NULL, log ? log->size : 0);
+	sb->log.fd = sb->kept.fd = -1;
+	gw_sandbox_set_log(sb, log_fd, log ? log : &none);
 	sb->relay = (struct relay_sandbox){
 		.id = link->id,
 		.policy = sb->policy,

@@ -225,7 +225,7 @@ void netlog_freep(struct netlog **log)
 
 static bool is_note(const struct netlog_rec *rec)
 {
-	return !strcmp(rec->event, "loss") || !strcmp(rec->event, "policy");
+	return !strcmp(rec->event, "loss") || !strcmp(rec->event, "policy") || !strcmp(rec->event, "rotate");
 }
 
 static void put_port(struct strbuf *out, uint16_t port)
@@ -381,6 +381,9 @@ int netlog_add(struct netlog *log, const struct netlog_rec *rec)
 
 	if (!strcmp(rec->event, "start") || !strcmp(rec->event, "end"))
 		return 0;
+	/* Rotation counts anew each time what is gone; nothing may be. */
+	if (!strcmp(rec->event, "rotate") && !rec->detail[0])
+		return 0;
 	rc = find_row(log, rec, &row);
 	if (rc < 0)
 		return rc;
@@ -390,7 +393,7 @@ int netlog_add(struct netlog *log, const struct netlog_rec *rec)
 	row->folded = false;
 	if (!row->live)
 		restart_row(row, rec);
-	row->count += rec->count;
+	row->count = strcmp(rec->event, "rotate") ? row->count + rec->count : rec->count;
 	row->bytes_out += rec->bytes_out;
 	row->bytes_in += rec->bytes_in;
 	row->has_bytes |= rec->has_bytes;

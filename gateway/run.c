@@ -9,11 +9,11 @@
  */
 #include "gateway/run.h"
 
-#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
 #include "gateway/gw.h"
+#include "gateway/gw_log.h"
 #include "gateway/resolv.h"
 #include "gateway/run_io.h"
 #include "gateway/sabotage.h"
@@ -92,7 +92,9 @@ static int spawn_gateway(struct run *r, int net_sock, struct ak_err *err)
 	struct gw_conf conf = { .servers = servers, .ipv6 = resolv_host_has_ipv6(), .first = &first };
 
 	resolv_look(&r->resolv);
-	rc = resolv_servers(servers, sizeof(servers), err);
+	rc = gw_log_begin(r->paths, r->plan.name, &first.log, err);
+	if (rc == 0)
+		rc = resolv_servers(servers, sizeof(servers), err);
 	if (rc < 0)
 		return rc;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -182,11 +184,14 @@ static void maybe_go(struct run *r)
 static void hand_new_log(struct run *r)
 {
 	struct gw_msg msg = { .type = GW_MSG_LOG_FD, .id = LINK_ID };
+	int fds[GW_LOG_FDS];
 	struct ak_err err;
-	_cleanup_close_ int fd = audit_rotate(r->dir.log_path, &err);
 
-	if (fd >= 0)
-		(void)ak_send_fds(r->control, &msg, sizeof(msg), &fd, 1);
+	if (gw_log_rotate(r->paths, r->plan.name, r->dir.log_path, &msg.log, fds, &err) < 0)
+		return;
+	(void)ak_send_fds(r->control, &msg, sizeof(msg), fds, fds[GW_LOG_KEPT] < 0 ? 1 : 2);
+	ak_close(fds[GW_LOG_OWN]);
+	ak_close(fds[GW_LOG_KEPT]);
 }
 
 static void gateway_gone(struct run *r)
@@ -228,6 +233,9 @@ static void on_gateway(struct run *r)
 		case GW_MSG_LOG_STUCK:
 			ak_say("%s cannot be written (is the disk full?): no new connection is allowed until it can",
 				r->dir.log_path);
+			break;
+		case GW_MSG_ANCHOR:
+			gw_log_anchor(r->paths, r->plan.name, &msg.stats);
 			break;
 		case GW_MSG_STATS:
 			r->outcome.net = msg.stats;

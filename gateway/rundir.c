@@ -341,7 +341,9 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 	put_run(&out, plan, opts);
 	if (out.failed)
 		return ak_fail(err, ENOMEM, "out of memory");
-	return audit_event(d->events_path, out.data, err);
+	rc = audit_event(d->events_path, out.data, err);
+	d->told = rc == 0;
+	return rc;
 }
 
 /* STATE/last holds the name of the newest run. All names of runs are of one length, so that one write replaces another whole. */
@@ -375,8 +377,21 @@ int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struc
 	return rc < 0 ? fail_state(err, -rc, d->path) : rc2;
 }
 
+/* A start that the events log has must have an end there, too: a folder that is just missing would look as if someone had removed it. */
+static void tell_discard(const struct rundir *d)
+{
+	const char *slash = strrchr(d->path, '/');
+	char fields[128];
+	struct ak_err err;
+
+	snprintf(fields, sizeof(fields), "\"event\":\"run_discard\",\"sandbox\":\"%s\"", slash ? slash + 1 : "");
+	(void)audit_event(d->events_path, fields, &err);
+}
+
 void rundir_discard(struct rundir *d)
 {
+	if (d->told)
+		tell_discard(d);
 	(void)ak_remove_tree(AT_FDCWD, d->path);
 }
 

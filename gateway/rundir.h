@@ -28,6 +28,7 @@ struct rundir {
 	int dir_fd; /* owned, locked */
 	int log_fd; /* owned until handed over */
 	uint64_t started_us;
+	bool told; /* the events log has its start */
 };
 
 /* What is known at the end. */

@@ -6,6 +6,7 @@
  */
 #include "gateway/rundir_internal.h"
 
+#include "gateway/audit_anchor.h"
 #include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
@@ -217,6 +218,12 @@ static int put_denials(const struct pass *p, const struct past *run, struct strb
 	return rc < 0 ? rc : out->failed ? -ENOMEM : 0;
 }
 
+static void let_go(const struct pass *p, const struct past *run, int fd)
+{
+	rundir_recycle(p->fd, run->name, fd);
+	audit_anchor_drop(p->paths->state, run->name);
+}
+
 /* Nothing goes that the events log does not speak of. */
 static void prune_denied(struct pass *p, const struct past *run)
 {
@@ -229,7 +236,7 @@ static void prune_denied(struct pass *p, const struct past *run)
 	strbuf_printf(&out, "\"event\":\"run_prune\",\"sandbox\":\"%s\",\"origin\":\"%s\"", run->name,
 		run_origin_name(origin_of(run->share)));
 	if (put_denials(p, run, &out) == 0 && audit_event(p->events, out.data, &err) == 0)
-		rundir_recycle(p->fd, run->name, fd);
+		let_go(p, run, fd);
 }
 
 static void flush_batch(struct pass *p)
@@ -245,7 +252,7 @@ static void flush_batch(struct pass *p)
 	told = p->n_batch && !out.failed && audit_event(p->events, out.data, &err) == 0;
 	for (unsigned i = 0; i < p->n_batch; i++) {
 		if (told)
-			rundir_recycle(p->fd, p->batch[i]->name, p->locked[i]);
+			let_go(p, p->batch[i], p->locked[i]);
 		ak_close(p->locked[i]);
 	}
 	p->n_batch = 0;

@@ -23,13 +23,19 @@ static void check_hash(const char hash[static SHA256_HEX])
 	must(memchr(hash, 0, SHA256_HEX) && strspn(hash, "0123456789abcdef") == strlen(hash));
 }
 
+static void check_log(const struct gw_log_state *log)
+{
+	check_hash(log->own.prev);
+	check_hash(log->kept.prev);
+}
+
 static void check_request(const struct gw_msg *msg)
 {
 	must(memchr(msg->name, 0, sizeof(msg->name)) && msg->ipv6 <= 1);
 	if (msg->type == GW_MSG_UPSTREAM)
 		must(memchr(msg->text, 0, sizeof(msg->text)));
-	else if (msg->type == GW_MSG_ADD)
-		check_hash(msg->log.prev);
+	else if (msg->type == GW_MSG_ADD || msg->type == GW_MSG_ASSIGN || msg->type == GW_MSG_LOG_FD)
+		check_log(&msg->log);
 	else
 		must(zero(msg->text, sizeof(msg->text)));
 }
@@ -38,8 +44,8 @@ static void check_reply(const struct gw_msg *msg)
 {
 	bool text = msg->type == GW_MSG_FAILED || msg->type == GW_MSG_REFUSED;
 
-	must(text || msg->type == GW_MSG_READY || msg->type == GW_MSG_STATS || msg->type == GW_MSG_LOG_FULL || msg->type == GW_MSG_LOG_STUCK ||
-		msg->type == GW_MSG_DONE);
+	must(text || msg->type == GW_MSG_READY || msg->type == GW_MSG_STATS || msg->type == GW_MSG_LOG_FULL ||
+		msg->type == GW_MSG_LOG_STUCK || msg->type == GW_MSG_ANCHOR || msg->type == GW_MSG_DONE);
 	must(zero(msg->name, sizeof(msg->name)) && msg->generation == 0 && msg->ipv6 == 0);
 	if (text) {
 		must(memchr(msg->text, 0, sizeof(msg->text)));

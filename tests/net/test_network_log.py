@@ -4,7 +4,7 @@ import re
 
 from expect import allow, allowed, denied, table_is_clean
 
-FIELDS = set("v time seq sandbox event verdict reason rule policy generation proto name qtype sni dst port cname answers ttl bytes_out bytes_in "
+FIELDS = set("v time seq of mac gone_from gone_to kept kept_hash sandbox event verdict reason rule policy generation proto name qtype sni dst port cname answers ttl bytes_out bytes_in "
              "duration_ms latency_us count suppressed detail prev hash".split())
 
 

@@ -268,7 +268,8 @@ static void lost_records_are_counted_and_told_later(void **state)
 	assert_int_equal(status, 0);
 	expect_whole(f->path, 12);
 	assert_int_equal(ak_read_file(AT_FDCWD, f->path, 1 << 20, &text, NULL), 0);
-	assert_non_null(strstr(text, "\"event\":\"loss\",\"reason\":\"disk full\",\"count\":7"));
+	assert_non_null(strstr(text,
+		"\"event\":\"loss\",\"reason\":\"disk full\",\"detail\":\"no new connection was allowed meanwhile\",\"count\":7"));
 }
 
 /* A file that refuses ftruncate, as one with the append-only attribute does: sealed memory. */

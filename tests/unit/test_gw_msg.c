@@ -100,7 +100,7 @@ static void each_side_hears_only_what_the_other_may_say(void **state)
 		assert_int_equal(gw_request_recv(s[1], &got, fds), rc == 1 || msg.type == GW_MSG_NUM ? -EPROTO : 1);
 		requests += rc != 1 && msg.type != GW_MSG_NUM;
 	}
-	assert_int_equal(answers, 7);
+	assert_int_equal(answers, 8);
 	assert_int_equal(requests, 9);
 }
 
