@@ -114,7 +114,7 @@ static int take_event(void *ctx, const char *line, size_t len, bool whole)
 	struct netlog_rec rec = { 0 };
 	const cJSON *sandbox;
 
-	if (!whole || netlog_rec_parse(line, len, &rec) < 0) {
+	if (!whole || netlog_event_parse(line, len, &rec) < 0) {
 		e->corrupt++;
 		return 0;
 	}

@@ -18,11 +18,14 @@ static uint64_t number_of(const cJSON *obj, const char *key)
 	return v > 0 && v < 9e15 ? (uint64_t)v : 0;
 }
 
-/* Ours are printable ASCII whatever was in them; anything else was put there by someone. */
-static bool plain(const char *line, size_t len)
+/* Ours are printable ASCII, or UTF-8 in events, whatever was in them; anything else was put there by someone. */
+static bool plain(const char *line, size_t len, bool utf8)
 {
-	for (size_t i = 0; i < len; i++) {
-		if (line[i] < 0x20 || line[i] > 0x7e)
+	const unsigned char *p = (const unsigned char *)line;
+
+	for (size_t i = 0, n; i < len; i += n) {
+		n = p[i] >= 0x20 && p[i] <= 0x7e ? 1 : utf8 && p[i] >= 0x80 ? ak_utf8_length(p + i, len - i) : 0;
+		if (n == 0)
 			return false;
 	}
 	return true;
@@ -42,13 +45,13 @@ static char *copy_without_nul(const char *line, size_t len)
 	return copy;
 }
 
-int netlog_rec_parse(const char *line, size_t len, struct netlog_rec *ret)
+static int parse(const char *line, size_t len, bool utf8, struct netlog_rec *ret)
 {
 	_cleanup_free_ char *copy = NULL;
 	_cleanup_json_ cJSON *json = NULL;
 	struct netlog_rec rec = { 0 };
 
-	if (!plain(line, len))
+	if (!plain(line, len, utf8))
 		return -EBADMSG;
 	copy = copy_without_nul(line, len);
 	if (!copy)
@@ -77,6 +80,16 @@ int netlog_rec_parse(const char *line, size_t len, struct netlog_rec *ret)
 	rec.json = TAKE(json);
 	*ret = rec;
 	return 0;
+}
+
+int netlog_rec_parse(const char *line, size_t len, struct netlog_rec *ret)
+{
+	return parse(line, len, false, ret);
+}
+
+int netlog_event_parse(const char *line, size_t len, struct netlog_rec *ret)
+{
+	return parse(line, len, true, ret);
 }
 
 void netlog_rec_done(struct netlog_rec *rec)

@@ -30,6 +30,9 @@ struct netlog_rec {
 
 /* -EBADMSG when the line is not a record of ours (or not plain ASCII, which ours always are). */
 int netlog_rec_parse(const char *line, size_t len, struct netlog_rec *ret);
+
+/* The same for a record of the events log, where command lines stand as UTF-8. */
+int netlog_event_parse(const char *line, size_t len, struct netlog_rec *ret);
 void netlog_rec_done(struct netlog_rec *rec);
 
 struct netlog_row {
