@@ -31,10 +31,10 @@ bool audit_writer_full(const struct audit_writer *w)
 
 void audit_writer_swap(struct audit_writer *w, int fd)
 {
+	audit_writer_trim(w);
 	ak_close(w->fd);
 	w->fd = fd;
 	w->size = 0;
-	w->reserved = 0;
 	w->tight = false;
 	w->torn_open = 0; /* the broken line ends with its file; the next record still attests it */
 }

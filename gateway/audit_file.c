@@ -27,6 +27,8 @@
 #define TAIL_MAX (2u * AUDIT_LINE_MAX)
 #define TAIL_FIRST 8192u
 #define ROTATE_ROOM (2u << 20) /* of a fresh file */
+#define EVENTS_ROOM 65536 /* set aside beyond the end of the events log, … */
+#define EVENTS_STEP 32768 /* … each time it has grown by this */
 
 struct tail {
 	uint64_t seq;
@@ -336,6 +338,7 @@ static int tell_gap(struct audit_writer *w, const char *dir, const struct audit_
 
 static int write_event(struct audit_writer *w, const char *path, const char *dir, const struct audit_key *key, const char *fields)
 {
+	uint64_t before = w->size;
 	int rc = audit_write_loss(w, NULL);
 
 	if (rc == 0)
@@ -350,6 +353,8 @@ static int write_event(struct audit_writer *w, const char *path, const char *dir
 		rc = write_line(w, fields);
 	if (rc == 0)
 		(void)audit_anchor_set(dir, AUDIT_EVENTS, key, w->seq, w->prev);
+	if (rc == 0 && (before == 0 || before / EVENTS_STEP != w->size / EVENTS_STEP))
+		(void)!fallocate(w->fd, FALLOC_FL_KEEP_SIZE, (off_t)w->size, EVENTS_ROOM);
 	return rc;
 }
 

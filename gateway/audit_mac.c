@@ -132,7 +132,9 @@ int audit_key_load(const char *path, struct audit_key *ret, struct ak_err *err)
 
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "cannot read '%s'", path);
-	return parse_key(text, ret) ? 0 : ak_fail(err, EBADMSG, "'%s' is not an audit key", path);
+	return parse_key(text, ret)
+		? 0
+		: ak_fail(err, EBADMSG, "'%s' is not an audit key; move it away, and a new one is made", path);
 }
 
 /* Whole under a name of its own first: whoever finds a key finds all of it, and of two who make one, one wins. */

@@ -12,6 +12,7 @@
 #include "gateway/netlog.h"
 #include "gateway/runs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -173,18 +174,23 @@ static int check_runs(struct check *c, const struct run_entry *runs, size_t n, s
 	return 0;
 }
 
+static bool is_there(const struct check *c, const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+
+	return ak_path_join(path, c->paths.state, folder, name) < 0 || access(path, F_OK) == 0 || errno != ENOENT;
+}
+
 /* A run that began and was never pruned has a folder. */
 static void check_missing_runs(struct check *c)
 {
 	for (size_t i = 0; i < c->story.n_runs; i++) {
 		const struct run_story *run = &c->story.runs[i];
-		char path[PATH_MAX];
 		struct ak_err err;
 
-		if (!run->started || run->gone || ak_path_join(path, c->paths.state, "runs", run->name) < 0 ||
-			access(path, F_OK) == 0 || errno != ENOENT)
+		if (!run->started || run->gone || is_there(c, "runs", run->name))
 			continue;
-		ak_fail(&err, EBADMSG, "%s: missing, and no record says that it was pruned", path);
+		ak_fail(&err, EBADMSG, "%s/runs/%s: missing, and no record says that it was pruned", c->paths.state, run->name);
 		problem(c, &err);
 	}
 }
@@ -221,6 +227,25 @@ static int check_persistent(struct check *c, struct ak_err *err)
 	return rc;
 }
 
+/* An anchor goes before its log does: one that stands alone has lost it. */
+static void check_orphans(struct check *c)
+{
+	char path[PATH_MAX];
+	DIR *dir = ak_path_join(path, c->paths.state, AUDIT_ANCHORS, NULL) < 0 ? NULL : opendir(path);
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		struct ak_err err;
+
+		if (!ak_sandbox_name_ok(e->d_name) || is_there(c, "runs", e->d_name) || is_there(c, "sandboxes", e->d_name) ||
+			!is_there(c, AUDIT_ANCHORS, e->d_name))
+			continue;
+		ak_fail(&err, EBADMSG, "%s/%s: the log that it belongs to is missing", path, e->d_name);
+		problem(c, &err);
+	}
+	if (dir)
+		closedir(dir);
+}
+
 /* Nobody prunes meanwhile: what goes after its events were read would look as if it were missing. */
 static int hold_runs(const struct check *c)
 {
@@ -252,6 +277,7 @@ static int check_all(struct check *c, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	check_missing_runs(c);
+	check_orphans(c);
 	check_gaps(c);
 	return check_persistent(c, err);
 }

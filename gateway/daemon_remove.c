@@ -115,15 +115,18 @@ static void record(const struct dsb *sb)
 	if (sb->damaged)
 		event_put_text(&more, "reason", "its record could not be read");
 	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
-	audit_anchor_drop(sb->d->paths->state, sb->state.name);
 }
 
 void removal_begin(struct dsb *sb)
 {
 	struct removal *rm = calloc(1, sizeof(*rm));
 	struct ak_err err;
-	int rc = rm ? state_remove(sb->d->paths, sb->state.name, rm->path, &err) : ak_fail(&err, ENOMEM, "out of memory");
+	int rc = rm ? 0 : ak_fail(&err, ENOMEM, "out of memory");
 
+	if (rc == 0) {
+		audit_anchor_drop(sb->d->paths->state, sb->state.name); /* first: one without its log is told as a missing log */
+		rc = state_remove(sb->d->paths, sb->state.name, rm->path, &err);
+	}
 	if (rc < 0) {
 		free(rm);
 		sb->removed = sb->damaged;

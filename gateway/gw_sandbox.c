@@ -256,6 +256,8 @@ void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret)
 	write_suppressed(sb);
 	gw_record_edge(sb, "end");
 	audit_writer_trim(&sb->log);
+	sb->kept.reserved = AUDIT_KEPT_BYTES; /* since it was made: see audit_open_kept */
+	audit_writer_trim(&sb->kept);
 	gw_sandbox_stats(sb, ret);
 }
 

@@ -174,12 +174,16 @@ static bool new_spare(int runs)
 void rundir_stock(const struct ak_paths *paths, unsigned n)
 {
 	char runs[PATH_MAX];
+	struct audit_key key;
+	struct ak_err err;
 	_cleanup_close_ int fd = join(runs, paths->state, "runs") < 0 ? -1 : open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd < 0 && errno == ENOENT && ak_mkdir_p(runs, 0700) == 0)
 		fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	for (unsigned have = fd < 0 ? n : count_stock(fd); have < n && have < STOCK && new_spare(fd); have++)
 		;
+	(void)audit_key_of(
+		paths->state, &key, &err); /* and the key, which a run may otherwise have to make when the disk is full */
 }
 
 /* ---- making one ---- */

@@ -60,7 +60,7 @@ int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struc
 /* Forget a run that never ran: remove its folder. */
 void rundir_discard(struct rundir *d);
 
-/* Have N folders ready for runs to come, so that they need not make theirs; for one who has the time. What fails is made later, by who needs it. */
+/* Have N folders, and the audit key, ready for runs to come. Best effort; call when idle. What is missing is made on demand. */
 void rundir_stock(const struct ak_paths *paths, unsigned n);
 
 /*

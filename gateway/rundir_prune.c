@@ -220,8 +220,8 @@ static int put_denials(const struct pass *p, const struct past *run, struct strb
 
 static void let_go(const struct pass *p, const struct past *run, int fd)
 {
+	audit_anchor_drop(p->paths->state, run->name); /* first: an anchor without its log is told as a missing log */
 	rundir_recycle(p->fd, run->name, fd);
-	audit_anchor_drop(p->paths->state, run->name);
 }
 
 /* Nothing goes that the events log does not speak of. */

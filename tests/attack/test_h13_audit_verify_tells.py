@@ -121,3 +121,33 @@ def test_h13_sudden_death_is_no_false_alarm(any_user, victim):
             do([["eval", "import threading\ndef ask():\n for i in range(300):\n  try: socket.getaddrinfo('n%d.evil.test' % i, 443)\n  except OSError: pass\nthreading.Thread(target=ask, daemon=True).start(); out = 1"]])
             lab.host(["kill", "-9", str(pid if victim == "gateway" else proc.pid)])
     assert lab.ak(["audit", "verify"]).code == 0
+
+
+def test_h13_the_log_of_a_persistent_sandbox_is_anchored(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    b.probe("x", [["tcp", "ok.test", 7, b"x".hex()], ["resolve", "evil.test"]])
+    b.ak("stop", "x")
+    log = state(lab, "sandboxes", "x", "network.jsonl")
+    assert lab.ak(["audit", "verify"]).code == 0
+    whole = lines(log)
+    write(log, whole[:-2])
+    assert lab.ak(["audit", "verify"]).code == 1
+    # Starting it again goes on with what is there, and does not hide it.
+    b.ak("start", "x")
+    b.probe("x", [["resolve", "evil.test"]])
+    b.ak("stop", "x")
+    assert lab.ak(["audit", "verify"]).code == 1
+
+
+def test_h13_a_persistent_sandbox_that_vanished_is_told_and_one_that_was_removed_is_not(boxes):
+    b, lab = boxes, boxes.lab
+    for name in ("x", "y"):
+        b.up(name, "--compatibility-mode", "codex")
+        b.probe(name, [["resolve", "evil.test"]])
+        b.ak("stop", name)
+    b.ak("remove", "y")
+    assert lab.ak(["audit", "verify"]).code == 0
+    os.unlink(state(lab, "sandboxes", "x", "network.jsonl"))
+    assert lab.ak(["audit", "verify"]).code == 1
+    b.ak("remove", "--force", "x")
