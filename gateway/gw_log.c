@@ -117,9 +117,12 @@ int gw_log_rotate(const struct ak_paths *paths, const char *name, const char *pa
 	fds[GW_LOG_OWN] = audit_rotate(path, err);
 	if (fds[GW_LOG_OWN] < 0)
 		return fds[GW_LOG_OWN];
-	/* The log goes on even where its copies cannot. */
 	rc = open_kept(path, ret, &fds[GW_LOG_KEPT], err);
-	return rc < 0 ? 0 : hand_keys(paths, name, ret, err);
+	if (rc == 0)
+		rc = hand_keys(paths, name, ret, err);
+	if (rc < 0) /* the log goes on even where its copies cannot */
+		fds[GW_LOG_KEPT] = ak_close(fds[GW_LOG_KEPT]);
+	return 0;
 }
 
 void gw_log_anchor(const struct ak_paths *paths, const char *name, const struct gw_stats *stats)
