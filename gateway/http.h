@@ -27,10 +27,12 @@
 
 struct event;
 struct event_base;
-struct evconnlistener;
 
 #define HTTP_PORT 18888
 #define HTTP_CONNS_MAX 512
+#define HTTP_STRANGERS_MAX                                                                                                       \
+	256 /* of these, connections that have not shown a key or are of another user; fewer with few descriptors */
+#define HTTP_STRANGERS_EACH 32 /* of one user or address; of our own user as many as there may be */
 #define HTTP_JOBS_MAX 64 /* workers at once */
 #define HTTP_QUEUE_MAX 256 /* calls that wait for one; more are answered 429 */
 #define HTTP_FOLLOWERS_MAX 64 /* streams that last until their client leaves: not counted as jobs */
@@ -87,7 +89,7 @@ struct http_stats {
 	uint64_t bytes_out, bytes_in; /* of the sandboxes' flows */
 	struct http_histogram timings[HTTP_TIMING_NUM];
 	uint64_t lost; /* records */
-	uint64_t runs, connections, refused_busy;
+	uint64_t runs, connections, refused_busy, gave_way;
 };
 
 void http_stats_request(struct http_stats *st, const struct http_route *route, unsigned status, uint64_t us);
@@ -123,17 +125,24 @@ struct http_conf {
 	struct http_keys keys; /* owned by the caller */
 };
 
+struct http_listener {
+	struct http_server *s; /* borrowed: outlives us */
+	int fd; /* owned */
+	struct event *on_accept; /* owned */
+};
+
 struct http_server {
 	const struct http_conf *conf; /* borrowed */
 	const struct ak_paths *paths; /* borrowed */
 	const char **names; /* owned: of Host headers */
 	struct event_base *base; /* owned */
-	struct evconnlistener *listeners[HTTP_LISTENERS_MAX]; /* owned */
+	struct http_listener listeners[HTTP_LISTENERS_MAX];
 	size_t n_listeners;
 	int signal_fd; /* owned */
+	int peer_fd; /* owned: see http_peer.h; -1 when the kernel cannot be asked */
 	struct event *on_signal, *on_tick, *on_stop; /* owned */
 	struct http_conns conns; /* oldest first */
-	size_t n_conns;
+	size_t n_conns, n_strangers, strangers_max;
 	struct http_jobs jobs, waiting;
 	size_t n_jobs, n_waiting, n_followers;
 	struct http_detacheds detached;
@@ -150,6 +159,7 @@ int http_serve(const struct http_conf *conf, void (*ready)(void *ctx, const char
 /* ---- connections (http_conn.c) ---- */
 
 void http_conn_accept(struct http_server *s, int fd); /* takes FD over */
+bool http_room_drop(struct http_server *s); /* end one stranger's connection; false when there is none (http_room.c) */
 void http_conn_free(struct http_conn *conn);
 void http_conns_finish(struct http_server *s, bool all); /* idle ones now; with ALL every one */
 void http_conns_ping(struct http_server *s); /* a comment on every event stream */

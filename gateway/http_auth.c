@@ -86,8 +86,6 @@ bool http_keys_ok(const struct http_keys *k, const char *authorization)
 	uint8_t given[SHA256_SIZE];
 	unsigned any = 0;
 
-	if (!k->n)
-		return true;
 	if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
 		return false;
 	digest(authorization + 7 + strspn(authorization + 7, " "), given);

@@ -22,7 +22,7 @@ int http_keys_add(struct http_keys *k, const char *key, struct ak_err *err);
 int http_keys_load(struct http_keys *k, const char *path, struct ak_err *err);
 void http_keys_done(struct http_keys *k);
 
-/* AUTHORIZATION is "Bearer KEY" with one of the keys (NULL: none was sent). True when there are no keys at all. */
+/* AUTHORIZATION is "Bearer KEY" with one of the keys (NULL: none was sent). */
 bool http_keys_ok(const struct http_keys *k, const char *authorization);
 
 bool http_is_loopback(const struct ak_addr *a);

@@ -4,7 +4,8 @@
  * Theory of operation. HEAD → BODY → BUSY → HEAD … on a connection that is kept; LINGER after an answer that ends it: what the client
  * still sends is read and dropped for a while, so that the answer is not lost to a reset. Everything that can be refused by the head alone
  * (Host, key, route, length) is refused before a byte of the body is kept. While a call is BUSY the connection goes on reading, only to see
- * its client leave.
+ * its client leave. Of requests that were sent ahead a few are answered in a turn, then others have theirs; and none while the client does not
+ * take its answers.
  */
 #include "gateway/http_conn.h"
 
@@ -26,6 +27,7 @@
 #define LINGER_MS 2000
 #define WRITE_S 60 /* a reader that takes nothing for this long has left */
 #define AHEAD_MAX (64u << 10) /* what a client may send ahead of the answer */
+#define TURN_MAX 8 /* requests answered before others have their turn */
 
 static void process(struct http_conn *conn);
 
@@ -51,6 +53,7 @@ void http_conn_free(struct http_conn *conn)
 	conn->listed = false;
 	TAILQ_REMOVE(&s->conns, conn, link);
 	s->n_conns--;
+	s->n_strangers -= !conn->known;
 	if (call) {
 		conn->call = NULL;
 		call->conn = NULL;
@@ -58,6 +61,7 @@ void http_conn_free(struct http_conn *conn)
 			call->gone(call);
 	}
 	event_free(conn->on_deadline);
+	event_free(conn->on_turn);
 	bufferevent_free(conn->bev);
 	http_request_done(&conn->req);
 	free(conn->params.path);
@@ -89,80 +93,113 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 
 static void on_read(struct bufferevent *bev, void *arg)
 {
+	struct http_conn *conn = arg;
+
 	(void)bev;
+	if (!evtimer_pending(conn->on_turn, NULL))
+		process(conn);
+}
+
+static void on_turn(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
 	process(arg);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
 {
 	struct http_conn *conn = arg;
-
 	bool empty = evbuffer_get_length(bufferevent_get_output(bev)) == 0;
 
-	if (conn->eof && empty)
+	if (conn->eof && conn->state == CONN_LINGER && empty)
 		http_conn_free(conn);
 	else if (conn->state == CONN_LINGER && empty)
 		shutdown(bufferevent_getfd(bev), SHUT_WR);
 	else if (conn->call && conn->call->streaming && conn->call->drained)
 		conn->call->drained(conn->call);
+	else if (conn->state == CONN_HEAD)
+		on_read(bev, conn);
+}
+
+/* It takes its answers too slowly to be given more of them. */
+static bool is_behind(const struct http_conn *conn)
+{
+	return evbuffer_get_length(bufferevent_get_output(conn->bev)) > HTTP_STREAM_HIGH;
+}
+
+/* The client sends nothing more, and what it sent has been looked at as far as it can be. */
+static void after_eof(struct http_conn *conn)
+{
+	if (conn->call || evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0)
+		http_conn_free(conn); /* whoever waits for an answer has left */
+	else
+		conn->state = CONN_LINGER;
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
 	struct http_conn *conn = arg;
 
-	/* One that said all it had to say still gets the answers that are ready; one that waits for an answer has left. */
-	if ((what & BEV_EVENT_EOF) && !conn->call && evbuffer_get_length(bufferevent_get_output(bev)) > 0) {
-		conn->eof = true;
-		conn->state = CONN_LINGER;
-		bufferevent_disable(bev, EV_READ);
+	/* One that said all it had to say still gets the answers that are ready, and those that only wait for their turn. */
+	if (!(what & BEV_EVENT_EOF) || conn->call) {
+		http_conn_free(conn);
 		return;
 	}
-	http_conn_free(conn);
+	conn->eof = true;
+	bufferevent_disable(bev, EV_READ);
+	if (!evtimer_pending(conn->on_turn, NULL) && !is_behind(conn))
+		after_eof(conn);
 }
 
-static bool at_limit(struct http_server *s)
+/* NULL: out of memory; FD is closed then. */
+static struct http_conn *conn_new(struct http_server *s, int fd)
 {
-	struct http_conn *conn;
+	struct http_conn *conn = calloc(1, sizeof(*conn));
 
-	if (s->n_conns < HTTP_CONNS_MAX)
-		return false;
-	TAILQ_FOREACH(conn, &s->conns, link) {
-		if (conn->state == CONN_HEAD && conn->idle) {
-			http_conn_free(conn);
-			return false;
-		}
+	if (conn) {
+		conn->s = s;
+		conn->bev = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
+		conn->on_deadline = event_new(s->base, -1, 0, on_deadline, conn);
+		conn->on_turn = event_new(s->base, -1, 0, on_turn, conn);
 	}
-	return true;
+	if (conn && conn->bev && conn->on_deadline && conn->on_turn)
+		return conn;
+	if (conn && conn->on_deadline)
+		event_free(conn->on_deadline);
+	if (conn && conn->on_turn)
+		event_free(conn->on_turn);
+	if (conn && conn->bev)
+		bufferevent_free(conn->bev);
+	else
+		ak_close(fd);
+	free(conn);
+	return NULL;
 }
 
 void http_conn_accept(struct http_server *s, int fd)
 {
-	struct http_conn *conn = calloc(1, sizeof(*conn));
+	struct http_conn *conn = conn_new(s, fd);
 	struct timeval patience = { WRITE_S, 0 };
 	struct sockaddr_storage ss = { 0 };
 	socklen_t len = sizeof(ss);
-	bool full = at_limit(s);
+	bool full;
 
-	if (conn)
-		conn->bev = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
-	if (!conn || !conn->bev || !(conn->on_deadline = event_new(s->base, -1, 0, on_deadline, conn))) {
-		if (conn && conn->bev)
-			bufferevent_free(conn->bev);
-		else
-			ak_close(fd);
-		free(conn);
+	if (!conn)
 		return;
-	}
-	conn->s = s;
 	if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0)
-		conn->local = ak_addr_from_sockaddr(&ss, &conn->local_port);
+		conn->local = ak_addr_from_sockaddr(&ss, NULL);
+	http_room_look(conn, fd);
+	full = !http_room_make(conn);
+	conn->known = conn->known && !full; /* one that is only told to come again gives way like a stranger */
 	TAILQ_INSERT_TAIL(&s->conns, conn, link);
 	conn->listed = true;
 	s->n_conns++;
+	s->n_strangers += !conn->known;
 	s->stats.connections++;
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
 	bufferevent_set_timeouts(conn->bev, NULL, &patience);
+	bufferevent_setwatermark(conn->bev, EV_READ, 0, 2 * AHEAD_MAX);
 	bufferevent_setwatermark(conn->bev, EV_WRITE, HTTP_STREAM_LOW, 0);
 	bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
 	set_deadline(conn, HEAD_MS);
@@ -192,6 +229,25 @@ static unsigned status_of_bad_head(const char *why)
 	return strcmp(why, "unknown HTTP version") ? 400 : 505;
 }
 
+/* May whoever sent this request use the server? Where there is no key, only our own user may. */
+static bool may_ask(struct http_conn *conn, struct ak_err *err)
+{
+	const struct http_keys *keys = &conn->s->conf->keys;
+
+	if (keys->n ? http_keys_ok(keys, conn->req.authorization) : conn->known) {
+		http_room_known(conn);
+		return true;
+	}
+	if (keys->n)
+		ak_fail(err, EACCES, "an API key is needed: Authorization: Bearer KEY");
+	else
+		ak_fail(err, EACCES, "%s; start it with a key in AGENTKERNEL_API_KEY or --api-key-file to let others in",
+			conn->uid == HTTP_PEER_NONE
+				? "this server has no key, and the kernel does not tell whose connection this is"
+				: "this server has no key and answers only the user that started it");
+	return false;
+}
+
 /* What the head alone decides; 0 or the status to refuse with. */
 static unsigned check_head(struct http_conn *conn, struct ak_err *err)
 {
@@ -210,10 +266,8 @@ static unsigned check_head(struct http_conn *conn, struct ak_err *err)
 		return 403;
 	}
 	conn->route = http_route_find(req, &conn->params, &status, conn->allow, err);
-	if (!(conn->route && conn->route->open) && !http_keys_ok(&s->conf->keys, req->authorization)) {
-		ak_fail(err, EACCES, "an API key is needed: Authorization: Bearer KEY");
+	if (!(conn->route && conn->route->open) && !may_ask(conn, err))
 		return 401;
-	}
 	if (!conn->route)
 		return status;
 	if (http_query_check(req, conn->route->query, err) < 0)
@@ -232,6 +286,18 @@ static void begin_body(struct http_conn *conn)
 	set_deadline(conn, BODY_MS);
 	if (conn->req.expect_continue && conn->framing.state != HTTP_BODY_DONE)
 		evbuffer_add_printf(bufferevent_get_output(conn->bev), "HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+/*
+ * Is it worth while to judge a head again that was not whole after SEEN bytes? When it may have ended, or has doubled, so that one that drips
+ * in costs no more than in proportion to its length.
+ */
+static bool worth_judging(const char *data, size_t len, size_t seen)
+{
+	size_t from = seen < 3 ? 0 : seen - 3;
+
+	return len >= 2 * seen || len >= HTTP_HEAD_MAX || memmem(data + from, len - from, "\n\r\n", 3) ||
+		memmem(data + from, len - from, "\n\n", 2);
 }
 
 /* True when there may be more to do at once. */
@@ -253,9 +319,12 @@ static bool read_head(struct http_conn *conn)
 		conn->idle = false;
 		set_deadline(conn, HEAD_MS);
 	}
+	if (!worth_judging(data, len, conn->seen))
+		return false;
 	conn->began_us = ak_now_us();
 	switch (http_head_parse(data, len, &head)) {
 	case HTTP_MORE:
+		conn->seen = len;
 		return false;
 	case HTTP_BAD:
 	case HTTP_STATUS_NUM:
@@ -264,6 +333,7 @@ static bool read_head(struct http_conn *conn)
 	case HTTP_OK:
 		break;
 	}
+	conn->turns++;
 	status = http_request_parse(data, &head, &conn->req, &err) < 0 ? 400 : 0;
 	evbuffer_drain(in, head.len);
 	if (!status)
@@ -389,9 +459,23 @@ void http_conn_next(struct http_conn *conn)
 	} else {
 		conn->state = CONN_HEAD;
 		conn->idle = true;
+		conn->seen = 0;
 		set_deadline(conn, IDLE_MS);
 	}
 	process(conn);
+}
+
+/* A request may be read now; otherwise the next turn comes by itself, or when the client has taken what there is. */
+static bool has_turn(struct http_conn *conn)
+{
+	static const struct timeval soon = { 0, 0 };
+
+	if (is_behind(conn))
+		return false;
+	if (conn->turns < TURN_MAX)
+		return true;
+	evtimer_add(conn->on_turn, &soon);
+	return false;
 }
 
 /* Answers come from within as well as from the loop: only the outermost goes round. */
@@ -403,10 +487,11 @@ static void process(struct http_conn *conn)
 	if (conn->processing)
 		return;
 	conn->processing = true;
+	conn->turns = 0;
 	while (more) {
 		switch (conn->state) {
 		case CONN_HEAD:
-			more = read_head(conn);
+			more = has_turn(conn) && read_head(conn);
 			break;
 		case CONN_BODY:
 			more = read_body(conn);
@@ -423,4 +508,6 @@ static void process(struct http_conn *conn)
 	conn->processing = false;
 	if (conn->state == CONN_BUSY && evbuffer_get_length(in) > AHEAD_MAX)
 		http_conn_free(conn);
+	else if (conn->eof && !evtimer_pending(conn->on_turn, NULL) && !is_behind(conn))
+		after_eof(conn);
 }

@@ -310,6 +310,8 @@ static void put_server(struct strbuf *out, const struct http_server *s)
 	put_single(out, "start_time_seconds", "gauge", "When this server started.", (double)s->started_us / 1e6);
 	put_single(out, "http_connections", "gauge", "Connections that are open.", (double)s->n_conns);
 	put_single(out, "http_connections_total", "counter", "Connections accepted.", (double)s->stats.connections);
+	put_single(out, "http_gave_way_total", "counter", "Connections without a key that were ended to make room.",
+		(double)s->stats.gave_way);
 	put_single(out, "http_workers", "gauge", "Requests that are being worked on.", (double)s->n_jobs);
 	put_single(out, "http_waiting", "gauge", "Requests that wait for a worker.", (double)s->n_waiting);
 	put_single(out, "http_refused_total", "counter", "Requests that were refused because too many waited.",

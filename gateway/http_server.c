@@ -4,32 +4,27 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
+#include "gateway/http_peer.h"
 
 #include <errno.h>
 #include <event2/event.h>
-#include <event2/listener.h>
 #include <netdb.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define BACKLOG 512
+#define ACCEPT_MAX 8
 #define TICK_S 15 /* a sign of life on event streams */
 #define GRACE_S 10 /* for requests in flight after the first signal */
+#define STRANGERS_MIN 8
 #define PAUSE_MS 100 /* without descriptors there is no use in accepting */
 
 /* ---- accepting ---- */
-
-static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
-{
-	(void)l;
-	(void)sa;
-	(void)len;
-	http_conn_accept(arg, fd);
-}
 
 static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 {
@@ -37,17 +32,38 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
-	for (size_t i = 0; i < s->n_listeners && !s->stopping; i++)
-		evconnlistener_enable(s->listeners[i]);
+	for (size_t i = 0; i < s->n_listeners; i++)
+		event_add(s->listeners[i].on_accept, NULL);
 }
 
-static void on_accept_error(struct evconnlistener *l, void *arg)
+/* No descriptors: strangers give theirs back at once, otherwise better times are waited for. */
+static void out_of_descriptors(struct http_listener *l)
 {
-	struct http_server *s = arg;
 	struct timeval tv = { 0, PAUSE_MS * 1000 };
 
-	evconnlistener_disable(l);
-	event_base_once(s->base, -1, EV_TIMEOUT, on_accept_again, s, &tv);
+	if (http_room_drop(l->s))
+		return;
+	event_del(l->on_accept);
+	event_base_once(l->s->base, -1, EV_TIMEOUT, on_accept_again, l->s, &tv);
+}
+
+/* A few at once, so that those who are there already are heard in between. */
+static void on_accept(evutil_socket_t listening, short what, void *arg)
+{
+	struct http_listener *l = arg;
+
+	(void)what;
+	for (int i = 0; i < ACCEPT_MAX; i++) {
+		int fd = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0) {
+			http_conn_accept(l->s, fd);
+		} else if (errno != ECONNABORTED && errno != EINTR) {
+			if (errno != EAGAIN)
+				out_of_descriptors(l);
+			return;
+		}
+	}
 }
 
 /* ---- addresses ---- */
@@ -55,8 +71,8 @@ static void on_accept_error(struct evconnlistener *l, void *arg)
 static int listen_on(struct http_server *s, const struct sockaddr *sa, socklen_t len)
 {
 	_cleanup_close_ int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	struct http_listener *l = &s->listeners[s->n_listeners];
 	const int on = 1;
-	struct evconnlistener *l;
 
 	if (fd < 0)
 		return -errno;
@@ -67,13 +83,23 @@ static int listen_on(struct http_server *s, const struct sockaddr *sa, socklen_t
 		return -errno;
 	if (s->n_listeners == HTTP_LISTENERS_MAX)
 		return -E2BIG;
-	l = evconnlistener_new(s->base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-	if (!l)
+	l->s = s;
+	l->on_accept = event_new(s->base, fd, EV_READ | EV_PERSIST, on_accept, l);
+	if (!l->on_accept)
 		return -ENOMEM;
-	(void)TAKE_FD(fd);
-	evconnlistener_set_error_cb(l, on_accept_error);
-	s->listeners[s->n_listeners++] = l;
+	l->fd = TAKE_FD(fd);
+	s->n_listeners++;
+	event_add(l->on_accept, NULL);
 	return 0;
+}
+
+static void close_listeners(struct http_server *s)
+{
+	for (size_t i = 0; i < s->n_listeners; i++) {
+		event_free(s->listeners[i].on_accept);
+		ak_close(s->listeners[i].fd);
+	}
+	s->n_listeners = 0;
 }
 
 static uint16_t port_of(const struct http_server *s)
@@ -82,7 +108,7 @@ static uint16_t port_of(const struct http_server *s)
 	socklen_t len = sizeof(ss);
 	uint16_t port = 0;
 
-	if (s->n_listeners && getsockname(evconnlistener_get_fd(s->listeners[0]), (struct sockaddr *)&ss, &len) == 0)
+	if (s->n_listeners && getsockname(s->listeners[0].fd, (struct sockaddr *)&ss, &len) == 0)
 		ak_addr_from_sockaddr(&ss, &port);
 	return port;
 }
@@ -167,7 +193,7 @@ static void tell_ready(const struct http_server *s, void (*ready)(void *ctx, con
 		struct ak_addr addr;
 		uint16_t port;
 
-		if (getsockname(evconnlistener_get_fd(s->listeners[i]), (struct sockaddr *)&ss, &len) < 0)
+		if (getsockname(s->listeners[i].fd, (struct sockaddr *)&ss, &len) < 0)
 			continue;
 		addr = ak_addr_from_sockaddr(&ss, &port);
 		snprintf(url, sizeof(url), addr.family == AF_INET6 ? "http://[%s]:%u" : "http://%s:%u",
@@ -210,9 +236,7 @@ static void stop(struct http_server *s)
 		return;
 	}
 	s->stopping = true;
-	for (size_t i = 0; i < s->n_listeners; i++)
-		evconnlistener_free(s->listeners[i]);
-	s->n_listeners = 0;
+	close_listeners(s);
 	http_detached_end(s);
 	for (j = TAILQ_FIRST(&s->jobs); j; j = next) {
 		next = TAILQ_NEXT(j, link);
@@ -255,6 +279,22 @@ static int take_signals(struct http_server *s, struct ak_err *err)
 	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
 }
 
+/* Without a key the kernel's word decides who may ask; with one it only decides who gives way. */
+static int take_peers(struct http_server *s, struct ak_err *err)
+{
+	struct rlimit files = { 0 };
+	size_t share;
+
+	s->peer_fd = http_peer_open();
+	if (s->peer_fd < 0 && !s->conf->keys.n)
+		return ak_fail_errno(err, -s->peer_fd,
+			"the kernel cannot tell whose a connection is (sock_diag): that needs a key in AGENTKERNEL_API_KEY or --api-key-file");
+	(void)getrlimit(RLIMIT_NOFILE, &files);
+	share = files.rlim_cur > 8 * HTTP_STRANGERS_MAX ? HTTP_STRANGERS_MAX : (size_t)files.rlim_cur / 8;
+	s->strangers_max = share < STRANGERS_MIN ? STRANGERS_MIN : share;
+	return 0;
+}
+
 static int server_init(struct http_server *s, struct ak_err *err)
 {
 	struct timeval tick = { TICK_S, 0 };
@@ -275,15 +315,14 @@ static int server_init(struct http_server *s, struct ak_err *err)
 		return ak_fail(err, ENOMEM, "out of memory");
 	event_add(s->on_signal, NULL);
 	event_add(s->on_tick, &tick);
-	return 0;
+	return take_peers(s, err);
 }
 
 static void server_done(struct http_server *s)
 {
 	struct event *events[] = { s->on_signal, s->on_tick, s->on_stop };
 
-	for (size_t i = 0; i < s->n_listeners; i++)
-		evconnlistener_free(s->listeners[i]);
+	close_listeners(s);
 	if (s->stats.routes && s->base)
 		http_detached_end(s);
 	for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
@@ -293,13 +332,14 @@ static void server_done(struct http_server *s)
 	if (s->base)
 		event_base_free(s->base);
 	ak_close(s->signal_fd);
+	ak_close(s->peer_fd);
 	free(s->names);
 	http_stats_done(&s->stats);
 }
 
 int http_serve(const struct http_conf *conf, void (*ready)(void *ctx, const char *url), void *ctx, struct ak_err *err)
 {
-	struct http_server s = { .conf = conf, .paths = conf->paths, .signal_fd = -1 };
+	struct http_server s = { .conf = conf, .paths = conf->paths, .signal_fd = -1, .peer_fd = -1 };
 	int rc = take_signals(&s, err);
 
 	if (rc == 0)

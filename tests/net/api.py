@@ -17,9 +17,9 @@ while True:
     want = me.recv(4096)
     if not want:
         break
-    host, port = json.loads(want)
+    host, port, source = json.loads(want)
     try:
-        s = socket.create_connection((host, port), 5)
+        s = socket.create_connection((host, port), 5, tuple(source) if source else None)
         me.sendmsg([b'+'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [s.fileno()]))])
         s.close()
     except OSError as e:
@@ -27,14 +27,22 @@ while True:
 """
 
 
+def as_uid(uid):
+    """What comes before a command that root runs as somebody else."""
+    return ["setpriv", "--reuid=%d" % uid, "--regid=%d" % uid, "--clear-groups"]
+
+
 class Door:
-    def __init__(self, lab):
+    """Connections of the lab's user, of "root" or "user", or of any user id."""
+
+    def __init__(self, lab, who=None):
         self.sock, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.proc = lab.spawn([PYTHON, "-c", DOOR], extra_fds=[far.fileno()])
+        other = isinstance(who, int)
+        self.proc = lab.spawn([*(as_uid(who) if other else []), PYTHON, "-c", DOOR], extra_fds=[far.fileno()], who="root" if other else who, cwd="/")
         far.close()
 
-    def connect(self, port, host="127.0.0.1"):
-        self.sock.send(json.dumps([host, port]).encode())
+    def connect(self, port, host="127.0.0.1", source=None):
+        self.sock.send(json.dumps([host, port, source]).encode())
         data, fds, _, _ = socket.recv_fds(self.sock, 4096, 1)
         if not fds:
             raise OSError(data.decode())
@@ -45,6 +53,12 @@ class Door:
     def close(self):
         self.sock.close()
         self.proc.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
 
 class Answer:
@@ -206,6 +220,16 @@ class Api:
         data = b"" if body is None else self.encode(body)
         s.sendall(self.head(method, path, (), len(data) if body is not None else None) + data)
         return Stream(s, s.makefile("rb"))
+
+    @contextlib.contextmanager
+    def calls_of(self, who):
+        """Whatever is asked meanwhile, this user asks."""
+        mine, self.door = self.door, Door(self.lab, who)
+        try:
+            yield self.door
+        finally:
+            self.door.close()
+            self.door = mine
 
     def alive(self):
         assert self.get("/health").data == "ok"
