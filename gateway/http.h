@@ -25,6 +25,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
+struct evbuffer;
 struct event;
 struct event_base;
 
@@ -38,7 +39,10 @@ struct event_base;
 #define HTTP_FOLLOWERS_MAX 64 /* streams that last until their client leaves: not counted as jobs */
 #define HTTP_DETACHED_MAX 64 /* background commands that run; the same */
 #define HTTP_LISTENERS_MAX 16
-#define HTTP_OUTPUT_MAX (8u << 20) /* of stdout and of stderr in one answer */
+#define HTTP_OUTPUT_MAX (8u << 20) /* of stdout, of stderr, and of both together in one answer, as JSON has it */
+#define HTTP_BATCH_MAX (16u << 20) /* of all commands of a batch */
+#define HTTP_HELD_MAX                                                                                                            \
+	(256u << 20) /* output and answers in memory, of all clients: more is cut, or the client told to come again */
 #define HTTP_STREAM_HIGH (256u << 10) /* a stream's reader is behind: stop reading its worker */
 #define HTTP_STREAM_LOW (64u << 10)
 #define HTTP_EVENT_MAX (32u << 10) /* a line of an event stream stays below this */
@@ -144,7 +148,8 @@ struct http_server {
 	struct http_conns conns; /* oldest first */
 	size_t n_conns, n_strangers, strangers_max;
 	struct http_jobs jobs, waiting;
-	size_t n_jobs, n_waiting, n_followers;
+	size_t n_jobs, n_waiting, n_followers, n_resting;
+	size_t held; /* bytes of output that was kept and of answers that nobody took yet */
 	struct http_detacheds detached;
 	struct http_stats stats;
 	uint64_t started_us;
@@ -183,8 +188,13 @@ struct http_call {
 
 void http_call_free(struct http_call *c);
 
+/* Count what BUFFER holds; it is drained before it is freed. */
+void http_hold(struct http_server *s, struct evbuffer *buffer);
+
 /* The envelope: DATA is JSON. */
 void http_reply_data(struct http_call *c, unsigned status, const char *data, size_t len);
+void http_reply_buffer(struct http_call *c, unsigned status, struct evbuffer *data); /* takes DATA over; NULL: out of memory */
+void http_reply_result(struct http_call *c, unsigned status, struct http_job *j); /* what the worker said, without a copy */
 void http_reply_error(struct http_call *c, unsigned status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void http_reply_raw(struct http_call *c, unsigned status, const char *type, const char *text, size_t len);
 
@@ -196,7 +206,9 @@ void http_stream_end(struct http_call *c);
 /* A text member of the body, or NULL. */
 const char *http_body_text(const struct http_call *c, const char *key);
 
-/* ---- workers (http_job.c) ---- */
+/* ---- workers (http_job.c; what they say: http_work.c) ---- */
+
+#define HTTP_RESULT_HEAD 4 /* of a worker's answer: three digits and a blank */
 
 enum http_pipe { HTTP_PIPE_OUT, HTTP_PIPE_ERR, HTTP_PIPE_RESULT, HTTP_PIPE_NUM };
 enum http_job_kind { HTTP_JOB, HTTP_JOB_FOLLOW, HTTP_JOB_DETACHED };
@@ -223,9 +235,12 @@ struct http_job {
 		struct event *on_read; /* owned */
 		char carry[4]; /* the start of a character whose rest has not come */
 		size_t n_carry;
+		size_t rest; /* bytes to read yet, once the worker has exited */
 	} pipes[HTTP_PIPE_NUM];
 	struct strbuf result;
-	bool paused, exited, cancelled;
+	bool paused, exited, cancelled, resting, too_large;
+	struct event *on_rest; /* owned */
+	uint64_t window_us, spent_us; /* of our time, on its output */
 	struct event *on_kill; /* owned */
 	unsigned kill_step;
 };
@@ -265,7 +280,7 @@ void http_handle_exec(struct http_call *c);
 void http_handle_detach(struct http_call *c); /* http_detach.c */
 void http_handle_detached_list(struct http_call *c);
 void http_handle_detached_get(struct http_call *c);
-void http_handle_detached_logs(struct http_call *c);
+void http_work_detached_logs(struct http_call *c, struct http_work *w);
 void http_handle_detached_kill(struct http_call *c);
 void http_detached_end(struct http_server *s); /* all of them */
 void http_detached_forget(struct http_server *s, const char *sandbox); /* those that have ended */

@@ -62,6 +62,7 @@ void http_conn_free(struct http_conn *conn)
 	}
 	event_free(conn->on_deadline);
 	event_free(conn->on_turn);
+	s->held -= evbuffer_get_length(bufferevent_get_output(conn->bev));
 	bufferevent_free(conn->bev);
 	http_request_done(&conn->req);
 	free(conn->params.path);
@@ -197,6 +198,7 @@ void http_conn_accept(struct http_server *s, int fd)
 	s->n_conns++;
 	s->n_strangers += !conn->known;
 	s->stats.connections++;
+	http_hold(s, bufferevent_get_output(conn->bev));
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
 	bufferevent_set_timeouts(conn->bev, NULL, &patience);
 	bufferevent_setwatermark(conn->bev, EV_READ, 0, 2 * AHEAD_MAX);

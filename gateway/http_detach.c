@@ -267,8 +267,7 @@ void http_handle_detach(struct http_call *c)
 
 /* ---- looking ---- */
 
-/* NULL after 404 was answered. */
-static struct http_detached *find(struct http_call *c)
+static struct http_detached *look_up(const struct http_call *c)
 {
 	struct http_detached *d;
 
@@ -276,8 +275,23 @@ static struct http_detached *find(struct http_call *c)
 		if (!strcmp(d->id, c->params.id) && !strcmp(d->sandbox, c->params.name))
 			return d;
 	}
-	http_reply_error(c, 404, "sandbox '%s' has no background command '%.40s'", c->params.name, c->params.id);
 	return NULL;
+}
+
+static int not_there(const struct http_call *c, struct ak_err *err)
+{
+	return ak_fail(err, ENOENT, "sandbox '%s' has no background command '%.40s'", c->params.name, c->params.id);
+}
+
+/* NULL after 404 was answered. */
+static struct http_detached *find(struct http_call *c)
+{
+	struct http_detached *d = look_up(c);
+	struct ak_err err;
+
+	if (!d && not_there(c, &err) < 0)
+		http_reply_error(c, 404, "%s", err.text);
+	return d;
 }
 
 void http_handle_detached_list(struct http_call *c)
@@ -313,15 +327,19 @@ void http_handle_detached_get(struct http_call *c)
 	reply(c, 200, &out);
 }
 
-void http_handle_detached_logs(struct http_call *c)
+/* In a worker, which has its own copy of what there is: two streams of control characters are long. */
+void http_work_detached_logs(struct http_call *c, struct http_work *w)
 {
 	static const char *const names[] = { "stdout", "stderr" };
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	const char *only = http_request_query(&c->req, "stream");
-	const struct http_detached *d = find(c);
+	const struct http_detached *d = look_up(c);
+	struct ak_err err;
 
-	if (!d)
+	if (!d) {
+		http_work_fail(w, not_there(c, &err), &err);
 		return;
+	}
 	strbuf_printf(&out, "{\"truncated\":%s", d->cut ? "true" : "false");
 	for (int i = 0; i < 2; i++) {
 		const struct strbuf *text = &d->streams[i];
@@ -333,7 +351,10 @@ void http_handle_detached_logs(struct http_call *c)
 		strbuf_json_utf8(&out, n ? text->data + text->len - n : "", n);
 	}
 	strbuf_putc(&out, '}');
-	reply(c, 200, &out);
+	if (out.failed)
+		http_work_data(w, 500, "out of memory", 13);
+	else
+		http_work_data(w, 200, out.data, out.len);
 }
 
 void http_handle_detached_kill(struct http_call *c)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define READ_MAX (16u << 20) /* as much as can be written */
+#define SHORT_FILE 4096 /* this much may be added in any case: a short text stays text */
 
 static bool is_text(const char *data, size_t len)
 {
@@ -23,18 +24,19 @@ static bool is_text(const char *data, size_t len)
 
 static void say_file(struct http_work *w, const char *data, size_t len)
 {
+	static const char head[] = "{\"content\":\"";
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	bool text = is_text(data, len);
 
-	strbuf_puts(&out, "{\"content\":");
-	if (text) {
-		strbuf_json_utf8(&out, data, len);
-	} else {
-		strbuf_putc(&out, '"');
+	strbuf_puts(&out, head);
+	/* Text that is longer with its escapes than as base64 (which is a third longer than the file) is not worth reading as it is. */
+	text = text && strbuf_json_part(&out, data, len, sizeof(head) + SHORT_FILE + len + len / 3) == len;
+	if (!text) {
+		strbuf_reset(&out);
+		strbuf_puts(&out, head);
 		base64_encode(&out, data, len);
-		strbuf_putc(&out, '"');
 	}
-	strbuf_printf(&out, ",\"encoding\":\"%s\",\"size\":%zu}", text ? "utf8" : "base64", len);
+	strbuf_printf(&out, "\",\"encoding\":\"%s\",\"size\":%zu}", text ? "utf8" : "base64", len);
 	if (out.failed)
 		http_work_data(w, 500, "out of memory", 13);
 	else

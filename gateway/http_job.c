@@ -2,8 +2,8 @@
  * Workers: a fork a job, which calls blocking service verbs and ends. See http.h.
  *
  * Its standard output and error are pipes to us (a command's own output flows through them untouched); the answer comes on a third one:
- * "STATUS " and then JSON, or a reason. A job has ended when its process has: a pipe may be held open by something that outlives it, so what is
- * in the pipes by then is read and the rest is not waited for.
+ * "STATUS " and then JSON, or a reason. A job has ended when its process has: a pipe may be held open, and filled, by something that outlives it,
+ * so what is in the pipes by then is read, and no more. A job whose output takes much of our time rests in between.
  */
 #include "gateway/http.h"
 
@@ -17,103 +17,21 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RESULT_MAX (96u << 20) /* a file of 64 MiB as base64 and its frame */
-#define READ_SIZE 65536
-#define RESULT_HEAD 4 /* three digits and a blank */
+#define RESULT_MAX (25u << 20) /* a file of 16 MiB as base64 and its frame, or as much of a log */
+#define READ_SIZE 16384 /* as control characters this is six times as long, and nobody waits for more of it */
+#define WINDOW_US 1000
+#define SHARE_US 200 /* of a window, for the output of all jobs: the server is for its clients first */
+#define READ_COST_US 5 /* of the loop, for each read */
 
 static void start(struct http_job *j);
 static void try_finish(struct http_job *j);
 
 /* ---- in the worker ---- */
-
-void http_work_data(struct http_work *w, unsigned status, const char *json, size_t len)
-{
-	char head[16];
-
-	snprintf(head, sizeof(head), "%u ", status);
-	if (ak_write_all(w->fd, head, strlen(head)) == 0)
-		(void)ak_write_all(w->fd, json, len);
-	w->said = true;
-}
-
-/* File names and the like may be any bytes; JSON may not. */
-static void put_clean(struct strbuf *out, const char *text, size_t len)
-{
-	size_t start = 0;
-
-	for (size_t i = 0, n; i < len; i += n ? n : 1) {
-		n = ak_utf8_length((const unsigned char *)text + i, len - i);
-		if (n)
-			continue;
-		strbuf_add(out, text + start, i - start);
-		strbuf_puts(out, "\xef\xbf\xbd");
-		start = i + 1;
-	}
-	strbuf_add(out, text + start, len - start);
-}
-
-void http_work_json(struct http_work *w, unsigned status, const cJSON *json)
-{
-	_cleanup_free_ char *text = json ? cJSON_PrintUnformatted(json) : NULL;
-	_cleanup_strbuf_ struct strbuf clean = { 0 };
-
-	if (text)
-		put_clean(&clean, text, strlen(text));
-	if (!text || clean.failed)
-		http_work_data(w, 500, "out of memory", 13);
-	else
-		http_work_data(w, status, clean.data, clean.len);
-}
-
-void http_work_text(struct http_work *w, unsigned status, const char *text)
-{
-	_cleanup_strbuf_ struct strbuf out = { 0 };
-
-	strbuf_json_utf8(&out, text, strlen(text));
-	if (!out.failed)
-		http_work_data(w, status, out.data, out.len);
-}
-
-unsigned http_status_of(int rc)
-{
-	switch (-rc) {
-	case EINVAL:
-	case ENOTSUP:
-	case ENOTDIR:
-	case EISDIR:
-	case ELOOP:
-	case E2BIG:
-	case ENAMETOOLONG:
-	case EXDEV:
-	case EACCES:
-	case EPERM:
-	case ERANGE:
-		return 400;
-	case ENOENT:
-		return 404;
-	case EEXIST:
-	case EALREADY:
-	case ESRCH:
-	case EBUSY:
-	case ENOTEMPTY:
-		return 409;
-	case EFBIG:
-		return 413;
-	case EAGAIN:
-		return 429;
-	default:
-		return 500;
-	}
-}
-
-void http_work_fail(struct http_work *w, int rc, const struct ak_err *err)
-{
-	http_work_data(w, http_status_of(rc), err->text, strlen(err->text));
-}
 
 /* The rest of the process's life. Descriptors of other clients must not be held open by this one. */
 _Noreturn static void be_worker(struct http_job *j, const int fds[HTTP_PIPE_NUM], pid_t parent)
@@ -166,8 +84,11 @@ static void take(struct http_job *j, int pipe, const char *data, size_t len)
 	size_t kept = j->pipes[pipe].n_carry;
 
 	if (pipe == HTTP_PIPE_RESULT) {
-		if (j->result.len + len <= RESULT_MAX)
-			strbuf_add(&j->result, data, len);
+		j->too_large = j->too_large || j->result.len + len > RESULT_MAX;
+		if (j->too_large)
+			return;
+		strbuf_add(&j->result, data, len);
+		j->s->held += len;
 		return;
 	}
 	if (!j->ops->output)
@@ -185,32 +106,87 @@ static void close_pipe(struct http_job *j, int pipe)
 	j->pipes[pipe].fd = ak_close(j->pipes[pipe].fd);
 }
 
-/* One read; false when there is nothing more for now. */
-static bool read_once(struct http_job *j, int pipe)
+/* One read of at most MAX; how many bytes that were, 0 when there is nothing more for now. */
+static size_t read_once(struct http_job *j, int pipe, size_t max)
 {
 	char buf[READ_SIZE];
-	ssize_t n = j->pipes[pipe].fd < 0 ? -1 : read(j->pipes[pipe].fd, buf, sizeof(buf));
+	ssize_t n = j->pipes[pipe].fd < 0 ? -1 : read(j->pipes[pipe].fd, buf, max < sizeof(buf) ? max : sizeof(buf));
 
 	if (n > 0) {
 		take(j, pipe, buf, (size_t)n);
-		return true;
+		return (size_t)n;
 	}
 	if (j->pipes[pipe].fd >= 0 && !(n < 0 && (errno == EAGAIN || errno == EINTR)))
 		close_pipe(j, pipe);
-	return false;
+	return 0;
+}
+
+/* Wait for output, or do not, as the job now stands. */
+static void watch_pipes(struct http_job *j)
+{
+	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
+		if (!j->pipes[i].on_read)
+			continue;
+		if (j->exited || j->resting || (j->paused && i != HTTP_PIPE_RESULT))
+			event_del(j->pipes[i].on_read);
+		else
+			event_add(j->pipes[i].on_read, NULL);
+	}
+}
+
+static void set_resting(struct http_job *j, bool resting)
+{
+	struct timeval tv = { 0, WINDOW_US };
+
+	if (j->resting == resting)
+		return;
+	j->resting = resting;
+	j->s->n_resting += resting ? 1 : -1;
+	if (resting)
+		event_add(j->on_rest, &tv);
+	else
+		event_del(j->on_rest);
+	watch_pipes(j);
+}
+
+static void on_rest(evutil_socket_t fd, short what, void *arg)
+{
+	struct http_job *j = arg;
+
+	(void)fd;
+	(void)what;
+	set_resting(j, false);
+	if (j->exited)
+		try_finish(j);
+}
+
+/* The more jobs are loud, the less each may take. */
+static void spend(struct http_job *j, uint64_t began_us)
+{
+	uint64_t now = ak_now_us();
+
+	if (began_us - j->window_us >= WINDOW_US) {
+		j->window_us = began_us;
+		j->spent_us = 0;
+	}
+	j->spent_us += now - began_us + READ_COST_US;
+	if (j->spent_us * (j->s->n_resting + 1) > SHARE_US)
+		set_resting(j, true);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
 	struct http_job *j = arg;
+	uint64_t began = ak_now_us();
 
 	(void)what;
 	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
 		if (j->pipes[i].fd == fd) {
-			read_once(j, i);
-			return;
+			read_once(j, i, READ_SIZE);
+			break;
 		}
 	}
+	spend(j, began);
 }
 
 void http_job_pause(struct http_job *j, bool paused)
@@ -218,15 +194,8 @@ void http_job_pause(struct http_job *j, bool paused)
 	if (j->paused == paused)
 		return;
 	j->paused = paused;
-	for (int i = 0; i < HTTP_PIPE_RESULT; i++) {
-		if (!j->pipes[i].on_read)
-			continue;
-		if (paused)
-			event_del(j->pipes[i].on_read);
-		else
-			event_add(j->pipes[i].on_read, NULL);
-	}
-	if (!paused && j->exited)
+	watch_pipes(j);
+	if (!paused && j->exited && !j->resting)
 		try_finish(j);
 }
 
@@ -254,6 +223,9 @@ static void free_job(struct http_job *j)
 		close_pipe(j, i);
 	if (j->on_kill)
 		event_free(j->on_kill);
+	if (j->on_rest)
+		event_free(j->on_rest);
+	j->s->held -= j->result.len;
 	strbuf_done(&j->result);
 	free(j);
 }
@@ -263,9 +235,9 @@ static unsigned status_of(const struct strbuf *result)
 {
 	unsigned status = 0;
 
-	if (result->failed || result->len < RESULT_HEAD || result->data[RESULT_HEAD - 1] != ' ')
+	if (result->failed || result->len < HTTP_RESULT_HEAD || result->data[HTTP_RESULT_HEAD - 1] != ' ')
 		return 0;
-	for (int i = 0; i < RESULT_HEAD - 1; i++) {
+	for (int i = 0; i < HTTP_RESULT_HEAD - 1; i++) {
 		if (result->data[i] < '0' || result->data[i] > '9')
 			return 0;
 		status = status * 10 + (unsigned)(result->data[i] - '0');
@@ -284,24 +256,45 @@ static void finish(struct http_job *j)
 		--*counter_of(j);
 	if (j->cancelled)
 		j->ops->end(j, 499, "cancelled", 9);
+	else if (j->too_large)
+		j->ops->end(j, 413, "the answer is too large", 23);
 	else if (!status)
 		j->ops->end(j, 500, "the worker ended without an answer", 34);
 	else
-		j->ops->end(j, status, j->result.data + RESULT_HEAD, j->result.len - RESULT_HEAD);
+		j->ops->end(j, status, j->result.data + HTTP_RESULT_HEAD, j->result.len - HTTP_RESULT_HEAD);
 	free_job(j);
 	start_waiting(s);
 }
 
+/* What is in the pipes now: whoever still writes into them writes in vain. */
+static void count_rest(struct http_job *j)
+{
+	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
+		int n = 0;
+
+		if (j->pipes[i].fd >= 0 && ioctl(j->pipes[i].fd, FIONREAD, &n) == 0 && n > 0)
+			j->pipes[i].rest = (size_t)n;
+	}
+}
+
+/* False: its reader is behind, or others have their turn; it goes on then. */
+static bool read_rest(struct http_job *j, int pipe)
+{
+	while (j->pipes[pipe].rest > 0 && !j->resting && (!j->paused || pipe == HTTP_PIPE_RESULT)) {
+		uint64_t began = ak_now_us();
+		size_t n = read_once(j, pipe, j->pipes[pipe].rest);
+
+		j->pipes[pipe].rest = n ? j->pipes[pipe].rest - n : 0;
+		spend(j, began);
+	}
+	return j->pipes[pipe].rest == 0;
+}
+
 static void try_finish(struct http_job *j)
 {
-	while (read_once(j, HTTP_PIPE_RESULT))
-		continue;
-	for (int i = 0; i < HTTP_PIPE_RESULT; i++) {
-		while (!j->paused && read_once(j, i))
-			continue;
-		if (j->paused)
-			return; /* its reader is behind: go on when it has caught up */
-	}
+	if (!read_rest(j, HTTP_PIPE_RESULT) || !read_rest(j, HTTP_PIPE_OUT) || !read_rest(j, HTTP_PIPE_ERR) || j->paused)
+		return;
+	set_resting(j, false);
 	for (int i = 0; i < HTTP_PIPE_RESULT && j->ops->output; i++) {
 		char rest[4];
 		size_t n = j->pipes[i].n_carry;
@@ -311,6 +304,17 @@ static void try_finish(struct http_job *j)
 			hand_on(j, i, rest, n, true);
 	}
 	finish(j);
+}
+
+static void on_exit_of(struct http_job *j)
+{
+	j->exited = true;
+	if (j->on_kill)
+		event_del(j->on_kill);
+	set_resting(j, false);
+	watch_pipes(j);
+	count_rest(j);
+	try_finish(j);
 }
 
 void http_jobs_reap(struct http_server *s)
@@ -325,12 +329,8 @@ void http_jobs_reap(struct http_server *s)
 			if (j->pid == pid)
 				break;
 		}
-		if (!j)
-			continue;
-		j->exited = true;
-		if (j->on_kill)
-			event_del(j->on_kill);
-		try_finish(j);
+		if (j)
+			on_exit_of(j);
 	}
 }
 
@@ -372,7 +372,8 @@ static void start(struct http_job *j)
 	TAILQ_INSERT_TAIL(&j->s->jobs, j, link);
 	if (counter_of(j))
 		++*counter_of(j);
-	rc = open_pipes(j, far);
+	j->on_rest = event_new(j->s->base, -1, 0, on_rest, j);
+	rc = j->on_rest ? open_pipes(j, far) : -ENOMEM;
 	if (rc == 0) {
 		j->pid = fork();
 		if (j->pid == 0)
@@ -513,7 +514,7 @@ static void call_end(struct http_job *j, unsigned status, const char *payload, s
 	if (status < 400 && c->route->work == http_work_remove)
 		http_detached_forget(c->s, c->params.name);
 	if (status < 400)
-		http_reply_data(c, status, payload, len);
+		http_reply_result(c, status, j);
 	else
 		http_reply_error(c, status == 499 ? 500 : status, "%.*s", (int)len, payload);
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define LIMIT_DEFAULT 1000
-#define BYTES_MAX (32u << 20) /* of one answer */
+#define BYTES_MAX (24u << 20) /* of one answer */
 #define TICK_MS 250
 
 /* What of a log is wanted. */
@@ -99,16 +99,31 @@ static int keep_line(void *ctx, const char *line, size_t len, bool whole)
 	return 0;
 }
 
+/* How many of the oldest must be left out for the others to fit. */
+static size_t count_over(const struct view *v)
+{
+	size_t n = v->lines ? v->limit : 0, bytes = 0;
+
+	for (; n > 0; n--) {
+		const char *line = v->lines[(v->at + n - 1) % v->limit];
+
+		bytes += line ? strlen(line) + 1 : 0;
+		if (bytes > BYTES_MAX)
+			break;
+	}
+	return n;
+}
+
 /* The newest, oldest of them first. */
 static void say_lines(struct view *v, struct http_work *w)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
 	strbuf_putc(&out, '[');
-	for (size_t i = 0; v->lines && i < v->limit; i++) {
+	for (size_t i = count_over(v); v->lines && i < v->limit; i++) {
 		const char *line = v->lines[(v->at + i) % v->limit];
 
-		if (!line || out.len > BYTES_MAX)
+		if (!line)
 			continue;
 		if (out.len > 1)
 			strbuf_putc(&out, ',');
@@ -339,7 +354,7 @@ void http_handle_events(struct http_call *c)
 static void network_end(struct http_job *j, unsigned status, const char *payload, size_t len)
 {
 	if (status < 400)
-		http_reply_data(j->ctx, status, payload, len);
+		http_reply_result(j->ctx, status, j);
 	else
 		http_reply_error(j->ctx, status == 499 ? 500 : status, "%.*s", (int)len, payload);
 }

@@ -13,13 +13,15 @@ static const struct {
 		"{\"type\":\"object\",\"required\":[\"output\",\"stdout\",\"stderr\",\"exit_code\",\"duration_ms\",\"timed_out\",\"sandbox\"],"
 		"\"properties\":{\"output\":{\"type\":\"string\",\"description\":\"both streams as they came\"},\"stdout\":{\"type\":\"string\"},"
 		"\"stderr\":{\"type\":\"string\"},\"exit_code\":{\"type\":\"integer\"},\"duration_ms\":{\"type\":\"integer\"},"
-		"\"timed_out\":{\"type\":\"boolean\"},\"out_of_memory\":{\"type\":\"boolean\"},\"truncated\":{\"type\":\"boolean\"},"
+		"\"timed_out\":{\"type\":\"boolean\"},\"out_of_memory\":{\"type\":\"boolean\"},"
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: of output, stdout or stderr only the first 8 MiB, as JSON has them, are here\"},"
 		"\"sandbox\":{\"type\":\"string\"},\"network\":{\"type\":\"object\",\"properties\":{\"allowed\":{\"type\":\"integer\"},"
 		"\"denied\":{\"type\":\"integer\"}}}}}" },
 	{ "BatchResult",
 		"{\"type\":\"object\",\"required\":[\"results\"],\"properties\":{\"results\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
 		"\"required\":[\"output\",\"error\",\"exit_code\"],\"properties\":{\"output\":{\"type\":[\"string\",\"null\"]},"
-		"\"error\":{\"type\":[\"string\",\"null\"]},\"exit_code\":{\"type\":[\"integer\",\"null\"]}}}}}}" },
+		"\"error\":{\"type\":[\"string\",\"null\"]},\"exit_code\":{\"type\":[\"integer\",\"null\"]},"
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: only the beginning of output is here, the command's share of 16 MiB or 1 MiB\"}}}}}}" },
 	{ "SandboxInfo",
 		"{\"type\":\"object\",\"required\":[\"name\",\"uuid\",\"status\",\"backend\",\"mode\",\"profile\",\"created_at\"],\"properties\":{"
 		"\"name\":{\"type\":\"string\"},\"uuid\":{\"type\":[\"string\",\"null\"]},"
@@ -37,7 +39,7 @@ static const struct {
 		"\"truncated\":{\"type\":\"boolean\"}}}" },
 	{ "File",
 		"{\"type\":\"object\",\"required\":[\"content\",\"encoding\",\"size\"],\"properties\":{\"content\":{\"type\":\"string\"},"
-		"\"encoding\":{\"type\":\"string\",\"enum\":[\"utf8\",\"base64\"]},\"size\":{\"type\":\"integer\"}}}" },
+		"\"encoding\":{\"type\":\"string\",\"enum\":[\"utf8\",\"base64\"],\"description\":\"base64 for what is not text, or is longer as JSON than so\"},\"size\":{\"type\":\"integer\"}}}" },
 	{ "Written", "{\"type\":\"object\",\"required\":[\"written\"],\"properties\":{\"written\":{\"type\":\"integer\"}}}" },
 	{ "Verdict",
 		"{\"type\":\"object\",\"required\":[\"verdict\",\"target\",\"policy\",\"rule\",\"reason\"],\"properties\":{"
@@ -181,7 +183,7 @@ static void put_answer(struct strbuf *out, const struct http_route *r)
 		strbuf_printf(
 			out, "\"%s\":{\"schema\":%s}", strstr(r->path, "json") ? "application/json" : "text/plain", r->data);
 	strbuf_puts(out,
-		"}},\"default\":{\"description\":\"400 bad input, 401 no key, 404 not there, 409 wrong state, 413 too large, 429 too busy, "
+		"}},\"default\":{\"description\":\"400 bad input, 401 no key or another user, 404 not there, 409 wrong state, 413 too large, 429 too busy, "
 		"500 failed\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/Error\"}}}}}");
 }
 

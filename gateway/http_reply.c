@@ -83,6 +83,20 @@ static void put_whole(struct http_conn *conn, unsigned status, const char *type,
 	evbuffer_add(out, after, strlen(after));
 }
 
+/* The envelope around DATA, whose bytes move. */
+static void put_buffer(struct http_conn *conn, unsigned status, struct evbuffer *data)
+{
+	static const char before[] = "{\"success\":true,\"data\":", after[] = "}\n";
+	struct evbuffer *out = put_head(conn, status, "application/json");
+
+	evbuffer_add_printf(out, "Content-Length: %zu\r\n\r\n", sizeof(before) + sizeof(after) - 2 + evbuffer_get_length(data));
+	if (conn->head_only)
+		return;
+	evbuffer_add(out, before, sizeof(before) - 1);
+	evbuffer_add_buffer(out, data);
+	evbuffer_add(out, after, sizeof(after) - 1);
+}
+
 static void put_error(struct http_conn *conn, unsigned status, const char *why)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 };
@@ -115,6 +129,22 @@ void http_conn_refuse(struct http_conn *conn, unsigned status, const char *why)
 	strbuf_done(&conn->body);
 	conn->route = NULL;
 	http_conn_next(conn);
+}
+
+/* ---- what is held ---- */
+
+static void on_change(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *arg)
+{
+	struct http_server *s = arg;
+
+	(void)buffer;
+	s->held += info->n_added;
+	s->held -= info->n_deleted;
+}
+
+void http_hold(struct http_server *s, struct evbuffer *buffer)
+{
+	evbuffer_add_cb(buffer, on_change, s);
 }
 
 /* ---- calls ---- */
@@ -152,6 +182,51 @@ void http_reply_data(struct http_call *c, unsigned status, const char *data, siz
 		put_whole(c->conn, status, "application/json", "{\"success\":true,\"data\":", data, len, "}\n");
 	}
 	finish(c, status);
+}
+
+void http_reply_buffer(struct http_call *c, unsigned status, struct evbuffer *data)
+{
+	if (!data) {
+		http_reply_error(c, 500, "out of memory");
+		return;
+	}
+	if (c->conn) {
+		prepare(c);
+		put_buffer(c->conn, status, data);
+	}
+	evbuffer_free(data);
+	finish(c, status);
+}
+
+static void free_text(const void *data, size_t len, void *text)
+{
+	(void)data;
+	(void)len;
+	free(text);
+}
+
+void http_reply_result(struct http_call *c, unsigned status, struct http_job *j)
+{
+	struct strbuf text = j->result;
+	struct evbuffer *data;
+	int rc = -1;
+
+	if (c->s->held > HTTP_HELD_MAX) {
+		http_reply_error(c, 429, "too many answers wait for their readers: try again soon");
+		return;
+	}
+	data = evbuffer_new();
+	if (data)
+		rc = evbuffer_add_reference(
+			data, text.data + HTTP_RESULT_HEAD, text.len - HTTP_RESULT_HEAD, free_text, text.data);
+	if (rc == 0) {
+		c->s->held -= text.len;
+		j->result = (struct strbuf){ 0 };
+	} else if (data) {
+		evbuffer_free(data);
+		data = NULL;
+	}
+	http_reply_buffer(c, status, data);
 }
 
 void http_reply_error(struct http_call *c, unsigned status, const char *fmt, ...)

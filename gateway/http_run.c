@@ -6,50 +6,89 @@
 #include "gateway/http_task.h"
 
 #include <errno.h>
+#include <event2/buffer.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#define BATCH_OUTPUT_MAX (1u << 20) /* of one command of a batch */
+#define BATCH_OUTPUT_MAX (1u << 20) /* of one command of a batch, at most */
 #define PIECE 4096 /* of output in one event: escaped, it may be six times as long */
+
+struct http_batch {
+	struct http_call *call; /* borrowed: ended by us */
+	size_t n, left;
+	struct http_task **tasks; /* owned */
+	bool building;
+};
 
 /* ---- tasks ---- */
 
-static void task_done(struct http_task *t)
+static void kept_done(struct http_kept *k)
 {
-	http_command_done(&t->cmd);
-	strbuf_done(&t->out);
-	strbuf_done(&t->err);
-	strbuf_done(&t->both);
+	if (!k->text)
+		return;
+	evbuffer_drain(k->text, evbuffer_get_length(k->text));
+	evbuffer_free(k->text);
 }
 
 static void task_free(struct http_task *t)
 {
-	task_done(t);
+	http_command_done(&t->cmd);
+	kept_done(&t->out);
+	kept_done(&t->err);
+	kept_done(&t->both);
 	free(t);
 }
 
-static void keep(struct http_task *t, struct strbuf *to, size_t max, const char *data, size_t len)
+static size_t batch_share(const struct http_batch *b)
 {
-	if (to->len + len > max) {
-		t->cut = true;
-		len = max > to->len ? max - to->len : 0;
-		while (len > 0 && ((unsigned char)data[len] & 0xc0) == 0x80)
-			len--;
-	}
-	strbuf_add(to, data, len);
+	size_t share = HTTP_BATCH_MAX / b->n;
+
+	return share < BATCH_OUTPUT_MAX ? share : BATCH_OUTPUT_MAX;
 }
 
+static size_t room_of(const struct http_task *t, const struct http_kept *k, size_t max)
+{
+	size_t len = k->text ? evbuffer_get_length(k->text) : 0;
+
+	return k->cut || t->s->held > HTTP_HELD_MAX || len > max ? 0 : max - len;
+}
+
+/* TEXT is DATA as JSON has it; without its end when it is not WHOLE, for which there is no room anywhere. */
+static void keep(struct http_task *t, struct http_kept *k, size_t room, const struct strbuf *text, bool whole, const char *data,
+	size_t len)
+{
+	_cleanup_strbuf_ struct strbuf part = { 0 };
+
+	k->cut = k->cut || !whole || text->len > room;
+	if (text->len > room) {
+		strbuf_json_part(&part, data, len, room);
+		text = &part;
+	}
+	if (!k->text && (k->text = evbuffer_new()))
+		http_hold(t->s, k->text);
+	if (!k->text || text->failed || (text->len && evbuffer_add(k->text, text->data, text->len) < 0))
+		k->cut = true;
+}
+
+/* Escaped as it comes, so that there is nothing long to do at the end. */
 static void keep_output(struct http_job *j, enum http_pipe pipe, const char *data, size_t len)
 {
+	_cleanup_strbuf_ struct strbuf text = { 0 };
 	struct http_task *t = j->ctx;
+	struct http_kept *one = t->batch ? NULL : pipe == HTTP_PIPE_OUT ? &t->out : &t->err;
+	size_t both_room = room_of(t, &t->both, t->batch ? batch_share(t->batch) : HTTP_OUTPUT_MAX);
+	size_t one_room = one ? room_of(t, one, HTTP_OUTPUT_MAX) : 0;
+	bool whole = strbuf_json_part(&text, data, len, one_room > both_room ? one_room : both_room) == len;
 
-	if (t->batch) {
-		keep(t, &t->both, BATCH_OUTPUT_MAX, data, len);
-		return;
-	}
-	keep(t, pipe == HTTP_PIPE_OUT ? &t->out : &t->err, HTTP_OUTPUT_MAX, data, len);
-	keep(t, &t->both, 2 * HTTP_OUTPUT_MAX, data, len);
+	if (one)
+		keep(t, one, one_room, &text, whole, data, len);
+	keep(t, &t->both, both_room, &text, whole, data, len);
+}
+
+static bool is_cut(const struct http_task *t)
+{
+	return t->out.cut || t->err.cut || t->both.cut;
 }
 
 /* A payload is the result's own members and, on a second line, what the network saw. */
@@ -66,27 +105,28 @@ static size_t take_stats(struct http_task *t, const char *payload, size_t len)
 
 /* ---- one answer ---- */
 
+static void put_kept(struct evbuffer *out, const char *key, struct http_kept *k)
+{
+	evbuffer_add_printf(out, "\"%s\":\"", key);
+	if (k->text)
+		evbuffer_add_buffer(out, k->text);
+	evbuffer_add(out, "\",", 2);
+}
+
 static void reply_result(struct http_task *t, const char *payload, size_t len)
 {
-	_cleanup_strbuf_ struct strbuf out = { 0 };
-	const struct {
-		const char *key;
-		const struct strbuf *text;
-	} parts[] = { { "output", &t->both }, { "stdout", &t->out }, { "stderr", &t->err } };
+	struct evbuffer *out = evbuffer_new();
 
-	strbuf_putc(&out, '{');
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		strbuf_printf(&out, "\"%s\":", parts[i].key);
-		strbuf_json_utf8(&out, parts[i].text->data ? parts[i].text->data : "", parts[i].text->len);
-		strbuf_putc(&out, ',');
+	if (out) {
+		evbuffer_add(out, "{", 1);
+		put_kept(out, "output", &t->both);
+		put_kept(out, "stdout", &t->out);
+		put_kept(out, "stderr", &t->err);
+		if (is_cut(t))
+			evbuffer_add_printf(out, "\"truncated\":true,");
+		evbuffer_add(out, payload + 1, len - 1);
 	}
-	if (t->cut)
-		strbuf_puts(&out, "\"truncated\":true,");
-	strbuf_add(&out, payload + 1, len - 1);
-	if (out.failed)
-		http_reply_error(t->call, 500, "out of memory");
-	else
-		http_reply_data(t->call, 200, out.data, out.len);
+	http_reply_buffer(t->call, 200, out);
 }
 
 static void whole_end(struct http_job *j, unsigned status, const char *payload, size_t len)
@@ -260,49 +300,40 @@ void http_handle_run_stream(struct http_call *c)
 
 /* ---- several at once ---- */
 
-struct http_batch {
-	struct http_call *call; /* borrowed: ended by us */
-	size_t n, left;
-	struct http_task **tasks; /* owned */
-	bool building;
-};
-
-static void put_batch_row(struct strbuf *out, const struct http_task *t)
+static void put_batch_row(struct evbuffer *out, struct http_task *t)
 {
-	strbuf_puts(out, "{\"output\":");
-	if (t->failed)
-		strbuf_puts(out, "null");
-	else
-		strbuf_json_utf8(out, t->both.data ? t->both.data : "", t->both.len);
-	strbuf_puts(out, ",\"error\":");
-	if (t->failed)
-		strbuf_json_utf8(out, t->why.text, strlen(t->why.text));
-	else
-		strbuf_puts(out, "null");
-	if (t->failed)
-		strbuf_puts(out, ",\"exit_code\":null}");
-	else
-		strbuf_printf(out, ",\"exit_code\":%d%s}", t->exit_code, t->cut ? ",\"truncated\":true" : "");
+	_cleanup_strbuf_ struct strbuf why = { 0 };
+
+	if (t->failed) {
+		strbuf_json_utf8(&why, t->why.text, strlen(t->why.text));
+		evbuffer_add_printf(
+			out, "{\"output\":null,\"error\":%s,\"exit_code\":null}", why.failed ? "\"out of memory\"" : why.data);
+		return;
+	}
+	evbuffer_add(out, "{", 1);
+	put_kept(out, "output", &t->both);
+	evbuffer_add_printf(out, "\"error\":null,\"exit_code\":%d%s}", t->exit_code, is_cut(t) ? ",\"truncated\":true" : "");
 }
 
 static void batch_finish(struct http_batch *b)
 {
-	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct evbuffer *out;
 
 	if (b->left || b->building)
 		return;
-	strbuf_puts(&out, "{\"results\":[");
+	out = evbuffer_new();
+	if (out)
+		evbuffer_add_printf(out, "{\"results\":[");
 	for (size_t i = 0; i < b->n; i++) {
-		if (i)
-			strbuf_putc(&out, ',');
-		put_batch_row(&out, b->tasks[i]);
+		if (i && out)
+			evbuffer_add(out, ",", 1);
+		if (out)
+			put_batch_row(out, b->tasks[i]);
 		task_free(b->tasks[i]);
 	}
-	strbuf_puts(&out, "]}");
-	if (out.failed)
-		http_reply_error(b->call, 500, "out of memory");
-	else
-		http_reply_data(b->call, 200, out.data, out.len);
+	if (out)
+		evbuffer_add(out, "]}", 2);
+	http_reply_buffer(b->call, 200, out);
 	free(b->tasks);
 	free(b);
 }

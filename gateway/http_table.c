@@ -130,7 +130,7 @@ const struct http_route http_routes[] = {
 	{ HTTP_POST, "/sandboxes/{name}/exec/detach", "execDetach", "start a command in the background", exec_fields, NULL, REF("Detached"), .created = true, .handle = http_handle_detach },
 	{ HTTP_GET, "/sandboxes/{name}/exec/detached", "detachedList", "background commands", NULL, NULL, ARRAY_OF(REF("Detached")), .handle = http_handle_detached_list },
 	{ HTTP_GET, "/sandboxes/{name}/exec/detached/{id}", "detachedStatus", "how a background command stands", NULL, NULL, REF("Detached"), .handle = http_handle_detached_get },
-	{ HTTP_GET, "/sandboxes/{name}/exec/detached/{id}/logs", "detachedLogs", "the newest output of a background command", NULL, stream_query, REF("DetachedLogs"), .handle = http_handle_detached_logs },
+	{ HTTP_GET, "/sandboxes/{name}/exec/detached/{id}/logs", "detachedLogs", "the newest output of a background command", NULL, stream_query, REF("DetachedLogs"), .work = http_work_detached_logs },
 	{ HTTP_DELETE, "/sandboxes/{name}/exec/detached/{id}", "detachedKill", "end a background command", NULL, NULL, STRING, .handle = http_handle_detached_kill },
 	{ HTTP_POST, "/sandboxes/{name}/files", "writeFiles", "write several files", files_fields, NULL, REF("Written"), .work = http_work_files_write },
 	{ HTTP_GET, "/sandboxes/{name}/files/{path}", "readFile", "a file's content", NULL, NULL, REF("File"), .work = http_work_file_read },

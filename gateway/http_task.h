@@ -14,8 +14,10 @@ struct http_task {
 	struct http_job *job; /* borrowed: until its end */
 	char name[64]; /* of the sandbox */
 	enum ak_mode mode;
-	struct strbuf out, err, both; /* both: as they came */
-	bool cut;
+	struct http_kept {
+		struct evbuffer *text; /* owned: as JSON has it; NULL until there is some */
+		bool cut;
+	} out, err, both; /* both: as they came */
 	struct http_batch *batch; /* borrowed; NULL: on its own */
 	bool failed; /* of a batch: never ran, and why */
 	int exit_code;

@@ -2,6 +2,7 @@
 #include "gateway/base/strbuf.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,33 +131,75 @@ size_t ak_utf8_length(const unsigned char *p, size_t len)
 	return n;
 }
 
+#define JSON_CHAR 6 /* the longest that one character becomes */
+
+/* The character at P of LEN bytes as JSON has it: *RET_USED bytes of P become the returned ones of OUT. */
+static size_t json_char(const unsigned char *p, size_t len, char out[static JSON_CHAR], size_t *ret_used)
+{
+	static const char hex[] = "0123456789abcdef";
+	static const char brief[256] = { ['"'] = '"', ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't' };
+	size_t n;
+
+	*ret_used = 1;
+	if (brief[*p]) {
+		out[0] = '\\';
+		out[1] = brief[*p];
+		return 2;
+	}
+	if (*p < 0x20 || *p == 0x7f) {
+		memcpy(out, "\\u00", 4);
+		out[4] = hex[*p >> 4];
+		out[5] = hex[*p & 15];
+		return 6;
+	}
+	n = ak_utf8_length(p, len);
+	memcpy(out, n ? (const char *)p : "\xef\xbf\xbd", n ? n : 3);
+	*ret_used = n ? n : 1;
+	return n ? n : 3;
+}
+
+/* As strbuf_json_part, of what is not plain. */
+static size_t json_others(struct strbuf *sb, const char *bytes, size_t len, size_t max)
+{
+	char out[128 * JSON_CHAR];
+	size_t i = 0, at = 0, room = max - sb->len, used;
+
+	while (i < len && !json_plain((unsigned char)bytes[i]) && at + JSON_CHAR <= sizeof(out)) {
+		size_t n = json_char((const unsigned char *)bytes + i, len - i, out + at, &used);
+
+		if (at + n > room)
+			break;
+		at += n;
+		i += used;
+	}
+	strbuf_add(sb, out, at);
+	return i;
+}
+
+size_t strbuf_json_part(struct strbuf *sb, const char *bytes, size_t len, size_t max)
+{
+	size_t i = 0, used = 1;
+
+	while (i < len && used > 0 && sb->len < max && !sb->failed) {
+		size_t n = 0, room = max - sb->len;
+
+		while (i + n < len && n < room && json_plain((unsigned char)bytes[i + n])) /* most of it, as one */
+			n++;
+		strbuf_add(sb, bytes + i, n);
+		i += n;
+		used = n;
+		if (i < len && n < room) {
+			used = json_others(sb, bytes + i, len - i, max);
+			i += used;
+		}
+	}
+	return i;
+}
+
 void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len)
 {
 	strbuf_putc(sb, '"');
-	for (size_t i = 0; i < len;) {
-		const unsigned char *p = (const unsigned char *)bytes + i;
-		size_t n = 0;
-
-		while (i + n < len && json_plain(p[n])) /* most of it, as one */
-			n++;
-		if (n > 0) {
-			strbuf_add(sb, p, n);
-			i += n;
-			continue;
-		}
-		n = ak_utf8_length(p, len - i);
-		if (n == 0)
-			strbuf_puts(sb, "\xef\xbf\xbd");
-		else if (*p == '"' || *p == '\\')
-			strbuf_printf(sb, "\\%c", *p);
-		else if (*p == '\n' || *p == '\r' || *p == '\t') /* in almost all output, and a third as long */
-			strbuf_puts(sb, *p == '\n' ? "\\n" : *p == '\r' ? "\\r" : "\\t");
-		else if (*p < 0x20 || *p == 0x7f)
-			strbuf_printf(sb, "\\u%04x", *p);
-		else
-			strbuf_add(sb, p, n);
-		i += n ? n : 1;
-	}
+	strbuf_json_part(sb, bytes, len, SIZE_MAX);
 	strbuf_putc(sb, '"');
 }
 

@@ -30,6 +30,11 @@ void strbuf_jsonn(struct strbuf *sb, const char *bytes, size_t len);
 /* The same for text meant for people: valid UTF-8 stays as it is, bytes that are not become U+FFFD. */
 void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len);
 
+/*
+ * The same without quotes, and no further than SB may grow to MAX bytes: how many of BYTES are in it. A character is in it whole or not at all.
+ */
+size_t strbuf_json_part(struct strbuf *sb, const char *bytes, size_t len, size_t max);
+
 /* Length of the valid UTF-8 sequence at P (RFC 3629 section 4), 0 when there is none; LEN is at least 1. */
 size_t ak_utf8_length(const unsigned char *p, size_t len);
 

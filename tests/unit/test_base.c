@@ -85,6 +85,27 @@ static void json_strings_are_valid_whatever_the_bytes(void **state)
 	strbuf_reset(&sb);
 	strbuf_json_utf8(&sb, "\xc3\xa9\xff\xed\xa0\x80\x1b", 7);
 	assert_string_equal(sb.data, "\"\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\\u001b\"");
+	strbuf_reset(&sb);
+	strbuf_json_utf8(&sb, "a\n\r\t\"\\\x7f\0", 8);
+	assert_string_equal(sb.data, "\"a\\n\\r\\t\\\"\\\\\\u007f\\u0000\"");
+}
+
+static void json_text_is_cut_between_characters(void **state)
+{
+	static const char text[] = "ab\n\x01\xe2\x82\xac\xff";
+	/* what fits into so many bytes: of the text, and escaped */
+	static const struct {
+		size_t max, used, len;
+	} rows[] = { { 0, 0, 0 }, { 1, 1, 1 }, { 2, 2, 2 }, { 3, 2, 2 }, { 4, 3, 4 }, { 9, 3, 4 }, { 10, 4, 10 }, { 12, 4, 10 },
+		{ 13, 7, 13 }, { 15, 7, 13 }, { 16, 8, 16 }, { 99, 8, 16 } };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		_cleanup_strbuf_ struct strbuf sb = { 0 };
+
+		assert_int_equal(strbuf_json_part(&sb, text, 8, rows[i].max), rows[i].used);
+		assert_int_equal(sb.len, rows[i].len);
+	}
 }
 
 static void json_errors_name_the_place(void **state)
@@ -258,6 +279,7 @@ int main(void)
 		cmocka_unit_test(prefixes_compare_bit_by_bit),
 		cmocka_unit_test(hidden_ipv4_addresses_are_found),
 		cmocka_unit_test(json_strings_are_valid_whatever_the_bytes),
+		cmocka_unit_test(json_text_is_cut_between_characters),
 		cmocka_unit_test(json_errors_name_the_place),
 		cmocka_unit_test(sha256_of_known_texts),
 		cmocka_unit_test(descriptors_travel_and_excess_is_closed),
