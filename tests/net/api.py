@@ -12,6 +12,15 @@ from lab import PYTHON
 # Sockets of the lab's own network, handed out: what connects is the test itself.
 DOOR = """
 import array, json, socket, sys
+def connect(host, port, source):
+    if not source:
+        return socket.create_connection((host, port), 5)
+    s = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.settimeout(5)
+    s.bind(tuple(source))
+    s.connect((host, port))
+    return s
 me = socket.socket(fileno=50)
 while True:
     want = me.recv(4096)
@@ -19,7 +28,7 @@ while True:
         break
     host, port, source = json.loads(want)
     try:
-        s = socket.create_connection((host, port), 5, tuple(source) if source else None)
+        s = connect(host, port, source)
         me.sendmsg([b'+'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [s.fileno()]))])
         s.close()
     except OSError as e:
