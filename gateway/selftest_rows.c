@@ -18,7 +18,8 @@ const struct st_policy st_policies[ST_RUN_NUM] = {
 		"\"c9.test\",\"*.wild.test\",\"*.b2.test\",\"b3.test\",\"b9.test\",\"b10.test\",\"b11.test\",\"*.b11.test\",\"*.c1.test\",\"*.c3.test\","
 		"\"*.d1.test\",\"*.d2.test\",\"host.agentkernel.internal:8098\"],\"deny\":[\"no.wild.test\"],"
 		"\"limits\":{\"connections\":2048,\"dns_qps\":1000000}}" },
-	[ST_NATIVE] = { "native", "{\"version\":1,\"name\":\"native\",\"default\":\"allow\",\"deny\":[\"h9-evil.test\"],\"limits\":{\"dns_qps\":1000000}}" },
+	[ST_NATIVE] = { "native",
+		"{\"version\":1,\"name\":\"native\",\"default\":\"allow\",\"deny\":[\"h9-evil.test\"],\"limits\":{\"dns_qps\":1000000}}" },
 	[ST_EMPTY] = { "claude", "{\"version\":1,\"name\":\"claude\",\"allow\":[]}" },
 	[ST_DEAD] = { "native", NULL },
 };
