@@ -56,7 +56,7 @@ static int parse_events(struct events *e, int argc, char **argv, struct ak_err *
 /* Members that have a column of their own, or only serve the chain. */
 static bool is_detail(const char *key)
 {
-	static const char *const others[] = { "v", "time", "seq", "prev", "hash", "event", "sandbox" };
+	static const char *const others[] = { "v", "time", "seq", "prev", "hash", "mac", "event", "sandbox" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
 		if (!strcmp(key, others[i]))
