@@ -173,7 +173,7 @@ static struct reverse_slot *reverse_find(const struct dns_cache *cache, const st
 
 static void remember_addr(struct dns_cache *cache, const struct ak_addr *addr, uint64_t hash)
 {
-	struct reverse_slot *set, slot = { .entry_hash = hash, .addr = *addr, .promised_ms = dns_cache_promised(cache, addr) };
+	struct reverse_slot *set, slot = { .entry_hash = hash, .addr = *addr };
 	size_t i = 0;
 
 	if (!cache->reverse)
@@ -183,6 +183,8 @@ static void remember_addr(struct dns_cache *cache, const struct ak_addr *addr, u
 	set = reverse_set(cache, addr);
 	while (i < REVERSE_WAYS - 1 && !ak_addr_eq(&set[i].addr, addr))
 		i++;
+	if (ak_addr_eq(&set[i].addr, addr))
+		slot.promised_ms = set[i].promised_ms;
 	memmove(set + 1, set, i * sizeof(*set));
 	set[0] = slot;
 }

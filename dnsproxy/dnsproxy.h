@@ -2,7 +2,7 @@
  * The DNS proxy: the only resolver a sandbox has.
  *
  * Sockets are handed in (opened inside the gateway's namespace, bound to port 53 of every address,
- * transparent). Upstream queries leave from the host's namespace through c-ares. Everything else the
+ * transparent). Upstream queries leave from the host's namespace by sockets of its own. Everything else the
  * proxy needs from the gateway comes by the hooks below.
  *
  * Life of a query: read → codec → who asks (link) → built-in denies → policy → exfiltration budget →
@@ -59,6 +59,7 @@ enum dns_outcome {
 	DNS_OUTCOME_UPSTREAM, /* SERVFAIL, time-out, bad chain */
 	DNS_OUTCOME_UNLEARNED, /* the kernel did not acknowledge: SERVFAIL */
 	DNS_OUTCOME_UNRECORDED, /* what comes of it could not be recorded: SERVFAIL, nothing asked upstream */
+	DNS_OUTCOME_FORGED, /* answers were not the resolver's: not believed, and the question goes on */
 	DNS_OUTCOME_NUM
 };
 
@@ -96,7 +97,7 @@ struct dns_sockets {
 };
 
 struct dns_upstream_conf {
-	const char *servers_csv; /* "1.2.3.4:53,[2001:db8::1]:53", as c-ares takes it; borrowed during the call */
+	const char *servers_csv; /* "1.2.3.4:53,[2001:db8::1]:53", borrowed during the call */
 	bool ipv6; /* the host can reach IPv6: resolve AAAA in allowlist modes */
 	unsigned
 		timeout_ms; /* of the first try, doubled for the next; 0 is 1000: with two tries a client hears of a dead resolver before it gives up itself */

@@ -9,6 +9,7 @@
 #include "dnsproxy/hash.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +109,8 @@ static int add_waiter(struct dns_flight *f, const struct dns_origin *origin, con
 	return 0;
 }
 
-static int flight_new(struct dns_client *c, uint64_t hash, const struct dns_question *q, struct dns_flight **ret)
+static int flight_new(struct dns_client *c, uint64_t hash, const struct dns_question *q, const struct policy_decision *d,
+	struct dns_flight **ret)
 {
 	struct dns_proxy *proxy = c->proxy;
 	struct dns_flight *f;
@@ -124,13 +126,16 @@ static int flight_new(struct dns_client *c, uint64_t hash, const struct dns_ques
 	f->name = q->name;
 	f->qtype = q->ask.qtype;
 	f->edns = dns_upstream_edns(proxy->upstream);
+	f->generation = c->generation;
+	f->decision = *d;
 	f->n_waiters = 0;
 	SLIST_INIT(&f->waiters);
 	*ret = f;
 	return 0;
 }
 
-int dns_flight_join(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q)
+int dns_flight_join(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
 	struct dns_proxy *proxy = c->proxy;
 	uint64_t hash = key_hash(c, &q->name, q->ask.qtype);
@@ -140,7 +145,7 @@ int dns_flight_join(struct dns_client *c, const struct dns_origin *origin, const
 
 	if (f)
 		return add_waiter(f, origin, &q->ask);
-	rc = flight_new(c, hash, q, &f);
+	rc = flight_new(c, hash, q, d, &f);
 	if (rc < 0)
 		return rc;
 	rc = add_waiter(f, origin, &q->ask);
@@ -256,7 +261,7 @@ static void finish(struct dns_flight *f, struct dns_reply *r, const char *why)
 	struct dns_verdict v = { .name = text };
 
 	dns_name_text(&f->name, text);
-	v.decision = policy_judge_dns(c->policy, text);
+	v.decision = f->generation == c->generation ? f->decision : policy_judge_dns(c->policy, text);
 	if (!v.decision.allow) {
 		struct policy_decision d = v.decision;
 
@@ -281,6 +286,21 @@ static bool ask_plainly(struct dns_proxy *proxy, struct dns_flight *f, const str
 	f->edns = false;
 	dns_upstream_no_edns(proxy->upstream);
 	return dns_upstream_ask(proxy->upstream, f->id, &f->name, f->qtype, false) == 0;
+}
+
+void dns_flight_forged(struct dns_proxy *proxy, uint64_t id, unsigned count)
+{
+	const struct dns_flight *f = find_id(proxy, id);
+	char text[DNS_WIRE_TEXT_MAX], detail[96];
+	struct dns_event event = { .outcome = DNS_OUTCOME_FORGED, .name = text, .detail = detail };
+
+	if (!f)
+		return;
+	dns_name_text(&f->name, text);
+	snprintf(detail, sizeof(detail), "%u answers with a wrong id or question; asked again over TCP", count);
+	event.qtype = f->qtype;
+	event.decision = policy_judge_dns(f->client->policy, text);
+	proxy->hooks.event(proxy->hooks.ctx, f->client->sandbox, &event);
 }
 
 void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const uint8_t *msg, size_t len)

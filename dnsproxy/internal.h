@@ -7,7 +7,7 @@
  * query.c     the life of a question, up to the cache
  * flight.c    questions that wait for the upstream
  * reply.c     answers: learn, build, send, tell
- * upstream.c  c-ares on libevent
+ * upstream*.c questions to the host's resolvers
  */
 #ifndef AK_DNS_INTERNAL_H
 #define AK_DNS_INTERNAL_H
@@ -68,6 +68,8 @@ struct dns_flight {
 	struct dns_name name;
 	uint16_t qtype;
 	bool edns; /* asked with our OPT */
+	uint32_t generation; /* the client's, for which the decision holds */
+	struct policy_decision decision;
 	struct dns_waiter_list waiters;
 	unsigned n_waiters;
 };
@@ -141,8 +143,10 @@ void dns_query_handle(struct dns_client *c, const struct dns_origin *origin, con
 
 /* ---- flight.c ---- */
 /* Wait for the upstream's answer, asking it if nobody has yet. -EBUSY, -ENOMEM when a bound is reached. */
-int dns_flight_join(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q);
+int dns_flight_join(
+	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d);
 void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const uint8_t *msg, size_t len);
+void dns_flight_forged(struct dns_proxy *proxy, uint64_t id, unsigned count); /* tell that somebody tried */
 void dns_flights_drop(struct dns_client *c);
 
 /* ---- reply.c ---- */

@@ -11,6 +11,11 @@ static void on_upstream_answer(void *ctx, uint64_t id, int status, const uint8_t
 	dns_flight_answered(ctx, id, status, msg, len);
 }
 
+static void on_upstream_forged(void *ctx, uint64_t id, unsigned count)
+{
+	dns_flight_forged(ctx, id, count);
+}
+
 void dns_proxy_wake(struct dns_proxy *proxy)
 {
 	proxy->now_us = ak_now_us();
@@ -35,6 +40,7 @@ static int start(struct dns_proxy *proxy, struct dns_sockets *socks, const struc
 	struct dns_upstream_hooks hooks = {
 		.ctx = proxy,
 		.answered = on_upstream_answer,
+		.forged = on_upstream_forged,
 		.wake = on_upstream_wake,
 		.rest = on_upstream_rest,
 	};

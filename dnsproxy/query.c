@@ -288,7 +288,7 @@ static void resolve(struct dns_client *c, const struct dns_origin *origin, const
 		serve_host(c, origin, q, d);
 		return;
 	}
-	rc = dns_flight_join(c, origin, q);
+	rc = dns_flight_join(c, origin, q, d);
 	if (rc < 0)
 		refuse_busy(c, origin, q, d, rc);
 }

@@ -41,6 +41,7 @@ static void count(struct dns_stats *s, const struct dns_verdict *v)
 	case DNS_OUTCOME_UPSTREAM:
 	case DNS_OUTCOME_UNLEARNED:
 	case DNS_OUTCOME_UNRECORDED:
+	case DNS_OUTCOME_FORGED:
 	case DNS_OUTCOME_NUM:
 		break;
 	}

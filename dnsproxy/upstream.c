@@ -1,117 +1,49 @@
 /*
- * c-ares on libevent.
+ * Questions to the host's resolvers.
  *
- * Theory: c-ares tells which of its sockets to watch; a socket that is ready, or a tick while anything is in flight, lets it go
- * on. Its sockets are closed whenever nothing is in flight, so that each quiet moment brings a new source port.
+ * Theory: whoever wants to forge an answer must know the port, the id and the case of the letters of a question that is under way,
+ * each drawn anew for it (RFC 5452; 0x20: draft-vixie-dnsext-dns0x20). A question has a socket for itself, so what arrives there
+ * with anything wrong is not a late answer to another one: after a few such answers the question goes by TCP and is told. A server
+ * that changes the case is asked by TCP too, which needs no such care.
+ *
+ * A try goes to one server and ends with an answer, an error or its deadline; then the next server has its turn, `tries` times
+ * around, with twice the time in each round. One timer looks for deadlines while anything is in flight.
  */
-#include "dnsproxy/upstream.h"
+#include "dnsproxy/upstream_internal.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 
-#define CARES_NO_DEPRECATED /* newer c-ares would have us use its record API, which 1.18 lacks */
-#include <ares.h>
 #include <event2/event.h>
-#include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#define CHANNELS 2
-#define WATCHES_MAX 64 /* sockets of one channel: two a server */
-#define TICK_MS 100 /* how often time-outs are looked for while anything is in flight */
+#define TICK_MS 100
 #define NO_EDNS_MS 600000
-#define IDS_AT_ONCE 128
+#define FLAG_QR 0x80 /* of the third octet, as the next */
+#define FLAG_TC 0x02
+#define QUESTION_TAIL 4 /* type and class */
 
-/* c-ares promises one callback per question, so this lives exactly as long as it needs to. */
-struct ticket {
-	struct ticket *next_idle;
-	struct channel *channel;
-	uint64_t id;
-};
+/* ---- around events ---- */
 
-struct watch {
-	int fd; /* -1: free */
-	short events;
-	struct event *event; /* owned */
-	struct channel *channel;
-};
-
-struct channel {
-	struct dns_upstream *up; /* borrowed: frees us before itself */
-	ares_channel ares;
-	bool made;
-	size_t pending;
-	struct watch watches[WATCHES_MAX];
-};
-
-struct dns_upstream {
-	struct event_base *base; /* borrowed */
-	struct dns_upstream_hooks hooks;
-	struct channel channels[CHANNELS];
-	unsigned active;
-	bool closing;
-	struct event *tick; /* owned */
-	struct ticket *idle;
-	uint64_t no_edns_until_ms;
-	uint16_t ids[IDS_AT_ONCE];
-	size_t n_ids;
-};
-
-/* ---- sockets of c-ares ---- */
-
-static void on_socket(evutil_socket_t fd, short what, void *arg)
+void dns_upstream_begin(struct dns_upstream *up)
 {
-	struct channel *ch = arg;
-	struct dns_upstream *up = ch->up;
-
 	up->hooks.wake(up->hooks.ctx);
-	ares_process_fd(ch->ares, what & EV_READ ? fd : ARES_SOCKET_BAD, what & EV_WRITE ? fd : ARES_SOCKET_BAD);
+}
+
+/* One call after all sockets of this turn of the loop, so that the replies leave together. */
+void dns_upstream_end(struct dns_upstream *up)
+{
+	event_active(up->rest, EV_TIMEOUT, 0);
+}
+
+static void on_rest(evutil_socket_t fd, short what, void *arg)
+{
+	struct dns_upstream *up = arg;
+
 	up->hooks.rest(up->hooks.ctx);
 }
-
-static struct watch *watch_find(struct channel *ch, int fd)
-{
-	for (size_t i = 0; i < WATCHES_MAX; i++)
-		if (ch->watches[i].fd == fd)
-			return &ch->watches[i];
-	return NULL;
-}
-
-static void watch_drop(struct watch *w)
-{
-	if (w->event)
-		event_free(w->event);
-	w->event = NULL;
-	w->fd = -1;
-	w->events = 0;
-}
-
-/* c-ares tells what it waits for on FD; neither means that it is about to close it. */
-static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
-{
-	struct channel *ch = arg;
-	struct watch *w = watch_find(ch, fd);
-	short events = (short)(EV_PERSIST | (readable ? EV_READ : 0) | (writable ? EV_WRITE : 0));
-
-	if (w && w->events == events)
-		return;
-	if (w)
-		watch_drop(w);
-	if (!readable && !writable)
-		return;
-	w = watch_find(ch, -1);
-	if (!w)
-		return; /* more sockets than servers can have: these questions time out */
-	w->event = event_new(ch->up->base, fd, events, on_socket, ch);
-	if (!w->event || event_add(w->event, NULL) < 0) {
-		watch_drop(w);
-		return;
-	}
-	w->fd = fd;
-	w->events = events;
-}
-
-/* ---- time ---- */
 
 static void tick_arm(struct dns_upstream *up)
 {
@@ -124,142 +56,232 @@ static void tick_arm(struct dns_upstream *up)
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
 	struct dns_upstream *up = arg;
-	size_t pending = 0;
+	struct dns_asking *q = LIST_FIRST(&up->asking);
+	uint64_t now = ak_now_ms();
 
-	up->hooks.wake(up->hooks.ctx);
-	for (size_t i = 0; i < CHANNELS; i++) {
-		if (up->channels[i].pending > 0)
-			ares_process_fd(up->channels[i].ares, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
-		pending += up->channels[i].pending;
+	dns_upstream_begin(up);
+	while (q) {
+		struct dns_asking *next = LIST_NEXT(q, all); /* the end of one question ends no other */
+
+		if (now >= q->deadline_ms)
+			dns_asking_failed(q);
+		q = next;
 	}
-	if (pending > 0)
+	if (!LIST_EMPTY(&up->asking))
 		tick_arm(up);
-	up->hooks.rest(up->hooks.ctx);
+	dns_upstream_end(up);
 }
 
-/* ---- channels ---- */
+/* ---- what cannot be guessed ---- */
 
-/* Everything is said explicitly, so that c-ares has no reason to look into a file, now or later. */
-static int channel_make(struct channel *ch, const struct dns_upstream_conf *conf, struct ak_err *err)
+static int next_random(struct dns_upstream *up, uint64_t *ret)
 {
-	struct in_addr nowhere = { .s_addr = htonl(INADDR_LOOPBACK) };
-	char lookups[] = "b", no_file[] = "/dev/null";
-	struct ares_options o = {
-		.flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES | ARES_FLAG_EDNS,
-		.timeout = (int)(conf->timeout_ms ? conf->timeout_ms : 1000),
-		.tries = (int)(conf->tries ? conf->tries : 2),
-		.ndots = 1,
-		.ednspsz = DNS_WIRE_UDP_MAX,
-		.servers = &nowhere,
-		.nservers = 1,
-		.lookups = lookups,
-		.resolvconf_path = no_file,
-		.sock_state_cb = on_state,
-		.sock_state_cb_data = ch,
-		.socket_receive_buffer_size = 1 << 20, /* a volley of answers must not overflow while we talk to the kernel */
-	};
-	int mask = ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_NDOTS | ARES_OPT_EDNSPSZ | ARES_OPT_SERVERS |
-		ARES_OPT_DOMAINS | ARES_OPT_SORTLIST | ARES_OPT_LOOKUPS | ARES_OPT_RESOLVCONF | ARES_OPT_SOCK_STATE_CB |
-		ARES_OPT_SOCK_RCVBUF | ARES_OPT_NOROTATE;
-	int rc;
-
-#ifdef ARES_OPT_QUERY_CACHE
-	o.qcache_max_ttl = 0; /* the cache is ours: an answer is judged each time */
-	mask |= ARES_OPT_QUERY_CACHE;
-#endif
-#ifdef ARES_OPT_UDP_MAX_QUERIES
-	o.udp_max_queries = 512; /* a new source port now and then, also under constant load */
-	mask |= ARES_OPT_UDP_MAX_QUERIES;
-#endif
-	rc = ares_init_options(&ch->ares, &o, mask);
-	if (rc != ARES_SUCCESS)
-		return ak_fail(err, rc == ARES_ENOMEM ? ENOMEM : EIO, "cannot start the resolver library: %s", ares_strerror(rc));
-	ch->made = true;
-	return 0;
-}
-
-static int channel_set_servers(struct channel *ch, const char *csv, struct ak_err *err)
-{
-	int rc;
-
-	if (!csv || !*csv)
-		return ak_fail(err, EINVAL, "no upstream resolver");
-	rc = ares_set_servers_ports_csv(ch->ares, csv);
-	if (rc != ARES_SUCCESS)
-		return ak_fail(err, EINVAL, "upstream resolvers '%s': %s", csv, ares_strerror(rc));
-	return 0;
-}
-
-static void channel_done(struct channel *ch)
-{
-	if (ch->made)
-		ares_destroy(ch->ares);
-	ch->made = false;
-	for (size_t i = 0; i < WATCHES_MAX; i++)
-		watch_drop(&ch->watches[i]);
-}
-
-/* ---- questions ---- */
-
-/* Sixteen bits from the kernel's generator, drawn in handfuls. */
-static int next_id(struct dns_upstream *up, uint16_t *ret)
-{
-	if (up->n_ids == 0) {
-		if (getrandom(up->ids, sizeof(up->ids), 0) != (ssize_t)sizeof(up->ids))
+	if (up->n_random == 0) {
+		if (getrandom(up->random, sizeof(up->random), 0) != (ssize_t)sizeof(up->random))
 			return -EIO;
-		up->n_ids = IDS_AT_ONCE;
+		up->n_random = DNS_RANDOM_WORDS;
 	}
-	*ret = up->ids[--up->n_ids];
+	*ret = up->random[--up->n_random];
 	return 0;
 }
 
-static struct ticket *ticket_get(struct dns_upstream *up)
+static bool is_letter(uint8_t c)
 {
-	struct ticket *t = up->idle;
-
-	if (t)
-		up->idle = t->next_idle;
-	else
-		t = malloc(sizeof(*t));
-	return t;
+	return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
 }
 
-static void on_answer(void *arg, int status, int timeouts, unsigned char *abuf, int alen)
+/* A new id, and each letter of the name upper or lower by chance. A length octet is at most 63, never a letter. */
+static int shuffle(struct dns_asking *q)
 {
-	struct ticket *t = arg;
-	struct dns_upstream *up = t->channel->up;
-	uint64_t id = t->id;
+	uint8_t *msg = dns_asking_msg(q), *name = msg + DNS_WIRE_HEADER;
+	uint64_t bits;
+	unsigned left = 48;
 
-	t->channel->pending--;
-	t->next_idle = up->idle;
-	up->idle = t;
-	if (up->closing)
+	if (next_random(q->up, &bits) < 0)
+		return -EIO;
+	msg[0] = (uint8_t)(bits >> 56);
+	msg[1] = (uint8_t)(bits >> 48);
+	for (size_t i = 0; i + QUESTION_TAIL < q->question_len; i++) {
+		if (!is_letter(name[i]))
+			continue;
+		if (left == 0) {
+			if (next_random(q->up, &bits) < 0)
+				return -EIO;
+			left = 64;
+		}
+		name[i] = (uint8_t)((name[i] & ~0x20) | (bits & 1) << 5);
+		bits >>= 1;
+		left--;
+	}
+	return 0;
+}
+
+/* ---- which answers are believed ---- */
+
+enum heard {
+	HEARD_ANSWER,
+	HEARD_OTHER_CASE, /* right but for the case: a server that does not keep it, or a guess that came close */
+	HEARD_WRONG,
+};
+
+static bool same_letters(const uint8_t *a, const uint8_t *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (a[i] != b[i] && !(is_letter(a[i]) && (a[i] ^ b[i]) == 0x20))
+			return false;
+	return true;
+}
+
+static enum heard judge(struct dns_asking *q, const uint8_t *msg, size_t len)
+{
+	const uint8_t *sent = dns_asking_msg(q);
+	size_t name_len = q->question_len - QUESTION_TAIL;
+
+	if (!msg || len < DNS_WIRE_HEADER + q->question_len || memcmp(msg, sent, 2) != 0 || !(msg[2] & FLAG_QR))
+		return HEARD_WRONG;
+	msg += DNS_WIRE_HEADER;
+	sent += DNS_WIRE_HEADER;
+	if (memcmp(msg, sent, q->question_len) == 0)
+		return HEARD_ANSWER;
+	return memcmp(msg + name_len, sent + name_len, QUESTION_TAIL) == 0 && same_letters(msg, sent, name_len) ? HEARD_OTHER_CASE
+														: HEARD_WRONG;
+}
+
+/* ---- the life of a question ---- */
+
+static void leave_sockets(struct dns_asking *q)
+{
+	dns_port_release(q);
+	dns_link_close(q);
+}
+
+static void asking_free(struct dns_asking *q)
+{
+	leave_sockets(q);
+	LIST_REMOVE(q, all);
+	dns_servers_unref(q->servers);
+	free(q);
+}
+
+static void finish(struct dns_asking *q, int status, const uint8_t *msg, size_t len)
+{
+	struct dns_upstream *up = q->up;
+	uint64_t id = q->id;
+
+	asking_free(q);
+	up->hooks.answered(up->hooks.ctx, id, status, msg, len);
+}
+
+/* Send the next try. -ECANCELED when there is none left. */
+static int try_next(struct dns_asking *q)
+{
+	struct dns_upstream *up = q->up;
+	size_t n = q->servers->n;
+
+	for (; q->tries < n * up->tries; q->tries++) {
+		const struct dns_server *to = &q->servers->at[q->tries % n];
+		int rc;
+
+		/* The same server again: the answer to the first datagram is still welcome. */
+		if (q->tcp || n > 1 || !q->port) {
+			leave_sockets(q);
+			if (shuffle(q) < 0)
+				return -EIO;
+		}
+		q->deadline_ms = ak_now_ms() + ((uint64_t)up->timeout_ms << (q->tries / n));
+		rc = q->tcp ? dns_link_dial(q, to) : dns_port_send(q, to);
+		if (rc == 0)
+			return 0;
+		leave_sockets(q);
+	}
+	return -ECANCELED;
+}
+
+void dns_asking_failed(struct dns_asking *q)
+{
+	bool late = ak_now_ms() >= q->deadline_ms;
+
+	q->tries++;
+	if (try_next(q) < 0)
+		finish(q, late ? -ETIMEDOUT : -EIO, NULL, 0);
+}
+
+/* Once more to the same server, over a connection. */
+static void ask_by_tcp(struct dns_asking *q)
+{
+	if (q->wrong > 0)
+		q->up->hooks.forged(q->up->hooks.ctx, q->id, q->wrong);
+	q->tcp = true;
+	if (try_next(q) < 0)
+		finish(q, -EIO, NULL, 0);
+}
+
+/* RFC 1035 section 4.1.1: these say that another server may know better. */
+static bool unwilling(uint8_t rcode)
+{
+	return rcode == DNS_RCODE_SERVFAIL || rcode == DNS_RCODE_NOTIMP || rcode == DNS_RCODE_REFUSED;
+}
+
+static void answered(struct dns_asking *q, const uint8_t *msg, size_t len)
+{
+	if (!q->tcp && msg[2] & FLAG_TC) {
+		ask_by_tcp(q);
 		return;
-	if (status == ARES_SUCCESS && abuf && alen > 0)
-		up->hooks.answered(up->hooks.ctx, id, 0, abuf, (size_t)alen);
-	else
-		up->hooks.answered(up->hooks.ctx, id, status == ARES_ETIMEOUT ? -ETIMEDOUT : -EIO, NULL, 0);
+	}
+	if (unwilling(msg[3] & 15) && q->tries + 1 < q->servers->n) {
+		dns_asking_failed(q);
+		return;
+	}
+	finish(q, 0, msg, len);
+}
+
+bool dns_asking_heard(struct dns_asking *q, const uint8_t *msg, size_t len)
+{
+	enum heard heard = judge(q, msg, len);
+
+	if (heard == HEARD_ANSWER || (heard == HEARD_OTHER_CASE && q->tcp)) {
+		answered(q, msg, len);
+	} else if (q->tcp) {
+		dns_asking_failed(q);
+	} else {
+		q->wrong += heard == HEARD_WRONG;
+		if (heard == HEARD_WRONG && q->wrong < DNS_UPSTREAM_WRONG_MAX)
+			return true;
+		ask_by_tcp(q);
+	}
+	return false;
+}
+
+static struct dns_asking *asking_new(struct dns_upstream *up, uint64_t id, const struct dns_name *name, uint16_t qtype, bool edns)
+{
+	struct dns_asking *q = malloc(sizeof(*q));
+
+	if (!q)
+		return NULL;
+	q->up = up;
+	q->id = id;
+	q->servers = dns_servers_ref(up->servers);
+	q->tries = q->wrong = 0;
+	q->tcp = false;
+	q->port = NULL;
+	q->link = (struct dns_link){ .fd = -1 };
+	q->len = dns_query_build(dns_asking_msg(q), 0, name, qtype, edns);
+	q->question_len = name->len + QUESTION_TAIL;
+	q->frame[0] = (uint8_t)(q->len >> 8);
+	q->frame[1] = (uint8_t)q->len;
+	LIST_INSERT_HEAD(&up->asking, q, all);
+	return q;
 }
 
 int dns_upstream_ask(struct dns_upstream *up, uint64_t id, const struct dns_name *name, uint16_t qtype, bool edns)
 {
-	struct channel *ch = &up->channels[up->active];
-	uint8_t msg[DNS_WIRE_QUERY_MAX];
-	struct ticket *t;
-	uint16_t wire_id;
-	size_t len;
+	struct dns_asking *q = asking_new(up, id, name, qtype, edns);
 
-	if (next_id(up, &wire_id) < 0)
-		return -EIO;
-	t = ticket_get(up);
-	if (!t)
+	if (!q)
 		return -ENOMEM;
-	t->channel = ch;
-	t->id = id;
-	len = dns_query_build(msg, wire_id, name, qtype, edns);
-	ch->pending++;
 	tick_arm(up);
-	ares_send(ch->ares, msg, (int)len, on_answer, t);
+	if (try_next(q) < 0)
+		finish(q, -EIO, NULL, 0);
 	return 0;
 }
 
@@ -275,21 +297,6 @@ void dns_upstream_no_edns(struct dns_upstream *up)
 
 /* ---- life ---- */
 
-static int start(struct dns_upstream *up, const struct dns_upstream_conf *conf, struct ak_err *err)
-{
-	int rc;
-
-	up->tick = evtimer_new(up->base, on_tick, up);
-	if (!up->tick)
-		return ak_fail(err, ENOMEM, "out of memory");
-	for (size_t i = 0; i < CHANNELS; i++) {
-		rc = channel_make(&up->channels[i], conf, err);
-		if (rc < 0)
-			return rc;
-	}
-	return channel_set_servers(&up->channels[0], conf->servers_csv, err);
-}
-
 int dns_upstream_new(struct event_base *base, const struct dns_upstream_conf *conf, const struct dns_upstream_hooks *hooks,
 	struct dns_upstream **ret, struct ak_err *err)
 {
@@ -300,16 +307,13 @@ int dns_upstream_new(struct event_base *base, const struct dns_upstream_conf *co
 		return ak_fail(err, ENOMEM, "out of memory");
 	up->base = base;
 	up->hooks = *hooks;
-	for (size_t i = 0; i < CHANNELS; i++) {
-		up->channels[i].up = up;
-		for (size_t k = 0; k < WATCHES_MAX; k++)
-			up->channels[i].watches[k].fd = -1;
-	}
-	if (ares_library_init(ARES_LIB_INIT_ALL) != ARES_SUCCESS) {
-		free(up);
-		return ak_fail(err, EIO, "cannot start the resolver library");
-	}
-	rc = start(up, conf, err);
+	up->timeout_ms = conf->timeout_ms ? conf->timeout_ms : 1000;
+	up->tries = conf->tries ? conf->tries : 2;
+	LIST_INIT(&up->asking);
+	up->tick = evtimer_new(base, on_tick, up);
+	up->rest = event_new(base, -1, 0, on_rest, up);
+	rc = up->tick && up->rest ? dns_servers_parse(conf->servers_csv, &up->servers, err)
+				  : ak_fail(err, ENOMEM, "out of memory");
 	if (rc < 0) {
 		dns_upstream_free(up);
 		return rc;
@@ -320,38 +324,28 @@ int dns_upstream_new(struct event_base *base, const struct dns_upstream_conf *co
 
 void dns_upstream_free(struct dns_upstream *up)
 {
-	struct ticket *t;
-
 	if (!up)
 		return;
-	up->closing = true;
-	for (size_t i = 0; i < CHANNELS; i++)
-		channel_done(&up->channels[i]); /* calls on_answer for what is left */
+	while (!LIST_EMPTY(&up->asking))
+		asking_free(LIST_FIRST(&up->asking));
+	dns_ports_done(up);
 	if (up->tick)
 		event_free(up->tick);
-	while ((t = up->idle) != NULL) {
-		up->idle = t->next_idle;
-		free(t);
-	}
-	ares_library_cleanup();
+	if (up->rest)
+		event_free(up->rest);
+	dns_servers_unref(up->servers);
 	free(up);
 }
 
 int dns_upstream_set(struct dns_upstream *up, const struct dns_upstream_conf *conf, struct ak_err *err)
 {
-	unsigned other = (up->active + 1) % CHANNELS;
-	int rc;
+	struct dns_servers *servers;
+	int rc = dns_servers_parse(conf->servers_csv, &servers, err);
 
-	/* Still draining from the change before this one: those questions have waited long enough. */
-	if (up->channels[other].pending > 0) {
-		up->hooks.wake(up->hooks.ctx);
-		ares_cancel(up->channels[other].ares);
-		up->hooks.rest(up->hooks.ctx);
-	}
-	rc = channel_set_servers(&up->channels[other], conf->servers_csv, err);
 	if (rc < 0)
 		return rc;
-	up->active = other;
+	dns_servers_unref(up->servers);
+	up->servers = servers;
 	up->no_edns_until_ms = 0;
 	return 0;
 }

@@ -371,7 +371,7 @@ static void take_records(const struct message *m, const struct dns_name *owner, 
 	}
 }
 
-/* c-ares has compared id, source and question; the question once more, for we build on it. */
+/* The upstream has compared id, source and question; the question once more, for we build on it. */
 static size_t check_head(const uint8_t *msg, size_t len, const struct dns_name *name, uint16_t qtype, const char **ret_why)
 {
 	struct dns_name question;

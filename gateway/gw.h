@@ -27,7 +27,7 @@
 enum gw_msg_type {
 	GW_MSG_READY, /* ← rules acknowledged, DNS listening, confined, link up */
 	GW_MSG_FAILED, /* ← text: why it cannot enforce; it exits */
-	GW_MSG_UPSTREAM, /* → text: name servers as c-ares takes them, ipv6; not answered */
+	GW_MSG_UPSTREAM, /* → text: name servers with their ports, ipv6; not answered */
 	GW_MSG_STOP, /* → end everything, write what is left; answered by STATS for each sandbox, then it exits */
 	GW_MSG_STATS, /* ← the last word on a sandbox */
 	GW_MSG_LOG_FULL, /* ← wants LOG_FD for this sandbox */

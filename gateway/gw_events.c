@@ -127,6 +127,7 @@ static const struct {
 	[DNS_OUTCOME_UPSTREAM] = { "error", "resolver failed" },
 	[DNS_OUTCOME_UNLEARNED] = { "error", "kernel did not acknowledge the addresses" },
 	[DNS_OUTCOME_UNRECORDED] = { "deny", "log cannot be written" },
+	[DNS_OUTCOME_FORGED] = { "error", "forged answers" },
 };
 
 static void write_repeat(struct gw_sandbox *sb, struct gw_repeat *rep)

@@ -187,7 +187,7 @@ struct st_event {
 	uint16_t port;
 	uint8_t proto;
 	uint16_t qtype;
-	bool odd; /* a question with more in it than ours have: options, flags, upper case */
+	bool odd; /* a question with more in it than ours have: options, flags */
 	char name[256]; /* question, SNI or Host; escaped */
 	unsigned count;
 };

@@ -7,6 +7,7 @@
 #include "dnsproxy/dnsproxy.h"
 #include "gateway/base/cleanup.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -268,11 +269,11 @@ size_t st_zone_answer(const uint8_t *msg, size_t len, uint8_t *reply, size_t cap
 		return 0;
 	ret->qtype = (uint16_t)(msg[at] << 8 | msg[at + 1]);
 	at += 4;
-	/* Ours have RD only, an empty OPT at most, and lower case. */
+	/* Ours have RD only and an empty OPT at most. */
 	ret->odd = msg[2] != 1 || msg[3] != 0 || (msg[11] && (len != at + 11 || msg[at + 7] || msg[at + 8])) ||
 		(!msg[11] && len != at);
-	for (const char *c = ret->name; *c; c++)
-		ret->odd |= *c >= 'A' && *c <= 'Z';
+	for (char *c = ret->name; *c; c++)
+		*c = (char)tolower((unsigned char)*c); /* their case is random */
 	z = find(ret->name);
 	put(&m, msg, at);
 	n = put_answers(&m, ret->name, ret->qtype);

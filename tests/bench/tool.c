@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <signal.h>
@@ -65,15 +66,16 @@ static int bound(const char *addr, const char *port, int type)
 
 /* ---- dnsd ---- */
 
+/* In whatever case it is asked. */
 static uint32_t address_of(const uint8_t *name, size_t len)
 {
-	static const uint8_t echo[] = "\4echo\4test";
+	static const char echo[] = "\4echo\4test";
 	uint32_t h = 2166136261u;
 
-	if (len == sizeof(echo) && memcmp(name, echo, len) == 0)
+	if (len == sizeof(echo) && strncasecmp((const char *)name, echo, len) == 0)
 		return 0x0b010005;
 	for (size_t i = 0; i < len; i++)
-		h = (h ^ name[i]) * 16777619u;
+		h = (h ^ (name[i] | 0x20)) * 16777619u;
 	return 0x0b400000 | (h ^ h >> 22) % 0x3fffff;
 }
 

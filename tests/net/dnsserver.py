@@ -73,6 +73,7 @@ class Server:
     def __init__(self, zone):
         self.zone = zone
         self.tasks = set()
+        self.ports = {}  # name → the port its last question came from
 
     async def start(self, port=53):
         loop = asyncio.get_running_loop()
@@ -119,7 +120,7 @@ class Server:
                 except OSError:
                     pass
 
-            self.spawn(self.handle(data, "udp", local, send))
+            self.spawn(self.handle(data, "udp", local, send, peer, back, sock))
 
     def spawn(self, coro):
         task = asyncio.ensure_future(coro)
@@ -139,8 +140,8 @@ class Server:
         finally:
             writer.close()
 
-    async def handle(self, data, proto, local, send):
-        entry = {"time": time.time(), "proto": proto, "dst": local, "len": len(data), "raw": data.hex()}
+    async def handle(self, data, proto, local, send, peer=None, back=None, sock=None):
+        entry = {"time": time.time(), "proto": proto, "dst": local, "len": len(data), "raw": data.hex(), "sport": peer[1] if peer else 0}
         self.zone.log.append(entry)
         try:
             question = dnswire.parse(data)
@@ -152,17 +153,33 @@ class Server:
         entry.update(name=asked["name"], qtype=dnswire.TYPE_NAMES.get(asked["qtype"], asked["qtype"]), flags=question["flags"],
                      id=question["id"], options=question["options"], udp_size=question.get("udp_size"))
         how = self.zone.behaviour.get(name) or self.zone.behaviour.get("*") or {}
-        if how.get("drop"):
+        if proto == "udp":
+            self.ports[name] = peer[1]
+            if how.get("spray"):
+                self.spawn(self.spray(name, asked["qtype"], how["spray"], sock, peer, back))
+        if how.get("drop") or (how.get("drop_udp") and proto == "udp"):
             return
         if how.get("delay"):
             await asyncio.sleep(how["delay"])
         self.reply(data, question, asked, name, how, proto, send)
 
+    async def spray(self, name, qtype, how, sock, peer, back):
+        """One who can send as the resolver but not read: every id, the question in lower case, to the port that another question ("like") was seen to have."""
+        peer = (peer[0], self.ports.get(how.get("like"), peer[1]), *peer[2:])
+        body = dnswire.encode_name(name) + struct.pack("!HH", qtype, 1) + dnswire.record(name, "A", how["A"], 300)
+        for ident in range(65536):
+            try:
+                sock.sendmsg([struct.pack("!HHHHHH", ident, 0x8180, 1, 1, 0, 0) + body], back, 0, peer)
+            except OSError:
+                pass
+            if ident % 64 == 63:
+                await asyncio.sleep(0)
+
     def reply(self, data, question, asked, name, how, proto, send):
         rcode, rows = self.zone.answer(name, asked["qtype"])
         rcode = how.get("rcode", rcode)
         end = dnswire.decode_name(data, 12)[1] + 4
-        quest = data[12:end]
+        quest = data[12:end].lower() if how.get("lower") and proto == "udp" else data[12:end]
         # Names such as `extra` are given as (owner, type, value, ttl).
         answers = [dnswire.record(*row) for row in rows] + [dnswire.record(*row) for row in how.get("extra", [])]
         more = [dnswire.record(*row) for row in how.get("additional", [])]

@@ -46,6 +46,7 @@ struct rig {
 	struct event *up_udp_event, *up_tcp_event, *up_conn_event;
 	rig_script script;
 	unsigned asked_udp, asked_tcp;
+	unsigned forge; /* wrong ids that are sent before each answer over UDP */
 	struct packet last_asked;
 	struct sockaddr_in last_from;
 	/* gateway */
@@ -192,6 +193,11 @@ static inline void on_up_udp(evutil_socket_t fd, short what, void *arg)
 		return;
 	r->asked_udp++;
 	upstream_take(r, buf, (size_t)n, false, &out);
+	for (unsigned i = 0; i < r->forge && out.n > 0; i++) {
+		out.b[1] ^= (uint8_t)(i + 1);
+		sendto(fd, out.b, out.n, 0, (struct sockaddr *)&r->last_from, len);
+		out.b[1] ^= (uint8_t)(i + 1);
+	}
 	if (out.n > 0)
 		assert_int_equal(sendto(fd, out.b, out.n, 0, (struct sockaddr *)&r->last_from, len), out.n);
 }
