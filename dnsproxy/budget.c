@@ -229,21 +229,32 @@ static void price(const char *rule, const struct dns_name *name, uint64_t *ret_n
 	*ret_names = heaviest;
 }
 
+static bool pay(struct dns_budget_parent *p, uint64_t names_milli, uint64_t octets_milli)
+{
+	if (p->names_milli < names_milli || p->octets_milli < octets_milli)
+		return false;
+	p->names_milli -= names_milli;
+	p->octets_milli -= octets_milli;
+	return true;
+}
+
 bool dns_budget_take(struct dns_budget *b, const char *rule, const struct dns_name *name, uint64_t now_ms)
 {
-	struct dns_budget_parent *p = parent_get(b, rule, now_ms);
-	uint64_t hash = dns_hash(b->key, name->wire, name->len) | 1, names, octets;
+	bool exact = rule[0] != '*';
+	struct dns_budget_parent *p = parent_get(b, exact ? "" : rule, now_ms);
+	uint64_t hash, names, octets;
 
 	if (!p)
 		return false;
-	if (seen_has(&p->now, hash) || seen_has(&p->before, hash))
-		return true;
 	refill(p, now_ms);
+	if (exact)
+		return pay(p, 0, DNS_BUDGET_EXACT_MILLI);
+	hash = dns_hash(b->key, name->wire, name->len) | 1;
+	if (seen_has(&p->now, hash) || seen_has(&p->before, hash))
+		return pay(p, 0, DNS_BUDGET_REPEAT_MILLI);
 	price(rule, name, &names, &octets);
-	if (p->names_milli < names * 1000 || p->octets_milli < octets * 1000)
+	if (!pay(p, names * 1000, octets * 1000))
 		return false;
-	p->names_milli -= names * 1000;
-	p->octets_milli -= octets * 1000;
 	seen_add(p, hash);
 	return true;
 }

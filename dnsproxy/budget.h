@@ -1,9 +1,13 @@
 /*
  * The exfiltration budget: how much a sandbox may say in names below one wildcard.
  *
- * An exact name carries nothing, but under "*.example.org" every new name is a message to whoever runs that zone's servers. So
- * each wildcard has two buckets, of distinct names and of their octets, that fill again with time. A name that was asked before
- * costs nothing. The parent is the wildcard itself: nobody can spread over parents that the policy does not have.
+ * Under "*.example.org" every new name is a message to whoever runs that zone's servers. So each wildcard has two buckets, of
+ * distinct names and of their octets, that fill again with time. The parent is the wildcard itself: nobody can spread over parents
+ * that the policy does not have. Only what leaves is charged: the cache's answers cost nothing.
+ *
+ * A name that was asked before still tells something when it leaves again: which one of those remembered it is. That is two octets
+ * at most. Exact names are not the asker's to choose; all of them together share one more pair of buckets that bounds how
+ * often they leave.
  */
 #ifndef AK_DNS_BUDGET_H
 #define AK_DNS_BUDGET_H
@@ -20,6 +24,9 @@
 #define DNS_BUDGET_LONG_LABEL 32u /* longer than what people choose: counts double */
 #define DNS_BUDGET_HUGE_LABEL 48u /* counts fourfold */
 #define DNS_BUDGET_RANDOM_LABEL 20u /* from this length on a label can be told to look like encoded data: counts double */
+#define DNS_BUDGET_REPEAT_MILLI 2000u /* thousandths of an octet: a name that was paid for leaves again */
+#define DNS_BUDGET_EXACT_MILLI                                                                                                   \
+	250u /* an exact name leaves: 65,536 at once and 109 a second, more than the usual rate lets through */
 #define DNS_BUDGET_PARENTS 256u /* wildcards that can be in use by one sandbox; past it unused ones are recycled, else refused */
 #define DNS_BUDGET_SEEN 1024u /* distinct names remembered per wildcard and generation, two generations */
 
@@ -34,7 +41,7 @@ struct dns_budget {
 void dns_budget_init(struct dns_budget *b, const uint64_t key[2]);
 void dns_budget_done(struct dns_budget *b);
 
-/* May NAME, allowed by RULE ("*.example.org:443"), be asked now? True and charged, or false. */
+/* May NAME, allowed by RULE ("*.example.org:443", "api.example.org"), leave now? True and charged, or false. */
 bool dns_budget_take(struct dns_budget *b, const char *rule, const struct dns_name *name, uint64_t now_ms);
 
 /* How many times its octets a label counts: 1 to 8. */

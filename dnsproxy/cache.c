@@ -133,6 +133,7 @@ static struct dns_cache_entry *entry_new(const struct dns_cache_item *item)
 	e->size = (uint32_t)size;
 	e->qtype = item->qtype;
 	e->kind = item->kind;
+	e->why = item->why;
 	e->n_cname = (uint8_t)item->n_cname;
 	e->n_addrs = (uint8_t)item->n_addrs;
 	e->name_len = item->name->len;

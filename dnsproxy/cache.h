@@ -19,6 +19,7 @@ enum dns_cache_kind {
 	DNS_CACHE_EMPTY, /* NOERROR without addresses */
 	DNS_CACHE_NXDOMAIN,
 	DNS_CACHE_FILTERED, /* there were addresses, all in blocked ranges */
+	DNS_CACHE_FAILED, /* no answer, or none that could be used */
 	DNS_CACHE_KIND_NUM
 };
 
@@ -35,8 +36,9 @@ struct dns_cache_entry {
 	enum dns_cache_kind kind;
 	uint8_t n_cname;
 	uint8_t n_addrs;
-	const struct ak_addr *addrs; /* the three point into the same allocation */
+	const struct ak_addr *addrs; /* this, the name and the chain point into the same allocation */
 	const uint8_t *name;
+	const char *why; /* FAILED: a static text */
 	const uint8_t *cname; /* one after the other: length octet, wire form */
 	uint8_t name_len;
 	max_align_t data[];
@@ -72,6 +74,7 @@ struct dns_cache_item {
 	const struct ak_addr *addrs;
 	size_t n_addrs;
 	uint64_t expires_ms;
+	const char *why;
 };
 
 /* Replaces an older entry. NULL when there is no memory. */

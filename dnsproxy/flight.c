@@ -145,6 +145,8 @@ int dns_flight_join(
 
 	if (f)
 		return add_waiter(f, origin, &q->ask);
+	if (!dns_query_charge(c, q, d))
+		return -EDQUOT;
 	rc = flight_new(c, hash, q, d, &f);
 	if (rc < 0)
 		return rc;
@@ -184,6 +186,22 @@ static void fail(struct dns_flight *f, struct dns_verdict *v, const char *why)
 	v->detail = why;
 	v->content = (struct dns_content){ .rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_UNREACHABLE, .ede_text = why };
 	send_all(f, v);
+}
+
+/* Remembered for a while: asking again at once would make a channel of names that do not resolve. */
+static void fail_cached(struct dns_flight *f, struct dns_verdict *v, const char *why)
+{
+	struct dns_client *c = f->client;
+	struct dns_cache_item item = {
+		.kind = DNS_CACHE_FAILED,
+		.qtype = f->qtype,
+		.name = &f->name,
+		.expires_ms = c->proxy->now_ms + DNS_FAILURE_TTL_S * 1000,
+		.why = why,
+	};
+
+	dns_cache_put(&c->cache, &item);
+	fail(f, v, why);
 }
 
 /* Keep the public part. True when something was there and nothing is left. */
@@ -268,7 +286,7 @@ static void finish(struct dns_flight *f, struct dns_reply *r, const char *why)
 		dns_verdict_deny(&v, &d, reason);
 		send_all(f, &v);
 	} else if (why) {
-		fail(f, &v, why);
+		fail_cached(f, &v, why);
 	} else if (f->qtype == DNS_TYPE_A || f->qtype == DNS_TYPE_AAAA) {
 		finish_addrs(f, r, &v);
 	} else if (policy_default_allow(c->policy)) {

@@ -31,6 +31,7 @@ struct dns_tcp;
 #define DNS_FLIGHTS_MAX 8192 /* all clients together */
 #define DNS_WAITERS_MAX 64 /* identical questions that wait for one upstream answer */
 #define DNS_NEGATIVE_TTL_MAX_S 300
+#define DNS_FAILURE_TTL_S 5 /* RFC 9520 section 3.2 */
 #define DNS_HOST_TTL_S 60
 #define DNS_RELEARN_AFTER 4096 /* addresses learned since: the gateway's bounded tables may have let an older one go */
 
@@ -139,10 +140,12 @@ enum dns_plan {
 };
 enum dns_plan dns_plan_of(bool default_allow, bool ipv6, const char *name, uint16_t qtype);
 
+/* Pay for a question that is about to leave; false when the budget does not have it. */
+bool dns_query_charge(struct dns_client *c, const struct dns_question *q, const struct policy_decision *d);
 void dns_query_handle(struct dns_client *c, const struct dns_origin *origin, const uint8_t *msg, size_t len);
 
 /* ---- flight.c ---- */
-/* Wait for the upstream's answer, asking it if nobody has yet. -EBUSY, -ENOMEM when a bound is reached. */
+/* Wait for the upstream's answer, asking it if nobody has yet. -EBUSY, -ENOMEM when a bound is reached, -EDQUOT over the budget. */
 int dns_flight_join(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d);
 void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const uint8_t *msg, size_t len);

@@ -105,13 +105,23 @@ void dns_proxy_free(struct dns_proxy *proxy)
 	free(proxy);
 }
 
+static bool is_failure(void *ctx, const struct dns_cache_entry *e)
+{
+	return e->kind == DNS_CACHE_FAILED;
+}
+
 int dns_proxy_set_upstream(struct dns_proxy *proxy, const struct dns_upstream_conf *conf, struct ak_err *err)
 {
 	int rc = dns_upstream_set(proxy->upstream, conf, err);
 
-	if (rc == 0)
-		proxy->ipv6 = conf->ipv6;
-	return rc;
+	struct dns_client *c;
+
+	if (rc < 0)
+		return rc;
+	proxy->ipv6 = conf->ipv6;
+	LIST_FOREACH(c, &proxy->clients, all)
+		dns_cache_sweep(&c->cache, is_failure, NULL); /* the new servers may do better */
+	return 0;
 }
 
 void dns_proxy_stats(const struct dns_proxy *proxy, struct dns_stats *ret)

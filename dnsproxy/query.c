@@ -125,15 +125,14 @@ static void refuse_denied(
 static void refuse_budget(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
+	const char *text = d->rule[0] == '*' ? "too many different names under one wildcard" : "too many questions that leave";
 	struct dns_verdict v = {
 		.outcome = DNS_OUTCOME_BUDGET,
 		.name = q->text,
 		.decision = *d,
-		.detail = "too many different names under one wildcard",
+		.detail = text,
 		/* musl waits for its time-out on REFUSED, so NXDOMAIN it is */
-		.content = { .rcode = DNS_RCODE_NXDOMAIN,
-			.ede = DNS_EDE_BLOCKED,
-			.ede_text = "too many different names under one wildcard" },
+		.content = { .rcode = DNS_RCODE_NXDOMAIN, .ede = DNS_EDE_BLOCKED, .ede_text = text },
 	};
 
 	dns_verdict_send(c, origin, &q->ask, &v);
@@ -253,14 +252,13 @@ static void serve_reverse(struct dns_client *c, const struct dns_origin *origin,
 
 /* ---- the way through ---- */
 
-/* A rule that is a wildcard lets the asker choose labels. */
-static bool within_budget(struct dns_client *c, const struct dns_question *q, const struct policy_decision *d)
+bool dns_query_charge(struct dns_client *c, const struct dns_question *q, const struct policy_decision *d)
 {
 #ifdef AK_SABOTAGE_NOBUDGET
 	return true;
 #endif
-	if (!d->rule || d->rule[0] != '*')
-		return true;
+	if (d->reason != POLICY_REASON_RULE || !d->rule)
+		return true; /* everything is open by default: names are the least of what can be sent */
 	return dns_budget_take(&c->budget, d->rule, &q->name, c->proxy->now_ms);
 }
 
@@ -275,10 +273,6 @@ static void resolve(struct dns_client *c, const struct dns_origin *origin, const
 		refuse_unrecorded(c, origin, q, d);
 		return;
 	}
-	if (!within_budget(c, q, d)) {
-		refuse_budget(c, origin, q, d);
-		return;
-	}
 	e = dns_cache_find(&c->cache, &q->name, q->ask.qtype, c->proxy->now_ms);
 	if (e) {
 		serve_entry(c, origin, q, e, d, true);
@@ -289,7 +283,9 @@ static void resolve(struct dns_client *c, const struct dns_origin *origin, const
 		return;
 	}
 	rc = dns_flight_join(c, origin, q, d);
-	if (rc < 0)
+	if (rc == -EDQUOT)
+		refuse_budget(c, origin, q, d);
+	else if (rc < 0)
 		refuse_busy(c, origin, q, d, rc);
 }
 

@@ -183,6 +183,13 @@ void dns_verdict_from_entry(
 		v->content.ede = DNS_EDE_FILTERED;
 		v->content.ede_text = v->detail;
 		break;
+	case DNS_CACHE_FAILED:
+		v->outcome = DNS_OUTCOME_UPSTREAM;
+		v->detail = e->why;
+		v->content.rcode = DNS_RCODE_SERVFAIL;
+		v->content.ede = DNS_EDE_UNREACHABLE;
+		v->content.ede_text = e->why;
+		break;
 	case DNS_CACHE_EMPTY:
 	case DNS_CACHE_NXDOMAIN:
 	case DNS_CACHE_KIND_NUM:

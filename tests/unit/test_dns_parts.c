@@ -101,8 +101,45 @@ static void package_managers_never_trip_the_budget(void **state)
 	struct dns_budget b;
 
 	dns_budget_init(&b, key);
+	/* the shortest lives there are, both types, for a day: the cache lets none leave more often */
+	for (uint64_t ms = 0; ms < 86400000; ms += 1000ull * DNS_TTL_MIN_S)
+		for (unsigned i = 0; i < 16; i++)
+			assert_true(take(&b, rules[i % 8], names[i % 8], ms));
+	dns_budget_done(&b);
+}
+
+/* 256 names are an octet each time one of them is chosen. */
+static void names_paid_for_are_charged_when_they_leave_again(void **state)
+{
+	struct dns_budget b;
+	unsigned left = 0;
+	char name[64];
+
+	dns_budget_init(&b, key);
+	for (unsigned i = 0; i < 256; i++) {
+		snprintf(name, sizeof(name), "n%u.w.test", i);
+		assert_true(take(&b, "*.w.test", name, 1000));
+	}
+	for (unsigned i = 0; i < 100000; i++) {
+		snprintf(name, sizeof(name), "n%u.w.test", i * 7919 % 256);
+		left += take(&b, "*.w.test", name, 1000 + i);
+	}
+	assert_in_range(left, 1000, DNS_BUDGET_OCTETS / 2 * 7 / 6);
+	dns_budget_done(&b);
+}
+
+static void exact_names_share_a_bound(void **state)
+{
+	struct dns_budget b;
+	unsigned left = 0;
+
+	dns_budget_init(&b, key);
 	for (unsigned i = 0; i < 200000; i++)
-		assert_true(take(&b, rules[i % 8], names[i % 8], i / 100));
+		left += take(&b, "api.test:443", "api.test", 1000);
+	assert_int_equal(left, DNS_BUDGET_OCTETS * 1000 / DNS_BUDGET_EXACT_MILLI);
+	assert_false(take(&b, "other.test", "other.test", 1000));
+	assert_true(take(&b, "*.w.test", "n.w.test", 1000));
+	assert_true(take(&b, "other.test", "other.test", 2000));
 	dns_budget_done(&b);
 }
 
@@ -205,6 +242,8 @@ int main(void)
 		cmocka_unit_test(cache_is_bounded_and_the_least_used_goes),
 		cmocka_unit_test(addresses_lead_back_to_the_name_that_brought_them_last),
 		cmocka_unit_test(package_managers_never_trip_the_budget),
+		cmocka_unit_test(names_paid_for_are_charged_when_they_leave_again),
+		cmocka_unit_test(exact_names_share_a_bound),
 		cmocka_unit_test(budget_fills_again_with_time),
 		cmocka_unit_test(budget_bounds_octets_whatever_their_shape),
 		cmocka_unit_test(more_wildcards_than_the_table_holds_are_refused),

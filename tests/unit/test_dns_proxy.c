@@ -372,6 +372,31 @@ static void negative_answers_are_remembered(void **state)
 	rig_close(&r);
 }
 
+static void script_servfail(struct rig *r, const struct dns_question *q, bool tcp, struct packet *out)
+{
+	answer_begin(out, q, 2);
+}
+
+static void failures_are_remembered_until_the_servers_change(void **state)
+{
+	WITH_RIG(POLICY_DENY);
+	char csv[64];
+	struct dns_upstream_conf conf = { .servers_csv = csv };
+	struct ak_err err = { "" };
+
+	r.script = script_servfail;
+	for (unsigned i = 0; i < 50; i++)
+		assert_int_equal(rig_ask(&r, "a.wild.test", 1, &p), DNS_RCODE_SERVFAIL);
+	assert_int_equal(r.asked_udp, 1);
+	assert_int_equal(r.events[DNS_OUTCOME_UPSTREAM], 50);
+	assert_string_equal(r.last_detail, "upstream refused");
+	r.script = script_plain;
+	snprintf(csv, sizeof(csv), "127.0.0.1:%u", r.up_port);
+	assert_int_equal(dns_proxy_set_upstream(r.proxy, &conf, &err), 0);
+	assert_int_equal(rig_ask(&r, "a.wild.test", 1, &p), 0);
+	rig_close(&r);
+}
+
 static void v4_only_names_have_no_aaaa_and_exist(void **state)
 {
 	static struct rig r;
@@ -692,6 +717,7 @@ int main(void)
 		cmocka_unit_test(policy_change_empties_the_cache_of_what_is_denied_now),
 		cmocka_unit_test(policy_change_while_in_flight_is_obeyed),
 		cmocka_unit_test(negative_answers_are_remembered),
+		cmocka_unit_test(failures_are_remembered_until_the_servers_change),
 		cmocka_unit_test(v4_only_names_have_no_aaaa_and_exist),
 		cmocka_unit_test(forged_answers_are_not_learned),
 		cmocka_unit_test(truncated_answers_are_fetched_over_tcp),
