@@ -13,6 +13,18 @@ static void rate_set(struct dns_client *c)
 	c->tokens_milli = 1000ull * c->qps * DNS_QPS_BURST_S;
 }
 
+/* Can an IPv6 address be reached that no name stands for? */
+static bool opens_ipv6(const struct policy *p)
+{
+	size_t n;
+	const struct policy_range *ranges = policy_ranges(p, AF_INET6, &n);
+
+	for (size_t i = 0; i < n; i++)
+		if (ranges[i].class == POLICY_ADDR_OPEN)
+			return true;
+	return policy_default_allow(p);
+}
+
 int dns_client_new(struct dns_proxy *proxy, uint32_t sandbox, struct policy *p, const struct ak_addr *host4,
 	const struct ak_addr *host6, struct dns_client **ret)
 {
@@ -33,6 +45,8 @@ int dns_client_new(struct dns_proxy *proxy, uint32_t sandbox, struct policy *p, 
 	TAILQ_INIT(&c->conns);
 	rate_set(c);
 	LIST_INSERT_HEAD(&proxy->clients, c, all);
+	if (opens_ipv6(p))
+		dns_nat64_want(proxy);
 	*ret = c;
 	return 0;
 }
@@ -72,6 +86,11 @@ static bool outdated(void *ctx, const struct dns_cache_entry *e)
 	return false;
 }
 
+void dns_client_sweep(struct dns_client *c)
+{
+	dns_cache_sweep(&c->cache, outdated, c);
+}
+
 void dns_client_set_policy(struct dns_client *c, struct policy *p)
 {
 	struct policy *old = c->policy;
@@ -79,8 +98,10 @@ void dns_client_set_policy(struct dns_client *c, struct policy *p)
 	c->policy = policy_ref(p);
 	policy_unref(old);
 	rate_set(c);
-	dns_cache_sweep(&c->cache, outdated, c);
+	dns_client_sweep(c);
 	dns_client_forget(c); /* the names that stayed may open other ports now */
+	if (opens_ipv6(p))
+		dns_nat64_want(c->proxy);
 }
 
 void dns_client_forget(struct dns_client *c)

@@ -157,6 +157,8 @@ int dns_flight_join(
 	}
 	insert(proxy, f);
 	id = f->id;
+	if (q->ask.qtype == DNS_TYPE_AAAA)
+		dns_nat64_want(proxy);
 	proxy->stats.upstream_sent++;
 	rc = dns_upstream_ask(proxy->upstream, id, &q->name, q->ask.qtype, f->edns);
 	if (rc < 0) {

@@ -4,6 +4,7 @@
  * proxy.c     the public face: making and freeing
  * client.c    one sandbox: policy, rate, cache, budget
  * udp.c/tcp.c bytes in, bytes out; who asks
+ * nat64.c     how the host's network writes IPv4 addresses as IPv6 ones
  * query.c     the life of a question, up to the cache
  * flight.c    questions that wait for the upstream
  * reply.c     answers: learn, build, send, tell
@@ -117,6 +118,10 @@ struct dns_proxy {
 	bool ipv6;
 	LIST_HEAD(, dns_client) clients;
 	struct dns_flights flights;
+	struct {
+		bool asking;
+		uint64_t again_ms; /* when to ask next */
+	} nat64;
 	struct dns_udp *udp; /* owned */
 	struct dns_tcp *tcp; /* owned */
 	struct dns_upstream *upstream; /* owned */
@@ -125,7 +130,14 @@ struct dns_proxy {
 /* ---- proxy.c ---- */
 void dns_proxy_wake(struct dns_proxy *proxy); /* look at the clock */
 
+/* ---- nat64.c ---- */
+#define DNS_NAT64_ID 0 /* flights are counted from 1 */
+void dns_nat64_reset(struct dns_proxy *proxy); /* nothing is known of the host's network */
+void dns_nat64_want(struct dns_proxy *proxy); /* IPv6 addresses are about to matter: ask, if it is time */
+void dns_nat64_answered(struct dns_proxy *proxy, int status, const uint8_t *msg, size_t len);
+
 /* ---- client.c ---- */
+void dns_client_sweep(struct dns_client *c); /* drop from the cache what would not come into it now */
 bool dns_client_admit(struct dns_client *c); /* one token of the rate, or false */
 
 /* ---- query.c ---- */

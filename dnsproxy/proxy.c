@@ -8,7 +8,10 @@
 
 static void on_upstream_answer(void *ctx, uint64_t id, int status, const uint8_t *msg, size_t len)
 {
-	dns_flight_answered(ctx, id, status, msg, len);
+	if (id == DNS_NAT64_ID)
+		dns_nat64_answered(ctx, status, msg, len);
+	else
+		dns_flight_answered(ctx, id, status, msg, len);
 }
 
 static void on_upstream_forged(void *ctx, uint64_t id, unsigned count)
@@ -48,6 +51,7 @@ static int start(struct dns_proxy *proxy, struct dns_sockets *socks, const struc
 
 	if (getrandom(proxy->key, sizeof(proxy->key), 0) != (ssize_t)sizeof(proxy->key))
 		return ak_fail_errno(err, errno, "no random numbers");
+	dns_nat64_reset(proxy);
 	rc = dns_upstream_new(proxy->base, conf, &hooks, &proxy->upstream, err);
 	if (rc < 0)
 		return rc;
@@ -119,6 +123,7 @@ int dns_proxy_set_upstream(struct dns_proxy *proxy, const struct dns_upstream_co
 	if (rc < 0)
 		return rc;
 	proxy->ipv6 = conf->ipv6;
+	dns_nat64_reset(proxy);
 	LIST_FOREACH(c, &proxy->clients, all)
 		dns_cache_sweep(&c->cache, is_failure, NULL); /* the new servers may do better */
 	return 0;

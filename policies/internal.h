@@ -176,4 +176,9 @@ static inline uint32_t host_hash_end(uint32_t h)
 /* The entry of HOST, or NULL. HASH is host_hash_end of it. */
 const struct host_entry *policy_entry_find(const struct policy *p, uint32_t hash, const char *host, size_t len);
 
+/* ---- nat64.c ---- */
+
+/* The IPv4 address that A stands for where the host's network translates, or an ISATAP host has; false when there is none. */
+bool hidden_v4(const struct policy *p, const struct ak_addr *a, struct ak_addr *ret);
+
 #endif

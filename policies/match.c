@@ -308,14 +308,22 @@ static struct policy_decision by_segment(const struct policy *p, const struct se
 	return by_default(p);
 }
 
+static bool wraps_v4(const struct policy *p, const struct segment *seg, const struct ak_addr *a, struct ak_addr *ret)
+{
+	size_t n;
+
+	if (seg->class != POLICY_ADDR_BLOCKED)
+		return hidden_v4(p, a, ret);
+	return seg->source == SEG_BUILTIN && builtin_nets(&n)[seg->index].kind == BUILTIN_EMBEDDED && ak_addr_embedded_v4(a, ret);
+}
+
 /* An address that wraps a blocked IPv4 one is told by what it hides. */
 static const struct segment *look_inside(const struct policy *p, const struct segment *seg, const struct ak_addr *a)
 {
 	const struct segment *inner;
 	struct ak_addr v4;
-	size_t n;
 
-	if (seg->source != SEG_BUILTIN || builtin_nets(&n)[seg->index].kind != BUILTIN_EMBEDDED || !ak_addr_embedded_v4(a, &v4))
+	if (!wraps_v4(p, seg, a, &v4))
 		return seg;
 	inner = find_segment(&p->v4, &v4);
 	return inner->class == POLICY_ADDR_BLOCKED ? inner : seg;

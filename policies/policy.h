@@ -123,6 +123,21 @@ struct policy_decision policy_judge_addr(const struct policy *p, const struct ak
 /* The class of an address; RET may be NULL. Embedded IPv4 forms are decoded and judged as what they hide. */
 enum policy_addr_class policy_addr_class(const struct policy *p, const struct ak_addr *a, struct policy_decision *ret);
 
+/*
+ * The NAT64 prefixes of the network that the host is in (RFC 7050), for all policies of this process: addresses below one are
+ * judged as the IPv4 address inside. While they are not known, an address with a private one at any place that RFC 6052 has
+ * for it is blocked. At first there are none.
+ */
+#define POLICY_NAT64_MAX 4
+struct policy_prefix {
+	struct ak_addr net;
+	uint8_t len;
+};
+void policy_nat64_set(const struct policy_prefix *prefixes, size_t n);
+void policy_nat64_unknown(void);
+/* The prefix by which an address of ipv4only.arpa was made; false when it was not. */
+bool policy_nat64_prefix(const struct ak_addr *synthesized, struct policy_prefix *ret);
+
 struct policy_port {
 	enum policy_proto proto;
 	uint16_t port;

@@ -265,6 +265,55 @@ static void every_hidden_form_of_a_blocked_address_is_blocked(void **state)
 	}
 }
 
+static struct ak_addr v6(const char *text)
+{
+	struct ak_addr a;
+
+	assert_int_equal(ak_addr_parse(text, &a), 0);
+	return a;
+}
+
+static enum policy_addr_class class_of(const struct policy *p, const char *text)
+{
+	struct ak_addr a = v6(text);
+
+	return policy_addr_class(p, &a, NULL);
+}
+
+static void isatap_and_the_networks_nat64_are_judged_by_what_they_hide(void **state)
+{
+	static const char *const made[] = { "2a00:64:c000:aa::", "2a00:64:1c0:0:aa::", "2a00:64:102:c000:0:aa00::",
+		"2a00:64:102:3c0:0:aa::", "2a00:64:102:304:c0:0:aa00:0", "2a00:64:102:304:0:5:c000:ab" };
+	static const char *const hiding[] = { "2a00:64:a00:1::", "2a00:64:10a:0:1::", "2a00:64:102:a00:0:100::",
+		"2a00:64:102:30a:0:1::", "2a00:64:102:304:a:0:100:0", "2a00:64:102:304:0:5:a00:1" };
+	_cleanup_(policy_unrefp) struct policy *p =
+		must_parse("{\"version\":1,\"default\":\"allow\",\"allow_cidr\":[\"2a00:1::/32\"]}");
+	struct policy_prefix prefix;
+	struct ak_addr a;
+
+	assert_int_equal(class_of(p, "2a00:2::5efe:a00:1"), POLICY_ADDR_BLOCKED);
+	assert_int_equal(class_of(p, "2a00:2::200:5efe:a9fe:a9fe"), POLICY_ADDR_BLOCKED);
+	assert_int_equal(class_of(p, "2a00:1::5efe:a00:1"), POLICY_ADDR_BLOCKED); /* also where a rule opens the network */
+	assert_int_equal(class_of(p, "2a00:2::5efe:b01:5"), POLICY_ADDR_PLAIN);
+	for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
+		policy_nat64_set(NULL, 0);
+		assert_int_equal(class_of(p, hiding[i]), POLICY_ADDR_PLAIN);
+		policy_nat64_unknown();
+		assert_int_equal(class_of(p, hiding[i]), POLICY_ADDR_BLOCKED);
+		a = v6(made[i]);
+		assert_true(policy_nat64_prefix(&a, &prefix));
+		policy_nat64_set(&prefix, 1);
+		assert_int_equal(class_of(p, hiding[i]), POLICY_ADDR_BLOCKED);
+		assert_int_equal(class_of(p, "2a00:2::a00:1"), POLICY_ADDR_PLAIN);
+	}
+	policy_nat64_unknown();
+	assert_int_equal(class_of(p, "2a00:1450:4001:82b::200e"), POLICY_ADDR_PLAIN); /* small numbers hide nothing */
+	assert_int_equal(class_of(p, "2a00:2::1"), POLICY_ADDR_PLAIN);
+	a = v6("2a00:64::1");
+	assert_false(policy_nat64_prefix(&a, &prefix));
+	policy_nat64_set(NULL, 0);
+}
+
 static void an_address_without_family_is_blocked(void **state)
 {
 	_cleanup_(policy_unrefp) struct policy *p = must_parse("{\"version\":1,\"default\":\"allow\"}");
@@ -483,6 +532,7 @@ int main(void)
 		cmocka_unit_test(ranges_are_disjoint_and_agree_with_the_class),
 		cmocka_unit_test(random_cidrs_agree_with_a_plain_search),
 		cmocka_unit_test(every_hidden_form_of_a_blocked_address_is_blocked),
+		cmocka_unit_test(isatap_and_the_networks_nat64_are_judged_by_what_they_hide),
 		cmocka_unit_test(an_address_without_family_is_blocked),
 		cmocka_unit_test(random_names_agree_with_a_plain_search),
 		cmocka_unit_test(a_policy_is_within_another_only_where_no_rule_widens_it),
