@@ -129,9 +129,31 @@ static int flight_new(struct dns_client *c, uint64_t hash, const struct dns_ques
 	f->generation = c->generation;
 	f->decision = *d;
 	f->n_waiters = 0;
+	dns_probe_begin(&f->probe, &f->name, f->qtype);
 	SLIST_INIT(&f->waiters);
 	*ret = f;
 	return 0;
+}
+
+/* What F asks the upstream now. */
+static uint16_t asked_now(const struct dns_flight *f, struct dns_name *ret)
+{
+	if (!f->probe.active) {
+		*ret = f->name;
+		return f->qtype;
+	}
+	dns_probe_name(&f->probe, &f->name, ret);
+	return f->probe.qtype;
+}
+
+/* On success the flight may be over already. */
+static int ask(struct dns_proxy *proxy, const struct dns_flight *f)
+{
+	struct dns_name name;
+	uint16_t qtype = asked_now(f, &name);
+
+	proxy->stats.upstream_sent++;
+	return dns_upstream_ask(proxy->upstream, f->id, &name, qtype, f->edns);
 }
 
 int dns_flight_join(
@@ -140,7 +162,6 @@ int dns_flight_join(
 	struct dns_proxy *proxy = c->proxy;
 	uint64_t hash = key_hash(c, &q->name, q->ask.qtype);
 	struct dns_flight *f = find_key(c, hash, &q->name, q->ask.qtype);
-	uint64_t id;
 	int rc;
 
 	if (f)
@@ -156,16 +177,14 @@ int dns_flight_join(
 		return rc;
 	}
 	insert(proxy, f);
-	id = f->id;
 	if (q->ask.qtype == DNS_TYPE_AAAA)
 		dns_nat64_want(proxy);
-	proxy->stats.upstream_sent++;
-	rc = dns_upstream_ask(proxy->upstream, id, &q->name, q->ask.qtype, f->edns);
+	rc = ask(proxy, f);
 	if (rc < 0) {
 		detach(proxy, f);
 		flight_free(f);
 	}
-	return rc; /* on success the flight may be over already */
+	return rc;
 }
 
 /* ---- end ---- */
@@ -257,6 +276,27 @@ static void finish_addrs(struct dns_flight *f, struct dns_reply *r, struct dns_v
 	send_all(f, v);
 }
 
+/* As if every address of it were blocked, which is so. */
+static void finish_internal(struct dns_flight *f, struct dns_verdict *v)
+{
+	struct dns_client *c = f->client;
+	struct dns_cache_item item = {
+		.kind = DNS_CACHE_FILTERED,
+		.qtype = f->qtype,
+		.name = &f->name,
+		.expires_ms = c->proxy->now_ms + DNS_INTERNAL_TTL_S * 1000,
+	};
+	struct dns_cache_entry *e = dns_cache_put(&c->cache, &item);
+	struct dns_name chain[DNS_CNAME_MAX];
+
+	if (!e) {
+		fail(f, v, "out of memory");
+		return;
+	}
+	dns_verdict_from_entry(c, e, v, chain);
+	send_all(f, v);
+}
+
 /* Other records are passed on as rebuilt and not kept: they are rare, and nothing is learned from them. */
 static void finish_raw(struct dns_flight *f, const struct dns_reply *r, struct dns_verdict *v)
 {
@@ -270,6 +310,8 @@ static void finish_raw(struct dns_flight *f, const struct dns_reply *r, struct d
 		.n_raw = r->n_raw,
 		.ede = DNS_EDE_NONE,
 	};
+	v->cname = r->cname;
+	v->n_cname = r->n_cname;
 	send_all(f, v);
 }
 
@@ -291,10 +333,14 @@ static void finish(struct dns_flight *f, struct dns_reply *r, const char *why)
 		fail_cached(f, &v, why);
 	} else if (f->qtype == DNS_TYPE_A || f->qtype == DNS_TYPE_AAAA) {
 		finish_addrs(f, r, &v);
-	} else if (policy_default_allow(c->policy)) {
-		finish_raw(f, r, &v);
-	} else {
+	} else if (!policy_default_allow(c->policy)) {
 		fail(f, &v, "policy changed meanwhile");
+	} else if (f->probe.active) {
+		finish_internal(f, &v);
+	} else if (r->n_raw == 0) {
+		finish_addrs(f, r, &v); /* empty, and remembered as such */
+	} else {
+		finish_raw(f, r, &v);
 	}
 }
 
@@ -305,7 +351,20 @@ static bool ask_plainly(struct dns_proxy *proxy, struct dns_flight *f, const str
 		return false;
 	f->edns = false;
 	dns_upstream_no_edns(proxy->upstream);
-	return dns_upstream_ask(proxy->upstream, f->id, &f->name, f->qtype, false) == 0;
+	return ask(proxy, f) == 0;
+}
+
+/* 1 when the flight goes on with another question, 0 when the name is internal. */
+static int probe_on(struct dns_proxy *proxy, struct dns_flight *f, const struct dns_reply *r)
+{
+	enum dns_probed probed = dns_probe_answered(&f->probe, &f->name, f->client->policy, r);
+	int rc;
+
+	if (probed == DNS_PROBED_INTERNAL)
+		return 0;
+	f->probe.active = probed == DNS_PROBED_ON;
+	rc = ask(proxy, f);
+	return rc < 0 ? rc : 1;
 }
 
 void dns_flight_forged(struct dns_proxy *proxy, uint64_t id, unsigned count)
@@ -327,18 +386,28 @@ void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const
 {
 	struct dns_flight *f = find_id(proxy, id);
 	struct dns_reply r;
+	struct dns_name name;
+	uint16_t qtype;
 	const char *why = NULL;
 
 	if (!f)
 		return;
+	qtype = asked_now(f, &name);
 	if (status == -ETIMEDOUT) {
 		why = "upstream timed out";
 	} else if (status < 0) {
 		why = "upstream failed";
-	} else if (dns_reply_parse(msg, len, &f->name, f->qtype, &r, &why) == 0) {
+	} else if (dns_reply_parse(msg, len, &name, qtype, &r, &why) == 0) {
 		if (ask_plainly(proxy, f, &r))
 			return;
 		why = r.rcode == DNS_RCODE_NOERROR || r.rcode == DNS_RCODE_NXDOMAIN ? NULL : "upstream refused";
+	}
+	if (!why && f->probe.active) {
+		int rc = probe_on(proxy, f, &r);
+
+		if (rc > 0)
+			return;
+		why = rc < 0 ? "out of memory" : NULL;
 	}
 	detach(proxy, f);
 	finish(f, &r, why);

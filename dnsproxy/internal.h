@@ -5,6 +5,7 @@
  * client.c    one sandbox: policy, rate, cache, budget
  * udp.c/tcp.c bytes in, bytes out; who asks
  * nat64.c     how the host's network writes IPv4 addresses as IPv6 ones
+ * probe.c     is a name internal?
  * query.c     the life of a question, up to the cache
  * flight.c    questions that wait for the upstream
  * reply.c     answers: learn, build, send, tell
@@ -34,6 +35,7 @@ struct dns_tcp;
 #define DNS_NEGATIVE_TTL_MAX_S 300
 #define DNS_FAILURE_TTL_S 5 /* RFC 9520 section 3.2 */
 #define DNS_HOST_TTL_S 60
+#define DNS_INTERNAL_TTL_S 30 /* for which a name counts as internal */
 #define DNS_RELEARN_AFTER 4096 /* addresses learned since: the gateway's bounded tables may have let an older one go */
 
 /* Where a reply goes. */
@@ -60,6 +62,14 @@ struct dns_waiter {
 };
 SLIST_HEAD(dns_waiter_list, dns_waiter);
 
+/* Whether a name is internal: the question about its addresses that is asked next. */
+struct dns_probe {
+	bool active;
+	uint8_t off; /* of the name that is asked for in the flight's */
+	uint8_t levels; /* above the first */
+	uint16_t qtype;
+};
+
 /* One question under way. Found by id from the upstream's callback, by (client, name, type) from a second asker. */
 struct dns_flight {
 	LIST_ENTRY(dns_flight) of_client;
@@ -70,6 +80,7 @@ struct dns_flight {
 	struct dns_name name;
 	uint16_t qtype;
 	bool edns; /* asked with our OPT */
+	struct dns_probe probe; /* comes before the question itself */
 	uint32_t generation; /* the client's, for which the decision holds */
 	struct policy_decision decision;
 	struct dns_waiter_list waiters;
@@ -164,6 +175,18 @@ void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const
 void dns_flight_forged(struct dns_proxy *proxy, uint64_t id, unsigned count); /* tell that somebody tried */
 void dns_flights_drop(struct dns_client *c);
 
+/* ---- probe.c ---- */
+enum dns_probed {
+	DNS_PROBED_ON, /* ask what the probe holds now */
+	DNS_PROBED_PUBLIC,
+	DNS_PROBED_INTERNAL,
+	DNS_PROBED_NUM
+};
+void dns_probe_begin(struct dns_probe *p, const struct dns_name *name, uint16_t qtype);
+void dns_probe_name(const struct dns_probe *p, const struct dns_name *name, struct dns_name *ret);
+enum dns_probed dns_probe_answered(
+	struct dns_probe *p, const struct dns_name *name, const struct policy *policy, const struct dns_reply *r);
+
 /* ---- reply.c ---- */
 
 /* What is known about a question when it is answered. */
@@ -174,6 +197,8 @@ struct dns_verdict {
 	const char *detail;
 	bool cached;
 	struct dns_content content;
+	const struct dns_name *cname; /* the chain, for the record: the sandbox is told only one that leads to something */
+	size_t n_cname;
 };
 void dns_verdict_send(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v);

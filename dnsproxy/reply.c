@@ -57,7 +57,7 @@ static void tell(struct dns_client *c, const struct dns_origin *origin, const st
 		.qtype = ask->qtype,
 		.decision = v->decision,
 		.detail = v->detail,
-		.n_cname = v->content.n_cname,
+		.n_cname = v->n_cname,
 		.addrs = v->content.addrs,
 		.n_addrs = v->content.n_addrs,
 		.ttl_s = v->content.ttl_s,
@@ -65,7 +65,7 @@ static void tell(struct dns_client *c, const struct dns_origin *origin, const st
 		.latency_us = v->cached ? 0 : ak_since_us(origin->arrived_us),
 	};
 
-	event.cname = chain_print(v->content.cname, v->content.n_cname, &chain);
+	event.cname = chain_print(v->cname, v->n_cname, &chain);
 	c->proxy->hooks.event(c->proxy->hooks.ctx, c->sandbox, &event);
 }
 
@@ -165,12 +165,14 @@ void dns_verdict_from_entry(
 		.rcode = e->kind == DNS_CACHE_NXDOMAIN ? DNS_RCODE_NXDOMAIN : DNS_RCODE_NOERROR,
 		.ttl_s = (uint32_t)((e->expires_ms - c->proxy->now_ms) / 1000),
 		.cname = chain,
-		.n_cname = e->n_cname,
+		.n_cname = e->kind == DNS_CACHE_ADDRS ? e->n_cname : 0,
 		.addrs = e->addrs,
 		.n_addrs = e->n_addrs,
 		.ede = DNS_EDE_NONE,
 	};
 	dns_cache_chain(e, chain);
+	v->cname = chain;
+	v->n_cname = e->n_cname;
 	switch (e->kind) {
 	case DNS_CACHE_ADDRS:
 		if (!still_learned(c, e, v->content.ttl_s) && learn(c, e, v, chain) < 0)

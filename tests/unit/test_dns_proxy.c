@@ -106,7 +106,7 @@ static void default_allow_forwards_plain_types_but_never_https(void **state)
 	assert_int_equal(rig_ask(&r, "some.test", DNS_TYPE_MX, &p), 0);
 	rig_read(&p, "some.test", DNS_TYPE_MX, &reply);
 	assert_int_equal(reply.n_raw, 1);
-	assert_int_equal(r.asked_udp, 1);
+	assert_int_equal(r.asked_udp, 3); /* with A and AAAA, which tell that the name is not internal */
 	assert_int_equal(r.learned, 0);
 	assert_int_equal(rig_ask(&r, "some.test", 65, &p), 0);
 	assert_int_equal(rig_ask(&r, "some.test", 64, &p), 0);
@@ -116,7 +116,38 @@ static void default_allow_forwards_plain_types_but_never_https(void **state)
 	assert_int_equal(rig_ask(&r, "bad.test", 1, &p), 3);
 	assert_int_equal(rig_ask(&r, "metadata.google.internal", 1, &p), 3);
 	assert_int_equal(rig_ask(&r, "bare", 1, &p), 3);
-	assert_int_equal(r.asked_udp, 1);
+	assert_int_equal(r.asked_udp, 3);
+	rig_close(&r);
+}
+
+/* corp.test and what is below it without an address of its own. */
+static void script_corp(struct rig *r, const struct dns_question *q, bool tcp, struct packet *out)
+{
+	answer_begin(out, q, 0);
+	if (q->ask.qtype == 1 && strcmp(q->text, "corp.some.test") == 0)
+		answer_a(out, q->text, 60, "10.1.2.3");
+	if (q->ask.qtype == DNS_TYPE_TXT)
+		answer_add(out, q->text, DNS_TYPE_TXT, 60, "\6secret", 7);
+}
+
+static void records_of_internal_names_are_not_asked_for(void **state)
+{
+	WITH_RIG(POLICY_ALLOW);
+	static const char *const names[] = { "corp.some.test", "_a._b.corp.some.test", "x.y.corp.some.test" };
+	static const unsigned questions[] = { 1, 1, 5 };
+
+	r.script = script_corp;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		r.asked_udp = 0;
+		for (unsigned k = 0; k < 3; k++) { /* remembered */
+			assert_int_equal(rig_ask(&r, names[i], DNS_TYPE_TXT, &p), 0);
+			assert_int_equal(get16(&p, 6), 0);
+			assert_int_equal(r.last_outcome, DNS_OUTCOME_FILTERED);
+		}
+		assert_int_equal(r.asked_udp, questions[i]);
+	}
+	assert_int_equal(rig_ask(&r, "public.test", DNS_TYPE_TXT, &p), 0);
+	assert_int_equal(get16(&p, 6), 1);
 	rig_close(&r);
 }
 
@@ -707,6 +738,7 @@ int main(void)
 		cmocka_unit_test(malformed_questions_never_reach_the_upstream),
 		cmocka_unit_test(other_types_of_an_allowed_name_are_withheld),
 		cmocka_unit_test(default_allow_forwards_plain_types_but_never_https),
+		cmocka_unit_test(records_of_internal_names_are_not_asked_for),
 		cmocka_unit_test(records_of_other_owners_are_neither_learned_nor_passed_on),
 		cmocka_unit_test(cname_loops_and_nine_hops_are_servfail),
 		cmocka_unit_test(ttl_is_bounded_and_never_longer_than_what_was_learned),
