@@ -25,8 +25,7 @@
 #define DNS_BUDGET_HUGE_LABEL 48u /* counts fourfold */
 #define DNS_BUDGET_RANDOM_LABEL 20u /* from this length on a label can be told to look like encoded data: counts double */
 #define DNS_BUDGET_REPEAT_MILLI 2000u /* thousandths of an octet: a name that was paid for leaves again */
-#define DNS_BUDGET_EXACT_MILLI                                                                                                   \
-	250u /* an exact name leaves: 65,536 at once and 109 a second, more than the usual rate lets through */
+#define DNS_BUDGET_EXACT_MILLI 125u /* an exact name leaves: 131,072 at once, and 218 a second */
 #define DNS_BUDGET_PARENTS 256u /* wildcards that can be in use by one sandbox; past it unused ones are recycled, else refused */
 #define DNS_BUDGET_SEEN 1024u /* distinct names remembered per wildcard and generation, two generations */
 
