@@ -135,25 +135,25 @@ static int flight_new(struct dns_client *c, uint64_t hash, const struct dns_ques
 	return 0;
 }
 
-/* What F asks the upstream now. */
-static uint16_t asked_now(const struct dns_flight *f, struct dns_name *ret)
+/* What F asks the upstream now: its own name or one that is put in SPARE. */
+static const struct dns_name *asked_now(const struct dns_flight *f, struct dns_name *spare, uint16_t *ret_qtype)
 {
-	if (!f->probe.active) {
-		*ret = f->name;
-		return f->qtype;
-	}
-	dns_probe_name(&f->probe, &f->name, ret);
-	return f->probe.qtype;
+	*ret_qtype = f->probe.active ? f->probe.qtype : f->qtype;
+	if (!f->probe.active)
+		return &f->name;
+	dns_probe_name(&f->probe, &f->name, spare);
+	return spare;
 }
 
 /* On success the flight may be over already. */
 static int ask(struct dns_proxy *proxy, const struct dns_flight *f)
 {
-	struct dns_name name;
-	uint16_t qtype = asked_now(f, &name);
+	struct dns_name spare;
+	uint16_t qtype;
+	const struct dns_name *name = asked_now(f, &spare, &qtype);
 
 	proxy->stats.upstream_sent++;
-	return dns_upstream_ask(proxy->upstream, f->id, &name, qtype, f->edns);
+	return dns_upstream_ask(proxy->upstream, f->id, name, qtype, f->edns);
 }
 
 int dns_flight_join(
@@ -386,18 +386,19 @@ void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const
 {
 	struct dns_flight *f = find_id(proxy, id);
 	struct dns_reply r;
-	struct dns_name name;
+	struct dns_name spare;
+	const struct dns_name *name;
 	uint16_t qtype;
 	const char *why = NULL;
 
 	if (!f)
 		return;
-	qtype = asked_now(f, &name);
+	name = asked_now(f, &spare, &qtype);
 	if (status == -ETIMEDOUT) {
 		why = "upstream timed out";
 	} else if (status < 0) {
 		why = "upstream failed";
-	} else if (dns_reply_parse(msg, len, &name, qtype, &r, &why) == 0) {
+	} else if (dns_reply_parse(msg, len, name, qtype, &r, &why) == 0) {
 		if (ask_plainly(proxy, f, &r))
 			return;
 		why = r.rcode == DNS_RCODE_NOERROR || r.rcode == DNS_RCODE_NXDOMAIN ? NULL : "upstream refused";

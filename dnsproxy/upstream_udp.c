@@ -83,15 +83,18 @@ static void on_port(evutil_socket_t fd, short what, void *arg)
 
 static int port_open(struct dns_port *p)
 {
-	int on = 1;
+	int on = 1, whole = IP_PMTUDISC_PROBE;
 
 	p->fd = socket(p->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (p->fd < 0)
 		return -errno;
-	if (p->family == AF_INET)
+	if (p->family == AF_INET) {
 		setsockopt(p->fd, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
-	else
+		/* A question is never cut into fragments, so it needs no number by which to put them together. */
+		setsockopt(p->fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof(whole));
+	} else {
 		setsockopt(p->fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
+	}
 	/* By edge: an answer is read at once, so the kernel need not look a second time whether more is there. */
 	p->event = event_new(p->up->base, p->fd, EV_READ | EV_ET | EV_PERSIST, on_port, p);
 	return p->event && event_add(p->event, NULL) == 0 ? 0 : -ENOMEM;
