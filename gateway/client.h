@@ -159,6 +159,8 @@ struct client_exit {
 	int exit_code; /* the command's own, 128+N, 124 when timed out, 125 to 127 when it never ran */
 	bool timed_out;
 	struct ak_err why; /* of 125 to 127, or "" */
+	unsigned n_left; /* processes that the command left running */
+	char left[AK_ERR_MAX]; /* which, as far as they fit: "7 sleep, 9 node" */
 };
 
 /* 0 when it runs, or when it ended at once with 126 or 127 (told by the first poll). */

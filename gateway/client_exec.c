@@ -156,6 +156,8 @@ static int take_message(
 		if (ret->timed_out)
 			ret->exit_code = AK_EXIT_TIMEOUT;
 		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
+		ret->n_left = (unsigned)number_of(msg, "n_left", 0);
+		snprintf(ret->left, sizeof(ret->left), "%s", json_text(msg, "left", ""));
 		return 1;
 	}
 	if (cJSON_GetObjectItemCaseSensitive(msg, "error")) {

@@ -109,8 +109,16 @@ static void warn_without_daemon(const struct ak_paths *paths, const char *name)
 	state_done(&s);
 }
 
-static int finish(const struct session *s, const struct client_exec_opts *opts)
+static void say_left(const struct client_exit *end)
 {
+	if (end->n_left)
+		ak_say("%u process%s on in the background: %s", end->n_left, end->n_left == 1 ? " goes" : "es go", end->left);
+}
+
+static int finish(const struct session *s, const struct words *w)
+{
+	const struct client_exec_opts *opts = &w->opts;
+
 	if (s->detached) {
 		ak_say("left running; 'agentkernel attach %s' returns to it", s->name);
 		return 0;
@@ -120,6 +128,8 @@ static int finish(const struct session *s, const struct client_exec_opts *opts)
 			(unsigned long long)opts->timeout_ms % 1000);
 	else if (s->end.why.text[0])
 		ak_say("%s", s->end.why.text);
+	if (!w->quiet)
+		say_left(&s->end);
 	return s->end.exit_code;
 }
 
@@ -159,7 +169,7 @@ int cmd_exec(int argc, char **argv)
 		warn_without_daemon(&paths, w.name);
 	code = run_in("exec", &paths, &w, &s);
 	session_done(&s);
-	return code >= 0 ? code : finish(&s, &w.opts);
+	return code >= 0 ? code : finish(&s, &w);
 }
 
 /* ---- attach ---- */
@@ -174,7 +184,7 @@ static int take_left(const struct words *w, struct session *s, bool *ret_taken)
 		return 0;
 	rc = session_run(s, &err);
 	client_exec_done(&s->exec);
-	return rc < 0 ? fail("attach", -EIO, &err) : finish(s, &w->opts);
+	return rc < 0 ? fail("attach", -EIO, &err) : finish(s, w);
 }
 
 int cmd_attach(int argc, char **argv)
@@ -203,5 +213,5 @@ int cmd_attach(int argc, char **argv)
 		if (code >= 0 || s.end.exit_code != 127 || !s.end.why.text[0] || i + 1 == ARRAY_SIZE(shells))
 			break;
 	}
-	return code >= 0 ? code : finish(&s, &w.opts);
+	return code >= 0 ? code : finish(&s, &w);
 }

@@ -5,8 +5,8 @@
  *
  *   {"op":"exec","argv":[…],"env":[…],"workdir":…,"tty":bool,"rows":N,"cols":N,"timeout_ms":N} + fds 0,1,2 (none with tty)
  *        → {"event":"started","id":N} [+ the pty's master], later {"event":"exit","id":N,"exit_code":N,"timed_out":bool}, with
- *          "error" and "code" beside it for 125, 126, 127; the client may send {"op":"signal","sig":N} meanwhile; a client that leaves
- *          ends its command. One command at a time on one connection.
+ *          "error" and "code" beside it for 125, 126, 127, and "n_left" and "left" ("7 sleep, 9 node") when processes go on; the client may send {"op":"signal","sig":N} meanwhile; a client that leaves
+ *          ends its command and all that it started, as a time limit does. One command at a time on one connection.
  *   {"op":"root"}        → {} + O_PATH descriptor of the sandbox's root (for openat2 with RESOLVE_IN_ROOT)
  *   {"op":"namespaces"}  → {"name":…,"uuid":…,"link_id":N,"pid":N,…} + user ns, gateway net ns, the sandbox's rtnetlink (none without
  *        network): what a (new) daemon needs to adopt it

@@ -226,6 +226,8 @@ static void tell_exit(struct ipc_peer *peer, const struct super_exec *e, const s
 	if (ok && !e->timed_out && ev->err.text[0])
 		ok = cJSON_AddStringToObject(obj, "error", ev->err.text) &&
 			cJSON_AddNumberToObject(obj, "code", reason_code(code));
+	if (ok && ev->n_left)
+		ok = cJSON_AddNumberToObject(obj, "n_left", ev->n_left) && cJSON_AddStringToObject(obj, "left", ev->left);
 	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
 }
 

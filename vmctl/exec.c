@@ -1,8 +1,8 @@
 /*
  * The command's own process, from fork to exec.
  *
- * The child shares init's memory until it is another program (vfork): nothing of init is worth a copy, the child writes only to its own
- * stack and to the place for its failure, and init learns from there why a program did not start.
+ * A plain fork, although nothing of init is worth a copy: with vfork init would wait for as long as the program's file is leased, slow or gone. A pipe that
+ * closes itself on exec says when the program runs, or why it does not.
  */
 #include "vmctl/internal.h"
 
@@ -17,7 +17,6 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define DEFAULT_NOFILE 4096u
@@ -171,10 +170,34 @@ static int limit_files(uint32_t nofile)
 	return setrlimit(RLIMIT_NOFILE, &lim) < 0 ? -errno : 0;
 }
 
-static int prepare(const struct sb_command *cmd, struct ak_err *err)
+/* What init has open for others is theirs alone, also while our program takes its time to start. */
+static int close_others(const struct sb_command *cmd, int failure)
 {
-	int rc;
+	const int *s = cmd->streams;
+	const int fds[] = { failure, cmd->tty_slave, s[0], s[1], s[2] };
 
+	return sb_keep_fds(fds, ARRAY_SIZE(fds));
+}
+
+static int mark_and_fence(const struct sb_command *cmd, struct ak_err *err)
+{
+	int rc = sb_mark_set(cmd->mark);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "marking the command");
+	rc = sb_enter_fence(cmd->fence);
+	return rc < 0 ? ak_fail_errno(err, -rc, "Landlock") : 0;
+}
+
+static int prepare(const struct sb_command *cmd, int failure, struct ak_err *err)
+{
+	int rc = mark_and_fence(cmd, err);
+
+	if (rc < 0)
+		return rc;
+	rc = close_others(cmd, failure);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "closing inherited descriptors");
 	setsid();
 	if (cmd->tty_slave >= 0 && ioctl(cmd->tty_slave, TIOCSCTTY, 0) < 0)
 		return ak_fail_errno(err, errno, "controlling terminal");
@@ -191,44 +214,57 @@ static int prepare(const struct sb_command *cmd, struct ak_err *err)
 	return 0;
 }
 
-static _Noreturn void child(const struct sb_command *cmd, struct sb_failure *ret)
+static _Noreturn void child(const struct sb_command *cmd, int failure)
 {
+	struct sb_failure f = { .exit_code = EXIT_FAILED };
 	char *const *argv = cmd->argv;
-	int rc;
+	int rc = prepare(cmd, failure, &f.err);
 
-	if (prepare(cmd, &ret->err) < 0) {
-		ret->exit_code = EXIT_FAILED;
-		_exit(EXIT_FAILED);
+	if (rc == 0) {
+		if (!argv[0] || !argv[0][0])
+			rc = -ENOENT;
+		else if (strchr(argv[0], '/'))
+			rc = try_exec(argv[0], argv, cmd->envp);
+		else
+			rc = exec_search(argv[0], argv, cmd->envp);
+		describe_failure(argv[0] ? argv[0] : "", rc, &f);
 	}
-	if (!argv[0] || !argv[0][0])
-		rc = -ENOENT;
-	else if (strchr(argv[0], '/'))
-		rc = try_exec(argv[0], argv, cmd->envp);
-	else
-		rc = exec_search(argv[0], argv, cmd->envp);
-	describe_failure(argv[0] ? argv[0] : "", rc, ret);
-	_exit(ret->exit_code);
+	(void)!write(failure, &f, sizeof(f));
+	_exit(f.exit_code);
 }
 
-pid_t sb_spawn(const struct sb_command *cmd, struct sb_failure *ret)
+/* Above the numbers of the streams, which are put in place after it. */
+static int open_pipe(int ret[static 2])
 {
-	/* Not a local: the compiler may think that a local is out of the other process's reach. */
-	static struct sb_failure failure;
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	ret[0] = fds[0];
+	ret[1] = fcntl(fds[1], F_DUPFD_CLOEXEC, 3);
+	ak_close(fds[1]);
+	if (ret[1] >= 0)
+		return 0;
+	ak_close(ret[0]);
+	return -EMFILE;
+}
+
+pid_t sb_spawn(const struct sb_command *cmd, int *ret_failure, struct ak_err *err)
+{
+	int fds[2] = { -1, -1 }, rc = open_pipe(fds);
 	pid_t pid;
 
-	failure.exit_code = 0;
-	pid = vfork(); /* posix_spawn knows neither controlling terminals nor our search. NOLINT(clang-analyzer-security.insecureAPI.vfork) */
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "pipe");
+	pid = fork();
 	if (pid == 0)
-		child(cmd, &failure); /* never returns, and writes to nothing else. NOLINT(clang-analyzer-unix.Vfork) */
-	if (pid < 0) {
-		failure.exit_code = EXIT_FAILED;
-		pid = ak_fail_errno(&failure.err, errno, "starting the command");
-	} else if (failure.exit_code) {
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
-		pid = -ENOEXEC;
-	}
+		child(cmd, fds[1]);
 	if (pid < 0)
-		*ret = failure;
+		pid = ak_fail_errno(err, errno, "starting the command");
+	ak_close(fds[1]);
+	if (pid < 0)
+		ak_close(fds[0]);
+	else
+		*ret_failure = fds[0];
 	return pid;
 }

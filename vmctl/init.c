@@ -32,6 +32,7 @@ struct init {
 	int children; /* signalfd for SIGCHLD */
 	int tty_slave;
 	pid_t command; /* 0 until it runs; also its process group */
+	int failure; /* says why the command did not become a program; -1 */
 	bool going; /* GO came */
 	struct sb_served *served; /* what came later */
 };
@@ -117,6 +118,15 @@ static int confine(const struct sb_ctx *ctx, struct ak_err *err)
 	return rc;
 }
 
+/* For commands that come later: what makes them findable and keeps them apart. */
+static int confine_later(struct sb_ctx *ctx, struct ak_err *err)
+{
+	int rc = sb_mark_protect();
+
+	ctx->exec_fence = sb_make_fence();
+	return rc < 0 ? ak_fail_errno(err, -rc, "system-call filter") : 0;
+}
+
 int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err)
 {
 	_cleanup_close_ int master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -165,6 +175,8 @@ static int become_init(struct sb_ctx *ctx, const struct sb_root *root, struct ak
 	if (rc < 0)
 		return rc;
 	rc = confine(ctx, err);
+	if (rc == 0 && !ctx->spec->argv)
+		rc = confine_later(ctx, err);
 	if (rc < 0)
 		return rc;
 	prctl(PR_SET_NAME, "agentkernel");
@@ -204,6 +216,18 @@ static void end_rest(const struct init *in)
 	}
 }
 
+/* Its end is everybody's. */
+static _Noreturn void end_with_command(const struct init *in, int status)
+{
+	struct sb_failure failure;
+
+	end_rest(in);
+	if (read(in->failure, &failure, sizeof(failure)) == sizeof(failure))
+		sb_child_fail(in->ctx->ctl, failure.exit_code, &failure.err);
+	sb_send(in->ctx->ctl, SB_MSG_EXITED, exit_code(status), NULL, -1);
+	_exit(0);
+}
+
 static void reap(struct init *in)
 {
 	struct signalfd_siginfo info;
@@ -212,11 +236,8 @@ static void reap(struct init *in)
 
 	(void)!read(in->children, &info, sizeof(info));
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid == in->command) {
-			end_rest(in);
-			sb_send(in->ctx->ctl, SB_MSG_EXITED, exit_code(status), NULL, -1);
-			_exit(0);
-		}
+		if (pid == in->command)
+			end_with_command(in, status);
 		sb_serve_reaped(&in->served, in->ctx, pid, exit_code(status));
 	}
 }
@@ -230,17 +251,18 @@ static void run_command(struct init *in)
 		.home = spec->home,
 		.tty_slave = in->tty_slave,
 		.streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] },
-		.nofile = spec->limits.nofile };
-	struct sb_failure failure;
+		.nofile = spec->limits.nofile,
+		.fence = -1 };
+	struct ak_err err;
 
 	if (in->going)
 		return;
 	in->going = true;
 	if (!spec->argv)
 		return;
-	in->command = sb_spawn(&cmd, &failure);
+	in->command = sb_spawn(&cmd, &in->failure, &err);
 	if (in->command < 0)
-		sb_child_fail(in->ctx->ctl, failure.exit_code, &failure.err);
+		sb_child_fail(in->ctx->ctl, 125, &err);
 	/* Whoever reads from the sandbox must see the end of file when the command closes its side. */
 	for (int i = 0; i < 3 && !spec->tty; i++) {
 		if (spec->stdio[i] != in->ctx->ctl)
@@ -280,23 +302,50 @@ static void on_message(struct init *in)
 		sb_serve_exec(&in->served, in->ctx, &msg, fds, n_fds);
 		break;
 	case SB_MSG_EXEC_SIGNAL:
-		sb_serve_signal(in->served, msg.id, msg.value);
+		sb_serve_signal(in->served, in->ctx, msg.id, msg.value);
 		break;
 	}
 	for (size_t i = 0; i < n_fds; i++)
 		ak_close(fds[i]);
 }
 
+enum { P_CTL, P_CHILDREN, P_STARTING };
+
+/* Everything to wait for, in memory that grows and is never given back. */
+static struct pollfd *fill_poll(const struct init *in, size_t *ret_n)
+{
+	static struct pollfd *p;
+	static size_t cap;
+	size_t n = P_STARTING + sb_serve_poll(in->served, NULL, 0);
+
+	if (n > cap) {
+		p = realloc(p, 2 * n * sizeof(*p));
+		cap = 2 * n;
+	}
+	if (!p)
+		_exit(1);
+	p[P_CTL] = (struct pollfd){ .fd = in->ctx->ctl, .events = POLLIN };
+	p[P_CHILDREN] = (struct pollfd){ .fd = in->children, .events = POLLIN };
+	sb_serve_poll(in->served, p + P_STARTING, n - P_STARTING);
+	*ret_n = n;
+	return p;
+}
+
 static _Noreturn void loop(struct init *in)
 {
-	struct pollfd fds[] = { { .fd = in->ctx->ctl, .events = POLLIN }, { .fd = in->children, .events = POLLIN } };
-
 	for (;;) {
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+		size_t n;
+		struct pollfd *p = fill_poll(in, &n);
+		int ready = poll(p, n, -1);
+
+		if (ready < 0 && errno != EINTR)
 			_exit(1);
-		if (fds[1].revents)
+		ready -= (p[P_CTL].revents != 0) + (p[P_CHILDREN].revents != 0);
+		if (ready > 0)
+			sb_serve_look(in->served, in->ctx);
+		if (p[P_CHILDREN].revents)
 			reap(in);
-		if (fds[0].revents)
+		if (p[P_CTL].revents)
 			on_message(in);
 	}
 }
@@ -314,7 +363,7 @@ static int report_ready(const struct init *in, int master)
 
 _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd)
 {
-	struct init in = { .ctx = ctx, .children = -1, .tty_slave = -1 };
+	struct init in = { .ctx = ctx, .children = -1, .tty_slave = -1, .failure = -1 };
 	int master = -1, rc;
 	struct sb_root root;
 	struct ak_err err;

@@ -11,6 +11,7 @@
 #include "vmctl/sandbox.h"
 #include "vmctl/trees.h"
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -29,6 +30,7 @@ enum sb_msg_type {
 	SB_MSG_EXEC, /* caller → init: command ID; the pack (pack.h), then the streams whose bits are set in VALUE */
 	SB_MSG_EXEC_SIGNAL, /* caller → init: for ID, signal in VALUE */
 	SB_MSG_EXEC_STARTED, /* init → caller: ID; with the pty's master when there is one */
+	SB_MSG_EXEC_LEFT, /* init → caller, before ENDED: ID left VALUE processes running, listed in TEXT */
 	SB_MSG_EXEC_ENDED, /* init → caller: ID, exit code in VALUE, reason in TEXT */
 	SB_MSG_NUM
 };
@@ -70,6 +72,7 @@ struct sb_ctx {
 	pid_t caller;
 	pid_t *init_slot; /* borrowed: shared with the caller; the kernel writes init's pid there before init first runs */
 	struct cgroup cgroup;
+	int exec_fence; /* owned; what keeps commands that come later apart (confine.c); -1 where there is none */
 	bool kernel_pid_max; /* pid_max belongs to the pid namespace (Linux 6.14) */
 };
 
@@ -156,6 +159,9 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine_landlock(const int stdio[3], struct ak_err *err);
 int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err);
+/* A ruleset that allows everything: each process that enters it by sb_enter_fence gets a domain of its own. -1 on a kernel without Landlock. */
+int sb_make_fence(void);
+int sb_enter_fence(int fence);
 
 /* init.c: pid 1. Never returns. */
 _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd);
@@ -170,22 +176,41 @@ struct sb_command {
 	uint32_t nofile; /* descriptors; 0: the default */
 	bool tty; /* wants a terminal, of this size when there is one */
 	uint16_t rows, cols;
+	int fence; /* borrowed; -1: none */
+	uint32_t mark; /* 0: none */
 };
-/* job.c: SB_MSG_EXEC. The strings point into P, which the caller frees; all but home, tty_slave and nofile is filled in. */
+/* job.c: SB_MSG_EXEC. The strings point into P, which the caller frees; all but home, tty_slave, nofile, fence and mark is filled in. */
 int sb_command_read(const struct sb_msg *msg, const int *fds, size_t n_fds, struct pack *p, struct sb_command *ret);
 struct sb_failure {
 	int exit_code; /* 125, 126 or 127 */
 	struct ak_err err;
 };
-/* The process, which runs the program by now; or -errno with the reason in RET and nothing left to wait for. */
-pid_t sb_spawn(const struct sb_command *cmd, struct sb_failure *ret);
+/*
+ * The process, which is about to become the program, and does not make us wait: a program's file can be leased, or on a slow file system. *RET_FAILURE
+ * (owned by the caller, non-blocking) ends when the program runs, and gives a struct sb_failure when it does not.
+ */
+pid_t sb_spawn(const struct sb_command *cmd, int *ret_failure, struct ak_err *err);
 
 /* serve.c: commands that come later (spec.argv was NULL), in init. */
 struct sb_served;
 void sb_serve_exec(struct sb_served **list, const struct sb_ctx *ctx, const struct sb_msg *msg, const int *fds, size_t n_fds);
-void sb_serve_signal(struct sb_served *list, uint32_t id, int sig);
+/* For the command's group; SIGKILL ends everything that it has started. */
+void sb_serve_signal(struct sb_served *list, const struct sb_ctx *ctx, uint32_t id, int sig);
 /* PID has ended with EXIT_CODE; when it is one of ours, tell the caller. */
 void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pid, int exit_code);
+/* What to wait for besides: how many there are, of which at most MAX are filled in; then sb_serve_look. */
+size_t sb_serve_poll(const struct sb_served *list, struct pollfd *p, size_t max);
+void sb_serve_look(struct sb_served *list, const struct sb_ctx *ctx);
+
+/* mark.c: a number for each command, which everything that it starts bears. */
+int sb_mark_protect(void); /* once, in init: from here on nobody but sb_mark_set can set one */
+uint32_t sb_mark_next(void);
+int sb_mark_set(uint32_t mark);
+/* End everything that bears MARK; bounded in time. */
+void sb_mark_end(uint32_t mark);
+/* How many live processes bear MARK, and which: "7 sleep, 9 node", cut to SIZE. */
+unsigned sb_mark_left(uint32_t mark, char *ret_text, size_t size);
+
 /* init.c: a new pty in the sandbox. */
 int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err);
 

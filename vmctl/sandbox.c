@@ -297,6 +297,7 @@ static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 		end(sb, msg->value, msg->text);
 		break;
 	case SB_MSG_EXEC_STARTED:
+	case SB_MSG_EXEC_LEFT:
 	case SB_MSG_EXEC_ENDED:
 		sandbox_on_exec(sb, msg, TAKE_FD(fds[0]));
 		break;

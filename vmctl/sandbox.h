@@ -129,6 +129,8 @@ struct sandbox_exec_event {
 	int tty_fd; /* STARTED with tty: the pty's master, blocking, now the receiver's; else -1 */
 	int exit_code; /* ENDED: the command's own, 128+N, 125, 126 or 127 */
 	struct ak_err err; /* ENDED with 125–127, or because the sandbox did: why */
+	unsigned n_left; /* ENDED: processes that it started and that go on */
+	char left[AK_ERR_MAX]; /* which, as far as they fit: "7 sleep, 9 node" */
 };
 
 /*
@@ -138,12 +140,15 @@ struct sandbox_exec_event {
  */
 int sandbox_exec(struct sandbox *sb, uint32_t id, const struct sandbox_exec *ex, struct ak_err *err);
 
-/* A signal for the command's process group; SIGKILL reaches every process of its session. -ESRCH when it has ended. */
+/*
+ * A signal for the command's process group. SIGKILL ends everything that the command has started, whatever sessions and groups that has made; ENDED comes
+ * after it. -ESRCH when the command has ended.
+ */
 int sandbox_exec_signal(struct sandbox *sb, uint32_t id, int sig);
 
 /*
  * The next event after sandbox_poll, or false. STARTED comes when the program runs, and not at all for one that could not start; ENDED comes
- * exactly once for every command, also when the sandbox ends under it. What the command left running in the background goes on.
+ * exactly once for every command, also when the sandbox ends under it. What a command that ended by itself left in the background goes on, and is told.
  */
 bool sandbox_exec_next(struct sandbox *sb, struct sandbox_exec_event *ret);
 

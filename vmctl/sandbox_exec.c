@@ -25,6 +25,8 @@ struct exec {
 	bool over; /* has ended, whether or not that was fetched */
 	int tty; /* owned until it is fetched */
 	int exit_code;
+	unsigned n_left; /* processes of it that go on, told before its end */
+	char left[AK_ERR_MAX];
 	struct ak_err err;
 };
 
@@ -170,6 +172,12 @@ void sandbox_on_exec(struct sandbox *sb, const struct sb_msg *msg, int fd)
 		ak_close(fd);
 		return;
 	}
+	if (msg->type == SB_MSG_EXEC_LEFT) {
+		ak_close(fd);
+		e->n_left = msg->value > 0 ? (unsigned)msg->value : 0;
+		memcpy(e->left, msg->text, sizeof(e->left));
+		return;
+	}
 	tell(sb, e);
 	if (msg->type == SB_MSG_EXEC_STARTED) {
 		e->begun = e->started = true;
@@ -221,6 +229,8 @@ bool sandbox_exec_next(struct sandbox *sb, struct sandbox_exec_event *ret)
 	ret->state = SANDBOX_EXEC_ENDED;
 	ret->exit_code = e->exit_code;
 	ret->err = e->err;
+	ret->n_left = e->n_left;
+	memcpy(ret->left, e->left, sizeof(ret->left));
 	TAILQ_REMOVE(&sb->told, e, link);
 	free_exec(e);
 	return true;

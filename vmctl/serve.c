@@ -1,30 +1,46 @@
 /*
  * Commands that come while the sandbox runs, as init sees them.
  *
- * Each is a session of its own, confined as init is: by the same Landlock domain too, so that commands can signal and trace one another. That
- * domain was closed before their streams arrived, so a file or terminal of the host that is handed in can be used but not opened again by a path
- * (/dev/stdout, /proc/self/fd/1); pipes, sockets and the sandbox's own pty can.
+ * Each is a session of its own, confined as init is, marked so that all that it starts can be found (mark.c), and fenced off from the others (confine.c): they
+ * can signal one another, but neither trace each other nor read each other's environment. Init's own fence was closed before their streams arrived, so a
+ * file or terminal of the host that is handed in can be used but not opened again by a path (/dev/stdout, /proc/self/fd/1); pipes, sockets and
+ * the sandbox's own pty can.
  */
 #include "vmctl/internal.h"
 
 #include "gateway/base/cleanup.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#define KILL_ROUNDS 64
 
 struct sb_served {
 	struct sb_served *next; /* owned */
 	uint32_t id; /* the caller's */
+	uint32_t mark;
 	pid_t pid; /* also its session and first process group */
+	int failure; /* owned; ends when the program runs, and says why when it does not; -1 after */
+	int master; /* owned; its terminal's, until it runs; -1 */
+	bool told; /* the caller knows that it has ended */
 };
+
+static void served_free(struct sb_served *s)
+{
+	if (!s)
+		return;
+	ak_close(s->failure);
+	ak_close(s->master);
+	free(s);
+}
+
+static void tell_end(struct sb_served *s, const struct sb_ctx *ctx, int exit_code, const char *reason)
+{
+	if (!s->told)
+		sb_send_fds(ctx->ctl, SB_MSG_EXEC_ENDED, s->id, exit_code, reason, NULL, 0);
+	s->told = true;
+}
 
 /* ---- start ---- */
 
@@ -38,46 +54,92 @@ static int open_terminal(const struct sb_command *cmd, int *ret_master, int *ret
 	return rc;
 }
 
-static int start(struct sb_served *s, const struct sb_ctx *ctx, const struct sb_msg *msg, const int *fds, size_t n_fds,
-	struct sb_failure *failure)
+static int start(
+	struct sb_served *s, const struct sb_ctx *ctx, const struct sb_msg *msg, const int *fds, size_t n_fds, struct ak_err *err)
 {
-	struct sb_command cmd = { .home = ctx->spec->home, .tty_slave = -1, .nofile = ctx->spec->limits.nofile };
+	struct sb_command cmd = { .home = ctx->spec->home,
+		.tty_slave = -1,
+		.nofile = ctx->spec->limits.nofile,
+		.fence = ctx->exec_fence,
+		.mark = s->mark };
 	_cleanup_pack_ struct pack p = { .bad = true };
-	_cleanup_close_ int master = -1, slave = -1;
+	_cleanup_close_ int slave = -1;
 	int rc = n_fds ? sb_command_read(msg, fds, n_fds, &p, &cmd) : -EMFILE; /* we had no room for them */
 
-	failure->exit_code = 125;
 	if (rc < 0)
-		return ak_fail_errno(&failure->err, -rc, "receiving the command");
+		return ak_fail_errno(err, -rc, "receiving the command");
 	if (cmd.tty) {
-		rc = open_terminal(&cmd, &master, &slave, &failure->err);
+		rc = open_terminal(&cmd, &s->master, &slave, err);
 		if (rc < 0)
 			return rc;
 		cmd.tty_slave = slave;
 	}
-	s->pid = sb_spawn(&cmd, failure);
-	if (s->pid < 0)
-		return s->pid;
-	sb_send_fds(ctx->ctl, SB_MSG_EXEC_STARTED, msg->id, 0, NULL, &master, master < 0 ? 0 : 1);
-	return 0;
+	s->pid = sb_spawn(&cmd, &s->failure, err);
+	return s->pid < 0 ? s->pid : 0;
 }
 
 void sb_serve_exec(struct sb_served **list, const struct sb_ctx *ctx, const struct sb_msg *msg, const int *fds, size_t n_fds)
 {
 	struct sb_served *s = calloc(1, sizeof(*s));
-	struct sb_failure failure = { .exit_code = 125, .err = { "out of memory" } };
+	struct ak_err err = { "out of memory" };
 
-	if (!s || start(s, ctx, msg, fds, n_fds, &failure) < 0) {
-		sb_send_fds(ctx->ctl, SB_MSG_EXEC_ENDED, msg->id, failure.exit_code, failure.err.text, NULL, 0);
-		free(s);
+	if (s)
+		*s = (struct sb_served){ .id = msg->id, .mark = sb_mark_next(), .failure = -1, .master = -1 };
+	if (!s || start(s, ctx, msg, fds, n_fds, &err) < 0) {
+		sb_send_fds(ctx->ctl, SB_MSG_EXEC_ENDED, msg->id, 125, err.text, NULL, 0);
+		served_free(s);
 		return;
 	}
-	s->id = msg->id;
 	s->next = *list;
 	*list = s;
 }
 
+size_t sb_serve_poll(const struct sb_served *list, struct pollfd *p, size_t max)
+{
+	size_t n = 0;
+
+	for (; list; list = list->next) {
+		if (list->failure < 0)
+			continue;
+		if (n < max)
+			p[n] = (struct pollfd){ .fd = list->failure, .events = POLLIN };
+		n++;
+	}
+	return n;
+}
+
+/* It runs as soon as its end of the pipe is closed. A failure is told with its end, which is near. */
+static void look_at(struct sb_served *s, const struct sb_ctx *ctx)
+{
+	struct sb_failure failure;
+	ssize_t n = s->failure < 0 ? -1 : read(s->failure, &failure, sizeof(failure));
+
+	if (n < 0) /* not yet, or long ago */
+		return;
+	s->failure = ak_close(s->failure);
+	if (n == sizeof(failure))
+		tell_end(s, ctx, failure.exit_code, failure.err.text);
+	else if (!s->told)
+		sb_send_fds(ctx->ctl, SB_MSG_EXEC_STARTED, s->id, 0, NULL, &s->master, s->master < 0 ? 0 : 1);
+	s->master = ak_close(s->master);
+}
+
+void sb_serve_look(struct sb_served *list, const struct sb_ctx *ctx)
+{
+	for (; list; list = list->next)
+		look_at(list, ctx);
+}
+
 /* ---- end ---- */
+
+static void tell_left(const struct sb_served *s, const struct sb_ctx *ctx)
+{
+	char text[AK_ERR_MAX];
+	unsigned n = s->told ? 0 : sb_mark_left(s->mark, text, sizeof(text));
+
+	if (n)
+		sb_send_fds(ctx->ctl, SB_MSG_EXEC_LEFT, s->id, (int)n, text, NULL, 0);
+}
 
 void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pid, int exit_code)
 {
@@ -88,67 +150,26 @@ void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pi
 	s = *list;
 	if (!s)
 		return; /* an orphan */
-	sb_send_fds(ctx->ctl, SB_MSG_EXEC_ENDED, s->id, exit_code, NULL, NULL, 0);
+	look_at(s, ctx);
+	tell_left(s, ctx);
+	tell_end(s, ctx, exit_code, NULL);
 	*list = s->next;
-	free(s);
+	served_free(s);
 }
 
-/* Session of a live process in /proc; -1 for one that is gone, or dead and not yet reaped. */
-static pid_t session_of(int proc, const char *name)
+void sb_serve_signal(struct sb_served *list, const struct sb_ctx *ctx, uint32_t id, int sig)
 {
-	char path[32], text[512], *end;
-	_cleanup_close_ int fd = -1;
-	char state;
-	int session;
-	ssize_t n;
+	struct sb_served *s = list;
 
-	snprintf(path, sizeof(path), "%.16s/stat", name);
-	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return -1;
-	text[n] = '\0';
-	end = strrchr(text, ')'); /* the name before it may hold anything */
-	if (!end || sscanf(end + 1, " %c %*d %*d %d", &state, &session) != 2 || state == 'Z' || state == 'X')
-		return -1;
-	return session;
-}
-
-/* One pass over all processes; how many of the session there were. */
-static unsigned kill_members(DIR *dir, pid_t session)
-{
-	unsigned n = 0;
-
-	rewinddir(dir);
-	for (struct dirent *e; (e = readdir(dir));) {
-		pid_t pid = (pid_t)atol(e->d_name);
-
-		if (pid <= 1 || session_of(dirfd(dir), e->d_name) != session)
-			continue;
-		kill(pid, SIGKILL);
-		n++;
-	}
-	return n;
-}
-
-/* A shell with job control gives each job a group, so the groups of the session are looked up; again, while some are being born. */
-static void kill_session(pid_t session)
-{
-	DIR *dir = opendir("/proc");
-
-	for (int i = 0; dir && i < KILL_ROUNDS && kill_members(dir, session) > 0; i++)
-		;
-	if (dir)
-		closedir(dir);
-}
-
-void sb_serve_signal(struct sb_served *list, uint32_t id, int sig)
-{
-	while (list && list->id != id)
-		list = list->next;
-	if (!list)
+	while (s && s->id != id)
+		s = s->next;
+	if (!s)
 		return;
-	kill(-list->pid, sig);
-	if (sig == SIGKILL)
-		kill_session(list->pid);
+	/* One that is not a group yet takes the signal as soon as it unblocks them, before it is a program. */
+	if (kill(-s->pid, sig) < 0 && errno == ESRCH)
+		kill(s->pid, sig);
+	if (sig != SIGKILL)
+		return;
+	sb_mark_end(s->mark);
+	tell_end(s, ctx, 128 + SIGKILL, NULL);
 }
