@@ -19,6 +19,7 @@ struct words {
 	const char *env[PLAN_LIST_MAX];
 	struct client_exec_opts opts;
 	bool fresh, quiet; /* attach --new */
+	bool warned;
 };
 
 static int take_timeout(struct words *w, const char *value, struct ak_err *err)
@@ -148,6 +149,10 @@ static int run_in(const char *command, const struct ak_paths *paths, struct word
 	rc = client_exec_start(paths, w->name, &w->opts, &s->exec, &err);
 	if (rc < 0)
 		return fail(command, rc, &err);
+	/* Now, because it takes time that the command can use. */
+	if (!w->quiet && !w->warned)
+		warn_without_daemon(paths, w->name);
+	w->warned = true;
 	rc = session_run(s, &err);
 	client_exec_done(&s->exec);
 	return rc < 0 ? fail(command, -EIO, &err) : -1;
@@ -165,8 +170,6 @@ int cmd_exec(int argc, char **argv)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
 		return fail("exec", -EIO, &err);
-	if (!w.quiet)
-		warn_without_daemon(&paths, w.name);
 	code = run_in("exec", &paths, &w, &s);
 	session_done(&s);
 	return code >= 0 ? code : finish(&s, &w);
@@ -205,7 +208,6 @@ int cmd_attach(int argc, char **argv)
 	code = take_left(&w, &s, &taken);
 	if (taken)
 		return code;
-	warn_without_daemon(&paths, w.name);
 	for (size_t i = 0; i < ARRAY_SIZE(shells); i++) {
 		w.opts.argv = shells[i];
 		code = run_in("attach", &paths, &w, &s);
