@@ -151,6 +151,20 @@ static int check_value(const struct cmd_args *a, const struct cmd_opt *o, const 
 	return 0;
 }
 
+/*
+ * "K=V" as a copy that lives as long as the process, and asterisks in its place: any user of the host can read the words of every process. There is a
+ * moment before this, so the better way is K alone.
+ */
+static const char *hide_value(const char *value)
+{
+	const char *at = strchr(value, '=');
+	char *copy = at ? strdup(value) : NULL;
+
+	if (copy)
+		memset((char *)(uintptr_t)at + 1, '*', strlen(at + 1)); /* the words are ours to write */
+	return copy ? copy : value;
+}
+
 /* Option I was found, VALUE stands behind '=' (or in the rest of a group) or is NULL. */
 static int take_option(struct cmd_args *a, int i, const char *value, const char **ret)
 {
@@ -174,7 +188,7 @@ static int take_option(struct cmd_args *a, int i, const char *value, const char 
 	rc = o->arg ? check_value(a, o, value) : 0;
 	if (rc < 0)
 		return rc;
-	*ret = value;
+	*ret = o->secret ? hide_value(value) : value;
 	return i;
 }
 

@@ -28,6 +28,7 @@ struct cmd_opt {
 	const char *arg; /* NULL: a flag. Else the word shown for its value; "a|b|c" is a closed choice and completed */
 	const char *help;
 	bool repeat; /* may be given more than once */
+	bool secret; /* its value is taken out of the words that the process list shows */
 	const char *missing; /* words of ARG that are known and not there yet ("vm|podman"); "*": the whole option */
 };
 

@@ -5,6 +5,7 @@
 #include "gateway/client.h"
 #include "gateway/session.h"
 #include "gateway/state.h"
+#include "gateway/tty.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -146,6 +147,7 @@ static int run_in(const char *command, const struct ak_paths *paths, struct word
 		w->opts.rows = size.ws_row;
 		w->opts.cols = size.ws_col;
 	}
+	tty_save();
 	rc = client_exec_start(paths, w->name, &w->opts, &s->exec, &err);
 	if (rc < 0)
 		return fail(command, rc, &err);
@@ -155,6 +157,7 @@ static int run_in(const char *command, const struct ak_paths *paths, struct word
 	w->warned = true;
 	rc = session_run(s, &err);
 	client_exec_done(&s->exec);
+	tty_restore();
 	return rc < 0 ? fail(command, -EIO, &err) : -1;
 }
 

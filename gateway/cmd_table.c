@@ -32,7 +32,12 @@ static const struct cmd_opt run_opts[] = {
 	{ .name = "dir", .arg = "DIR", .help = "the project (the current folder)" },
 	{ .name = "allow-broad-dir", .help = "with --dir: also a folder such as /tmp or the whole home" },
 	{ .name = "project-writable", .help = "let it change files of the project that your tools run later" },
-	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
+	{ .name = "env",
+		.letter = 'e',
+		.arg = "K=V",
+		.help = "set a variable inside; K alone passes yours on",
+		.repeat = true,
+		.secret = true },
 	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the command in this folder" },
 	{ .name = "timeout", .arg = "DURATION", .help = "end it after this long (30s, 10m, 1h30m)" },
 	{ .name = "memory", .arg = "SIZE", .help = "memory limit (512M, 2G)" },
@@ -68,8 +73,9 @@ static const struct cmd_opt create_opts[] = {
 	{ .name = "env",
 		.letter = 'e',
 		.arg = "K=V",
-		.help = "set a variable inside, or keep the value K has now",
-		.repeat = true },
+		.help = "set a variable inside; K alone keeps the value yours has now",
+		.repeat = true,
+		.secret = true },
 	OPT_RULES,
 	{ .name = "mcp", .help = "open it, as it is now, to MCP servers of its project" },
 	{ .name = "json", .help = "print what was created as one JSON object" },
@@ -89,7 +95,12 @@ static const struct cmd_opt remove_opts[] = {
 static const struct cmd_opt list_opts[] = { { .name = "quiet", .letter = 'q', .help = "only the names" }, OPT_JSON, { 0 } };
 
 static const struct cmd_opt exec_opts[] = {
-	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
+	{ .name = "env",
+		.letter = 'e',
+		.arg = "K=V",
+		.help = "set a variable inside; K alone passes yours on",
+		.repeat = true,
+		.secret = true },
 	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the command in this folder" },
 	{ .name = "tty", .letter = 't', .help = "give the command a terminal; Ctrl-P Ctrl-Q leaves it running" },
 	{ .name = "interactive", .letter = 'i', .help = "pass stdin on (the default)" },
@@ -100,7 +111,12 @@ static const struct cmd_opt exec_opts[] = {
 
 static const struct cmd_opt attach_opts[] = {
 	{ .name = "new", .help = "a new shell, even when a command was left running" },
-	{ .name = "env", .letter = 'e', .arg = "K=V", .help = "set a variable inside, or pass K on", .repeat = true },
+	{ .name = "env",
+		.letter = 'e',
+		.arg = "K=V",
+		.help = "set a variable inside; K alone passes yours on",
+		.repeat = true,
+		.secret = true },
 	{ .name = "workdir", .letter = 'w', .arg = "DIR", .help = "start the shell in this folder" },
 	{ 0 },
 };

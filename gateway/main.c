@@ -1,5 +1,6 @@
 /* agentkernel: find the command's row, run it, turn what it returns into an exit code. */
 #include "gateway/base/io.h"
+#include "gateway/base/title.h"
 #include "gateway/cmd.h"
 #include "gateway/selftest.h"
 #include "gateway/super.h"
@@ -105,6 +106,7 @@ static int finish(int code)
 
 int main(int argc, char **argv)
 {
+	ak_title_init(argc, argv);
 	if (fill_stdio() < 0)
 		return AK_EXIT_FAILED;
 	ak_raise_descriptor_limit();

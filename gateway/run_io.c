@@ -22,6 +22,7 @@ void run_io_init(struct run_io *io)
 
 void run_io_done(struct run_io *io)
 {
+	tty_restore();
 	ak_close(io->signal_fd);
 	for (int i = 0; i < RUN_STREAMS; i++) {
 		ak_close(io->capture[i].fd);
@@ -56,6 +57,7 @@ int run_io_next_signal(struct run_io *io)
 
 int run_io_open(struct run_io *io, bool capture, int stdio[static 3], struct ak_err *err)
 {
+	tty_save();
 	for (int i = 0; i < 3; i++)
 		stdio[i] = i;
 	for (int i = 0; capture && i < RUN_STREAMS; i++) {

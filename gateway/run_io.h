@@ -35,7 +35,7 @@ int run_io_signals(struct run_io *io, struct ak_err *err);
 /* The next signal that is the command's; 0 when there is none. A new window size is seen to here. */
 int run_io_next_signal(struct run_io *io);
 
-/* What the command gets as its standard streams: ours, or pipes with CAPTURE. The writing ends are the caller's, to be closed once handed on. */
+/* What the command gets as its standard streams: ours, which are put back by run_io_done, or pipes with CAPTURE. The writing ends are the caller's, to be closed once handed on. */
 int run_io_open(struct run_io *io, bool capture, int stdio[static 3], struct ak_err *err);
 void run_io_close_writers(int stdio[static 3]);
 

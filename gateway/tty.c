@@ -4,14 +4,78 @@
 #include "gateway/base/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
 #define DRAIN_MS 100
 #define DRAIN_MAX_MS 2000 /* something left behind in the background may go on printing */
+
+/* ---- the streams that a command gets ---- */
+
+static struct stream {
+	bool known, terminal;
+	int flags, discipline, exclusive;
+	struct termios mode;
+} streams[3];
+
+void tty_save(void)
+{
+	for (int fd = 0; fd < 3; fd++) {
+		struct stream *s = &streams[fd];
+
+		s->flags = fcntl(fd, F_GETFL);
+		s->known = s->flags >= 0;
+		s->terminal = s->known && tcgetattr(fd, &s->mode) == 0;
+		if (!s->terminal)
+			continue;
+		if (ioctl(fd, TIOCGETD, &s->discipline) < 0)
+			s->discipline = N_TTY;
+		if (ioctl(fd, TIOCGEXCL, &s->exclusive) < 0)
+			s->exclusive = 0;
+	}
+}
+
+/* Who is not in the foreground would be stopped for the attempt. A terminal that is not our controlling one has no foreground for us. */
+static bool is_ours(int fd)
+{
+	pid_t group = tcgetpgrp(fd);
+
+	return group < 0 || group == getpgrp();
+}
+
+static void restore_stream(int fd, const struct stream *s)
+{
+	struct termios mode;
+	int discipline;
+
+	if (fcntl(fd, F_GETFL) != s->flags)
+		fcntl(fd, F_SETFL, s->flags);
+	if (!s->terminal || !is_ours(fd))
+		return;
+	if (ioctl(fd, TIOCGETD, &discipline) == 0 && discipline != s->discipline)
+		ioctl(fd, TIOCSETD, &s->discipline);
+	if (!s->exclusive)
+		ioctl(fd, TIOCNXCL);
+	tcflow(fd, TCOON);
+	if (tcgetattr(fd, &mode) == 0 && memcmp(&mode, &s->mode, sizeof(mode)) != 0)
+		tcsetattr(fd, TCSANOW, &s->mode);
+}
+
+void tty_restore(void)
+{
+	for (int fd = 0; fd < 3; fd++) {
+		if (streams[fd].known)
+			restore_stream(fd, &streams[fd]);
+		streams[fd].known = false;
+	}
+}
+
+/* ---- raw mode ---- */
 
 /* What atexit needs when something ends us early. */
 static struct termios saved_mode;

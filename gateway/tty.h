@@ -8,6 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/*
+ * The standard streams as they are now, to be put back after a command that has had them: flags, and of terminals the mode, the line discipline, whether they
+ * are exclusive or stopped. Not those of a terminal on which we are in the background: it is another's now.
+ */
+void tty_save(void);
+void tty_restore(void);
+
 /* One direction's bytes in flight: read only when empty, so that a slow side slows the other down. */
 struct tty_pipe {
 	int from, to; /* borrowed; from is -1 after its end of file */

@@ -55,7 +55,8 @@ static int limit_signals(struct ak_err *err)
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	const struct sandbox_limits *limits = &ctx->spec->limits;
-	int rc = set_limit(RLIMIT_CORE, 0, "core files", err);
+	/* Too small for a file, and the one value for which the kernel does not start a core_pattern that is a program (fs/coredump.c). */
+	int rc = set_limit(RLIMIT_CORE, 1, "core files", err);
 
 	if (rc == 0)
 		rc = set_limit(RLIMIT_MEMLOCK, MEMLOCK_BYTES, "locked memory", err);
@@ -66,8 +67,6 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 		rc = set_limit(RLIMIT_NPROC, limits->pids ? limits->pids : DEFAULT_PIDS, "processes", err);
 	if (rc < 0)
 		return rc;
-	/* When memory runs out, the sandbox goes first. Not to be had everywhere, and not needed for safety. */
-	ak_write_file("/proc/self/oom_score_adj", "500");
 	syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
 	return 0;
 }

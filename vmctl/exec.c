@@ -249,6 +249,12 @@ static int open_pipe(int ret[static 2])
 	return -EMFILE;
 }
 
+void sb_signal(pid_t pid, int sig)
+{
+	if (kill(-pid, sig) < 0 && errno == ESRCH)
+		kill(pid, sig);
+}
+
 pid_t sb_spawn(const struct sb_command *cmd, int *ret_failure, struct ak_err *err)
 {
 	int fds[2] = { -1, -1 }, rc = open_pipe(fds);

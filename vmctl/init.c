@@ -9,6 +9,8 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/title.h"
+#include "vmctl/mnt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -165,13 +167,27 @@ static int prepare(struct sb_ctx *ctx, int map_ready_fd, struct sb_root *root, s
 	return sb_root_base(root, ctx, err);
 }
 
-static int become_init(struct sb_ctx *ctx, const struct sb_root *root, struct ak_err *err)
+/* Nobody inside has anything to write there but the id maps of namespaces of its own, and a process could lower its own oom_score_adj. */
+static int close_proc(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	_cleanup_close_ int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int rc = proc < 0 ? -errno : 0;
+
+	if (rc == 0 && ctx->spec->isolation != SANDBOX_NESTED)
+		rc = mnt_attr(proc, false, MOUNT_ATTR_RDONLY, 0);
+	return rc < 0 ? ak_fail_errno(err, -rc, "making /proc read-only") : 0;
+}
+
+static int become_init(struct sb_ctx *ctx, struct sb_root *root, struct ak_err *err)
 {
 	int rc;
 
 	if (sethostname(ctx->spec->name, strlen(ctx->spec->name)) < 0)
 		return ak_fail_errno(err, errno, "host name '%s'", ctx->spec->name);
 	rc = sb_root_job(root, err);
+	sb_root_done(root); /* what is open for writing on a mount keeps it writable */
+	if (rc == 0)
+		rc = close_proc(ctx, err);
 	if (rc < 0)
 		return rc;
 	rc = confine(ctx, err);
@@ -242,6 +258,35 @@ static void reap(struct init *in)
 	}
 }
 
+/* The strings of LIST in memory of their own, which is never given back. */
+static char **copy_words(char *const *list)
+{
+	size_t n = 0;
+	char **copy;
+
+	while (list[n])
+		n++;
+	copy = calloc(n + 1, sizeof(*copy));
+	for (size_t i = 0; copy && i < n; i++) {
+		copy[i] = strdup(list[i]);
+		if (!copy[i])
+			return NULL;
+	}
+	return copy;
+}
+
+/*
+ * Our memory is a copy of the caller's, and /proc shows the words it was started with. They are not for those inside, but the command may be among them.
+ */
+static void hide_words(struct sb_command *cmd)
+{
+	if (cmd->argv)
+		cmd->argv = copy_words(cmd->argv);
+	if (cmd->workdir)
+		cmd->workdir = strdup(cmd->workdir);
+	ak_title_set("agentkernel");
+}
+
 static void run_command(struct init *in)
 {
 	const struct sandbox_spec *spec = in->ctx->spec;
@@ -258,8 +303,11 @@ static void run_command(struct init *in)
 	if (in->going)
 		return;
 	in->going = true;
+	hide_words(&cmd);
 	if (!spec->argv)
 		return;
+	if (!cmd.argv)
+		_exit(1);
 	in->command = sb_spawn(&cmd, &in->failure, &err);
 	if (in->command < 0)
 		sb_child_fail(in->ctx->ctl, 125, &err);
@@ -275,7 +323,7 @@ static void run_command(struct init *in)
 static void pass_signal(const struct init *in, int sig)
 {
 	if (in->command > 0)
-		kill(-in->command, sig);
+		sb_signal(in->command, sig);
 	else if (!in->ctx->spec->argv)
 		kill(-1, sig);
 }

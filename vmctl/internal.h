@@ -190,6 +190,8 @@ struct sb_failure {
  * (owned by the caller, non-blocking) ends when the program runs, and gives a struct sb_failure when it does not.
  */
 pid_t sb_spawn(const struct sb_command *cmd, int *ret_failure, struct ak_err *err);
+/* To its group; or to a process that is none yet, which takes the signal as soon as it unblocks them, before it is a program. */
+void sb_signal(pid_t pid, int sig);
 
 /* serve.c: commands that come later (spec.argv was NULL), in init. */
 struct sb_served;

@@ -165,9 +165,7 @@ void sb_serve_signal(struct sb_served *list, const struct sb_ctx *ctx, uint32_t 
 		s = s->next;
 	if (!s)
 		return;
-	/* One that is not a group yet takes the signal as soon as it unblocks them, before it is a program. */
-	if (kill(-s->pid, sig) < 0 && errno == ESRCH)
-		kill(s->pid, sig);
+	sb_signal(s->pid, sig);
 	if (sig != SIGKILL)
 		return;
 	sb_mark_end(s->mark);

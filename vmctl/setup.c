@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -159,12 +160,25 @@ static int open_as_root(struct sb_ctx *ctx, struct ak_err *err)
 	return sb_trees_open(&ctx->trees, ctx->spec, err);
 }
 
+/*
+ * When memory runs out, the sandbox goes first; not to be had everywhere. Here, because what the host's root sets while it is that cannot be lowered by
+ * those that inherit it. The same for core dumps: only it can raise a limit of 0 (confine.c).
+ */
+static void offer_ourselves(void)
+{
+	const struct rlimit core = { 1, 1 };
+
+	ak_write_file("/proc/self/oom_score_adj", "500");
+	setrlimit(RLIMIT_CORE, &core);
+}
+
 static int setup(struct sb_ctx *ctx, struct ak_err *err)
 {
 	int rc = keep_needed(ctx);
 
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "closing inherited descriptors");
+	offer_ourselves();
 	rc = cgroup_join(&ctx->cgroup);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "joining the control group");

@@ -36,15 +36,15 @@ static void quiet_end(int fd, int saved)
 /* Parse WORDS as `NAME` would and print what was found: "profile=moderate keep [ls] [-l]". */
 static const char *parse(const char *name, const char *const *words)
 {
-	static char out[1024];
+	static char out[1024], given[1024]; /* words that can be written, as those of main */
 	char *argv[MAX_WORDS] = { (char[]){ "x" } };
 	int argc = 1, i, out_fd = quiet_begin(1), err_fd = quiet_begin(2);
 	struct cmd_args a;
 	const char *value;
 
 	out[0] = '\0';
-	for (; *words; words++)
-		argv[argc++] = (char *)(uintptr_t)*words;
+	for (char *at = given; *words; words++, at += strlen(at) + 1)
+		argv[argc++] = strcpy(at, *words);
 	cmd_args_init(&a, cmd_row(name), argc, argv);
 	while ((i = cmd_next(&a, &value)) != CMD_END) {
 		size_t used = strlen(out);
@@ -136,6 +136,24 @@ static void the_command_follows_untouched(void **state)
 	assert_ptr_equal(value, argv[2]);
 	assert_ptr_equal(argv[a.at - 1], argv[2]);
 	assert_int_equal(a.argc - (a.at - 1), 3);
+}
+
+static void the_value_of_a_variable_leaves_the_process_list(void **state)
+{
+	char *argv[] = { (char[]){ "run" }, (char[]){ "-eKEY=se=cret" }, (char[]){ "--env" }, (char[]){ "K=" }, (char[]){ "-e" },
+		(char[]){ "HOME" }, (char[]){ "env" }, (char[]){ "A=B" }, NULL };
+	static const char *const values[] = { "KEY=se=cret", "K=", "HOME" };
+	struct cmd_args a;
+	const char *value;
+
+	cmd_args_init(&a, cmd_row("run"), 8, argv);
+	for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
+		assert_true(cmd_next(&a, &value) >= 0);
+		assert_string_equal(value, values[i]);
+	}
+	assert_string_equal(argv[1], "-eKEY=*******");
+	assert_string_equal(argv[5], "HOME");
+	assert_string_equal(argv[7], "A=B"); /* the command's own */
 }
 
 static void durations(void **state)
@@ -323,6 +341,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(options_in_every_spelling),
 		cmocka_unit_test(the_command_follows_untouched),
+		cmocka_unit_test(the_value_of_a_variable_leaves_the_process_list),
 		cmocka_unit_test(durations),
 		cmocka_unit_test(sizes),
 		cmocka_unit_test(counts_and_points_in_time),

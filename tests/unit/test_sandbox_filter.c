@@ -2,6 +2,7 @@
 #include "test_sandbox_util.h"
 
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -135,14 +136,44 @@ static int probe_sockets(int argc, char **argv)
 	return probe_failures;
 }
 
+static int lease_errno(void)
+{
+	int fd = open("/tmp/leased", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	return fcntl(fd, F_SETLEASE, F_WRLCK) == 0 ? 0 : errno;
+}
+
+/* A core limit of 1 stays, and a program that lowers it does not notice. */
+static int probe_limits(int argc, char **argv)
+{
+	struct rlimit lim = { 0 };
+
+	EXPECT(lease_errno() == EPERM);
+	EXPECT(syscall(SYS_fcntl, 0, (1UL << 32) | F_SETLEASE, F_UNLCK) == -1 && errno == EPERM);
+	EXPECT(setrlimit(RLIMIT_CORE, &lim) == 0);
+	EXPECT(syscall(SYS_setrlimit, RLIMIT_CORE, &lim) == 0);
+	EXPECT(syscall(SYS_setrlimit, (1UL << 32) | RLIMIT_CORE, &lim) == 0);
+	EXPECT(syscall(SYS_prlimit64, 0, (1UL << 32) | RLIMIT_CORE, &lim, NULL) == 0);
+	EXPECT(syscall(SYS_prlimit64, 0, RLIMIT_CORE, &lim, &lim) == -1 && errno == EPERM);
+	EXPECT(getrlimit(RLIMIT_CORE, &lim) == 0 && lim.rlim_cur == 1 && lim.rlim_max == 1);
+	return probe_failures;
+}
+
 static int probe_terminal(int argc, char **argv)
 {
+	static const unsigned long requests[] = { TIOCSETD, TIOCEXCL, TIOCCONS, TIOCVHANGUP, TIOCSLCKTRMIOS, TIOCSSERIAL,
+		TIOCSERCONFIG, TIOCMSET, TIOCMBIS, TIOCMBIC, 0x4b3a /* KDSETMODE */, 0x4b67 /* KDFONTOP's neighbour */,
+		0x5605 /* VT_RELDISP */, 0x5606 /* VT_ACTIVATE */ };
 	int master = open("/dev/ptmx", O_RDWR | O_NOCTTY);
 
 	EXPECT(master >= 0);
 	EXPECT(ioctl(master, TIOCSTI, "x") == -1 && errno == EPERM);
 	EXPECT(ioctl(master, TIOCLINUX, "\1") == -1 && errno == EPERM);
 	EXPECT(syscall(SYS_ioctl, master, (1UL << 32) | TIOCSTI, "x") == -1 && errno == EPERM);
+	for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
+		EXPECT(ioctl(master, requests[i], 0) == -1 && errno == EPERM);
+		EXPECT(syscall(SYS_ioctl, master, (1UL << 32) | requests[i], 0) == -1 && errno == EPERM);
+	}
 	return probe_failures;
 }
 
@@ -225,6 +256,7 @@ static const struct probe probes[] = {
 	{ "calls", probe_calls },
 	{ "sockets", probe_sockets },
 	{ "terminal", probe_terminal },
+	{ "limits", probe_limits },
 	{ "namespaces", probe_namespaces },
 	{ "powers", probe_powers },
 #ifdef __x86_64__
@@ -259,9 +291,14 @@ static void only_the_useful_socket_families_exist(void **state)
 	run_in_all("sockets");
 }
 
-static void nothing_can_type_into_a_terminal(void **state)
+static void nothing_can_type_into_a_terminal_or_change_it_for_good(void **state)
 {
 	run_in_all("terminal");
+}
+
+static void leases_are_refused_and_the_core_limit_stays(void **state)
+{
+	run_in_all("limits");
 }
 
 static void nested_namespaces_only_where_asked_for(void **state)
@@ -317,7 +354,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dangerous_calls_are_refused),
 		cmocka_unit_test(only_the_useful_socket_families_exist),
-		cmocka_unit_test(nothing_can_type_into_a_terminal),
+		cmocka_unit_test(nothing_can_type_into_a_terminal_or_change_it_for_good),
+		cmocka_unit_test(leases_are_refused_and_the_core_limit_stays),
 		cmocka_unit_test(nested_namespaces_only_where_asked_for),
 		cmocka_unit_test(no_capability_is_left),
 #ifdef __x86_64__

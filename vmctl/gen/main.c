@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -261,19 +262,44 @@ static int add_set_ids(scmp_filter_ctx ctx)
 	return 0;
 }
 
-/* Typing into, or pasting from, a terminal that was handed in. */
+/*
+ * A lease on a file of the project would make the host's programs wait for up to 45 s to open it. A limit of 1 for core dumps keeps the kernel from
+ * starting the host's program for them, so it stays: programs that lower it for their own secrets' sake are told that they did.
+ */
+static int add_limits(scmp_filter_ctx ctx)
+{
+	int rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(fcntl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, F_SETLEASE));
+
+	if (rc >= 0)
+		rc = seccomp_rule_add(
+			ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(setrlimit), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE));
+	if (rc >= 0)
+		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(prlimit64), 3,
+			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE), SCMP_A2(SCMP_CMP_NE, 0), SCMP_A3(SCMP_CMP_EQ, 0));
+	if (rc >= 0)
+		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 3,
+			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE), SCMP_A2(SCMP_CMP_NE, 0), SCMP_A3(SCMP_CMP_NE, 0));
+	return check(rc, "limits");
+}
+
+/*
+ * What changes a terminal for good or types into it: typing, line disciplines, taking it for oneself, redirecting the console, hanging up, locked modes,
+ * serial lines and their signals; and the whole ranges of consoles (KD, VT).
+ */
 static int add_ioctls(scmp_filter_ctx ctx)
 {
-	static const uint64_t requests[] = { TIOCSTI, TIOCLINUX };
+	static const uint64_t requests[] = { TIOCSTI, TIOCLINUX, TIOCSETD, TIOCEXCL, TIOCCONS, TIOCVHANGUP, TIOCSLCKTRMIOS,
+		TIOCSSERIAL, TIOCSERCONFIG, TIOCSERSWILD, TIOCSERSETMULTI, TIOCSRS485, TIOCMSET, TIOCMBIS, TIOCMBIC };
+	static const uint64_t ranges[] = { 0x4b00, 0x5600 };
+	int rc = 0;
 
-	for (size_t i = 0; i < COUNT(requests); i++) {
-		int rc = seccomp_rule_add(
+	for (size_t i = 0; i < COUNT(requests) && rc >= 0; i++)
+		rc = seccomp_rule_add(
 			ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, requests[i]));
-
-		if (rc < 0)
-			return check(rc, "ioctl");
-	}
-	return 0;
+	for (size_t i = 0; i < COUNT(ranges) && rc >= 0; i++)
+		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32 & ~UINT64_C(0xff), ranges[i]));
+	return rc < 0 ? check(rc, "ioctl") : add_limits(ctx);
 }
 
 static int refuse_flag(scmp_filter_ctx ctx, int nr, uint64_t flag)
