@@ -267,6 +267,8 @@ int session_run(struct session *s, struct ak_err *err)
 	}
 	if (s->detached || f.ended_by) /* it goes on printing: there is no end to wait for */
 		f.tty.master = -1;
+	else if (rc > 0)
+		(void)start_tty(&f, err); /* its start and its end came together: what it printed is still in there */
 	tty_close(&f.tty);
 	return rc < 0 ? rc : 0;
 }

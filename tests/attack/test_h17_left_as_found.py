@@ -35,7 +35,7 @@ try: after = state()
 except (OSError, termios.error) as e: after = str(e)
 os.set_blocking(1, False)
 try: flows = os.write(1, b'x') == 1
-except BlockingIOError: flows = False
+except OSError: flows = False
 json.dump({'before': before, 'after': after, 'flows': flows, 'code': code}, open(sys.argv[1], 'w'))
 """
 
