@@ -1,8 +1,10 @@
 /*
  * The command's own process, from fork to exec.
  *
- * A plain fork, although nothing of init is worth a copy: with vfork init would wait for as long as the program's file is leased, slow or gone. A pipe that
- * closes itself on exec says when the program runs, or why it does not.
+ * The child shares init's memory until it is another program, as after vfork: nothing of init is worth a copy. But init waits no longer than it takes on any
+ * healthy file system, because a program's file can be leased, slow or gone, and the child stopped. So the child has a stack of its own, and the command
+ * stays where it is until a pipe that closes itself on exec says that the program runs, or why it does not. All that the two can disturb each other in
+ * is errno, and nothing that init does depends on that while a child is late.
  */
 #include "vmctl/internal.h"
 
@@ -11,15 +13,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define DEFAULT_NOFILE 4096u
+#define STACK_SIZE 65536 /* paths and reasons */
+#define PATIENCE_MS 20 /* longer than a program takes to start from a disk that works */
 
 enum { EXIT_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
@@ -214,11 +221,21 @@ static int prepare(const struct sb_command *cmd, int failure, struct ak_err *err
 	return 0;
 }
 
-static _Noreturn void child(const struct sb_command *cmd, int failure)
+/* One command on its way. */
+struct sb_birth {
+	struct sb_command cmd;
+	struct pack pack; /* owned; the command's strings */
+	int failure;
+	_Alignas(16) char stack[STACK_SIZE];
+};
+
+static int child(void *ctx)
 {
+	const struct sb_birth *b = ctx;
+	const struct sb_command *cmd = &b->cmd;
 	struct sb_failure f = { .exit_code = EXIT_FAILED };
 	char *const *argv = cmd->argv;
-	int rc = prepare(cmd, failure, &f.err);
+	int rc = prepare(cmd, b->failure, &f.err);
 
 	if (rc == 0) {
 		if (!argv[0] || !argv[0][0])
@@ -229,7 +246,7 @@ static _Noreturn void child(const struct sb_command *cmd, int failure)
 			rc = exec_search(argv[0], argv, cmd->envp);
 		describe_failure(argv[0] ? argv[0] : "", rc, &f);
 	}
-	(void)!write(failure, &f, sizeof(f));
+	(void)!write(b->failure, &f, sizeof(f));
 	_exit(f.exit_code);
 }
 
@@ -251,26 +268,54 @@ static int open_pipe(int ret[static 2])
 
 void sb_signal(pid_t pid, int sig)
 {
-	if (kill(-pid, sig) < 0 && errno == ESRCH)
+	if (kill(-pid, sig) < 0)
 		kill(pid, sig);
 }
 
-pid_t sb_spawn(const struct sb_command *cmd, int *ret_failure, struct ak_err *err)
+void sb_birth_free(struct sb_birth *b)
 {
-	int fds[2] = { -1, -1 }, rc = open_pipe(fds);
-	pid_t pid;
+	if (!b)
+		return;
+	pack_done(&b->pack);
+	munmap(b, sizeof(*b));
+}
 
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "pipe");
-	pid = fork();
-	if (pid == 0)
-		child(cmd, fds[1]);
-	if (pid < 0)
-		pid = ak_fail_errno(err, errno, "starting the command");
+/* Fresh pages, of which only those that are used cost anything. */
+static struct sb_birth *birth_new(const struct sb_command *cmd, struct pack *p)
+{
+	struct sb_birth *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (b == MAP_FAILED)
+		return NULL;
+	b->cmd = *cmd;
+	b->pack = (struct pack){ .bad = true };
+	if (p) {
+		b->pack = *p;
+		*p = (struct pack){ .bad = true };
+	}
+	return b;
+}
+
+pid_t sb_spawn(const struct sb_command *cmd, struct pack *p, int *ret_failure, struct sb_birth **ret_birth, struct ak_err *err)
+{
+	struct sb_birth *b = birth_new(cmd, p);
+	int fds[2] = { -1, -1 }, rc = b ? open_pipe(fds) : -ENOMEM;
+	struct pollfd ready = { .fd = fds[0], .events = POLLIN };
+	pid_t pid = rc;
+
+	if (rc == 0) {
+		b->failure = fds[1];
+		pid = clone(child, b->stack + sizeof(b->stack), CLONE_VM | SIGCHLD, b);
+		rc = pid < 0 ? -errno : 0;
+	}
 	ak_close(fds[1]);
-	if (pid < 0)
+	if (rc < 0) {
 		ak_close(fds[0]);
-	else
-		*ret_failure = fds[0];
+		sb_birth_free(b);
+		return ak_fail_errno(err, -rc, "starting the command");
+	}
+	poll(&ready, 1, PATIENCE_MS);
+	*ret_failure = fds[0];
+	*ret_birth = b;
 	return pid;
 }

@@ -298,6 +298,7 @@ static void run_command(struct init *in)
 		.streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] },
 		.nofile = spec->limits.nofile,
 		.fence = -1 };
+	struct sb_birth *birth;
 	struct ak_err err;
 
 	if (in->going)
@@ -308,7 +309,7 @@ static void run_command(struct init *in)
 		return;
 	if (!cmd.argv)
 		_exit(1);
-	in->command = sb_spawn(&cmd, &in->failure, &err);
+	in->command = sb_spawn(&cmd, NULL, &in->failure, &birth, &err);
 	if (in->command < 0)
 		sb_child_fail(in->ctx->ctl, 125, &err);
 	/* Whoever reads from the sandbox must see the end of file when the command closes its side. */

@@ -188,8 +188,11 @@ struct sb_failure {
 /*
  * The process, which is about to become the program, and does not make us wait: a program's file can be leased, or on a slow file system. *RET_FAILURE
  * (owned by the caller, non-blocking) ends when the program runs, and gives a struct sb_failure when it does not.
+ * The command's strings are those of P (taken over; NULL when they outlive us). *RET_BIRTH is to be kept until *RET_FAILURE or the process has ended.
  */
-pid_t sb_spawn(const struct sb_command *cmd, int *ret_failure, struct ak_err *err);
+struct sb_birth;
+pid_t sb_spawn(const struct sb_command *cmd, struct pack *p, int *ret_failure, struct sb_birth **ret_birth, struct ak_err *err);
+void sb_birth_free(struct sb_birth *b);
 /* To its group; or to a process that is none yet, which takes the signal as soon as it unblocks them, before it is a program. */
 void sb_signal(pid_t pid, int sig);
 

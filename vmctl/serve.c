@@ -22,6 +22,7 @@ struct sb_served {
 	uint32_t mark;
 	pid_t pid; /* also its session and first process group */
 	int failure; /* owned; ends when the program runs, and says why when it does not; -1 after */
+	struct sb_birth *birth; /* owned; until it runs */
 	int master; /* owned; its terminal's, until it runs; -1 */
 	bool told; /* the caller knows that it has ended */
 };
@@ -32,6 +33,7 @@ static void served_free(struct sb_served *s)
 		return;
 	ak_close(s->failure);
 	ak_close(s->master);
+	sb_birth_free(s->birth);
 	free(s);
 }
 
@@ -74,7 +76,7 @@ static int start(
 			return rc;
 		cmd.tty_slave = slave;
 	}
-	s->pid = sb_spawn(&cmd, &s->failure, err);
+	s->pid = sb_spawn(&cmd, &p, &s->failure, &s->birth, err);
 	return s->pid < 0 ? s->pid : 0;
 }
 
@@ -122,6 +124,10 @@ static void look_at(struct sb_served *s, const struct sb_ctx *ctx)
 	else if (!s->told)
 		sb_send_fds(ctx->ctl, SB_MSG_EXEC_STARTED, s->id, 0, NULL, &s->master, s->master < 0 ? 0 : 1);
 	s->master = ak_close(s->master);
+	if (n == 0) { /* else it is about to end, on the stack that is in there */
+		sb_birth_free(s->birth);
+		s->birth = NULL;
+	}
 }
 
 void sb_serve_look(struct sb_served *list, const struct sb_ctx *ctx)
