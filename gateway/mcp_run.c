@@ -197,6 +197,7 @@ static int wait_exec(struct client_exec *x, int pipes[static STREAMS], struct ou
 		return rc;
 	o->exit_code = end.exit_code;
 	o->timed_out = end.timed_out;
+	o->whole = end.n_left == 0;
 	o->duration_ms = ak_now_ms() - began;
 	if (end.why.text[0]) {
 		char note[AK_ERR_MAX + 16];

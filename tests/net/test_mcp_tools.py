@@ -237,6 +237,9 @@ def test_life_of_a_sandbox(staying):
         assert got["network"]["denied"] == [], "only what this call met"
         got, _ = m.good("sandbox_exec", name="work", command=["sleep", "60"], timeout_ms=300)
         assert got["timed_out"] is True and got["exit_code"] == 124
+        got, text = m.good("sandbox_exec", name="work", command=["sh", "-c", "setsid sleep 4722 & exec sleep 4722"], timeout_ms=500)
+        assert got["timed_out"] is True and "the command was ended;" in text, text
+        assert not lab.running("sleep 4722")
         assert [(s["name"], s["status"]) for s in m.good("sandbox_list")[0]["sandboxes"]] == [("work", "running")]
         assert m.good("network_check", policy="work", target="ok.test")[0]["verdict"] == "allow"
         assert m.good("sandbox_stop", name="work")[0]["status"] == "stopped"

@@ -643,7 +643,7 @@ static void a_leased_program_blocks_only_its_own_command(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(chmod(dir, 0755), 0);
 	trial_init(&t, SANDBOX_STRICT);
-	t.mounts[t.spec.n_mounts++] = (struct sandbox_mount){ dir, "/shared", true };
+	t.mounts[t.spec.n_mounts++] = (struct sandbox_mount){ .source = dir, .target = "/shared", .readonly = true };
 	trial_start(&t, NULL);
 	trial_go(&t);
 	signal(SIGIO, SIG_IGN);
