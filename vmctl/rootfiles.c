@@ -65,13 +65,26 @@ static const char *const host_etc[] = {
 /* Links that lead into /usr are made again instead of mounted: a mount would go through them. */
 static const char *const host_etc_links[] = { "localtime", "os-release" };
 
+/* In a root that nobody has seen yet there are no links to mind, and calls to the kernel to save. */
+static int make_fresh(int root, const char *path)
+{
+	int rc = path[strlen(path) - 1] == '/' ? mkdirat(root, path, 0755) : mknodat(root, path, S_IFREG | 0644, 0);
+
+	return rc < 0 && errno != EEXIST ? -errno : 0;
+}
+
 /* The host's /NAME on the same place. Not there, of another kind, or not for this user: then not inside either. */
 static int bind_same(const struct sb_root *r, const char *path)
 {
 	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, path, path[strlen(path) - 1] == '/'), target = -1;
+	int rc;
 
 	if (tree < 0)
 		return tree == -ENOENT || tree == -ENOTDIR || tree == -EACCES ? 0 : tree;
+	if (!r->ctx->spec->upper_dir) {
+		rc = make_fresh(r->fd, path + 1);
+		return rc < 0 ? rc : mnt_attach(tree, r->fd, path + 1);
+	}
 	target = path_target(r->fd, path + 1);
 	return target < 0 ? target : mnt_attach(tree, target, "");
 }
