@@ -161,7 +161,6 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named)
 			/* The binding may have run out in the table; the flow that holds it lives on. */
 			if (d.allow)
 				v = (struct relay_verdict){ .allow = true, .decision = d, .name = f->name };
-			relay_judge_unread(f->sb, &f->target, &v);
 		}
 	}
 	if (v.allow) {

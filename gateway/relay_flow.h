@@ -56,12 +56,6 @@ bool relay_port_needs_name(const struct relay_target *t);
 /* Must what the flow says be readable? On ports 80 and 443, where an allowlist or a rule that denies names is in force. */
 bool relay_must_read(const struct relay_sandbox *sb, enum relay_route route, const struct relay_target *t);
 
-/*
- * QUIC says its name too, where we do not read it. Where a rule denies names at this port only a rule that allows one of the address's names
- * here opens it, so an allowing V becomes a denial; clients fall back to TCP.
- */
-void relay_judge_unread(const struct relay_sandbox *sb, const struct relay_target *t, struct relay_verdict *v);
-
 /* ---- flows of either protocol (relay.c) ---- */
 
 struct relay_flow {

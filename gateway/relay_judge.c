@@ -48,16 +48,6 @@ bool relay_must_read(const struct relay_sandbox *sb, enum relay_route route, con
 	return false;
 }
 
-void relay_judge_unread(const struct relay_sandbox *sb, const struct relay_target *t, struct relay_verdict *v)
-{
-	if (!v->allow || t->proto != POLICY_UDP || !policy_denies_names(sb->policy, t->proto, t->port))
-		return;
-	if (v->name && v->decision.reason == POLICY_REASON_RULE)
-		return;
-	*v = (struct relay_verdict){ .decision = { .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" },
-		.detail = "QUIC: its name is not read, and names are denied" };
-}
-
 static void judge_host(const struct relay_sandbox *sb, const struct relay_target *t, struct relay_verdict *ret)
 {
 	ret->decision = policy_judge_name(sb->policy, POLICY_HOST_NAME, t->proto, t->port);
@@ -103,15 +93,12 @@ enum relay_route relay_judge_route(
 	}
 	switch (policy_addr_class(sb->policy, &t->dst, &ret->decision)) {
 	case POLICY_ADDR_OPEN:
-		ret->allow = true;
-		relay_judge_unread(sb, t, ret);
+		ret->decision = policy_judge_addr(sb->policy, &t->dst, t->proto, t->port);
+		ret->allow = ret->decision.allow;
 		return RELAY_ROUTE_OPEN;
 	case POLICY_ADDR_PLAIN:
 		judge_nameless(sb, t, now_ms, ret);
-		if (!policy_default_allow(sb->policy))
-			return RELAY_ROUTE_NAMED;
-		relay_judge_unread(sb, t, ret);
-		return RELAY_ROUTE_ANY;
+		return policy_default_allow(sb->policy) ? RELAY_ROUTE_ANY : RELAY_ROUTE_NAMED;
 	case POLICY_ADDR_BLOCKED:
 	case POLICY_ADDR_CLASS_NUM:
 		break;

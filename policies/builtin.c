@@ -179,6 +179,7 @@ static const char *const rule_names[] = {
 	[POLICY_REASON_INTERNAL] = "internal",
 	[POLICY_REASON_RESOLVER] = "resolver",
 	[POLICY_REASON_ADDRESS] = "",
+	[POLICY_REASON_UNREAD] = "",
 };
 static_assert(ARRAY_SIZE(rule_names) == POLICY_REASON_NUM, "a name for each reason");
 

@@ -184,12 +184,25 @@ static struct policy_decision judge(const struct policy *p, const struct levels 
 	return by_default(p);
 }
 
+/*
+ * QUIC says its name where nobody reads it. At a port where a rule denies names, only a rule that names the host and this very port opens it; clients fall
+ * back to TCP.
+ */
+static bool is_unread(const struct policy *p, enum policy_proto proto, uint16_t port)
+{
+	return proto == POLICY_UDP && policy_denies_names(p, proto, port);
+}
+
+static const struct policy_decision unread = { .reason = POLICY_REASON_UNREAD, .policy = "default", .rule = "" };
+
 struct policy_decision policy_judge_name(const struct policy *p, const char *name, enum policy_proto proto, uint16_t port)
 {
+	struct policy_decision d;
 	struct levels l;
 
 	find_levels(p, name, &l);
-	return judge(p, &l, proto, port);
+	d = judge(p, &l, proto, port);
+	return d.allow && d.reason != POLICY_REASON_RULE && is_unread(p, proto, port) ? unread : d;
 }
 
 /* ---- every port of a name ---- */
@@ -355,10 +368,11 @@ struct policy_decision policy_judge_addr(const struct policy *p, const struct ak
 	const struct host_rule *r;
 
 	if (policy_addr_class(p, a, &d) != POLICY_ADDR_PLAIN)
-		return d;
+		return d.allow && is_unread(p, proto, port) ? unread : d;
 	if (!p->default_allow)
 		return (struct policy_decision){ .reason = POLICY_REASON_ADDRESS, .policy = "default", .rule = "" };
 	/* "*" in deny means every host, named or not. */
 	r = judge_level(p->rules, p->n_root, proto, port);
-	return r ? by_rule(r) : d;
+	d = r ? by_rule(r) : d;
+	return d.allow && is_unread(p, proto, port) ? unread : d;
 }

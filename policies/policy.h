@@ -43,6 +43,7 @@ enum policy_reason {
 	POLICY_REASON_INTERNAL, /* .internal, .local, bare names and their like */
 	POLICY_REASON_RESOLVER, /* public encrypted-DNS resolvers in allowlist modes, and use-application-dns.net in all */
 	POLICY_REASON_ADDRESS, /* an allowlist mode refuses raw addresses: "address not learned from an allowed name" */
+	POLICY_REASON_UNREAD, /* QUIC, whose name is not read, at a port where a rule denies names */
 	POLICY_REASON_NUM
 };
 

@@ -21,6 +21,7 @@ static const char *const reason_texts[] = {
 	[POLICY_REASON_INTERNAL] = "internal name",
 	[POLICY_REASON_RESOLVER] = "encrypted-DNS resolver",
 	[POLICY_REASON_ADDRESS] = "address not learned from an allowed name",
+	[POLICY_REASON_UNREAD] = "QUIC: its name is not read, and names are denied",
 };
 static_assert(ARRAY_SIZE(reason_texts) == POLICY_REASON_NUM, "a text for each reason");
 
