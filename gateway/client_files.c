@@ -228,9 +228,21 @@ int client_file_parent(int root, const char *path, bool make, char ret_base[stat
 
 /* ---- changing ---- */
 
+/* From outside the kernel would let us rename over what is mounted there, and take the mount away: project files are protected by mounts. */
+static bool is_mounted(int dir, const char *name)
+{
+	struct statx x;
+
+	return statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &x) == 0 &&
+		(x.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
 int client_file_replaceable(int dir, const char *name, struct ak_err *err)
 {
 	struct stat st;
+
+	if (is_mounted(dir, name))
+		return ak_fail(err, EPERM, "'%.200s' is protected or mounted here", name);
 
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
 		return 0;
@@ -278,6 +290,8 @@ int client_file_delete(int root, const char *path, bool tree, struct ak_err *err
 		return dir;
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return ak_fail_errno(err, errno, "'%.200s'", path);
+	if (is_mounted(dir, base))
+		return ak_fail(err, EPERM, "'%.200s' is protected or mounted here", path);
 	if (S_ISDIR(st.st_mode) && tree) {
 		_cleanup_close_ int real = ak_reopen(dir, O_RDONLY | O_DIRECTORY);
 

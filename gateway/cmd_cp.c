@@ -8,7 +8,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/client.h"
-#include "gateway/owndir.h"
+#include "gateway/shared.h"
 #include "gateway/state.h"
 
 #include <errno.h>
@@ -97,43 +97,6 @@ static int parse(int argc, char **argv, struct side sides[2])
 
 /* ---- the two folders ---- */
 
-/* Folders that sandboxes may write. */
-struct projects {
-	char **list; /* owned */
-	size_t n;
-};
-
-static int add_project(void *ctx, struct state_sandbox *s)
-{
-	struct projects *p = ctx;
-	char **grown = s->dir[0] ? reallocarray(p->list, p->n + 1, sizeof(*grown)) : p->list;
-
-	if (!s->dir[0])
-		return 0;
-	if (!grown)
-		return -ENOMEM;
-	p->list = grown;
-	p->list[p->n] = strdup(s->dir);
-	p->n += p->list[p->n] != NULL;
-	return 0;
-}
-
-static void projects_done(struct projects *p)
-{
-	for (size_t i = 0; i < p->n; i++)
-		free(p->list[i]);
-	free(p->list);
-}
-
-/* A folder of the host. Links in the path that the user typed are the user's, but those in a project may be a sandbox's. */
-static int open_host_folder(const struct ak_paths *paths, const char *path, struct ak_err *err)
-{
-	_cleanup_(projects_done) struct projects p = { 0 };
-	int rc = state_each(paths, add_project, NULL, &p, err);
-
-	return rc < 0 ? ak_err_prefix(err, rc, "sandboxes") : owndir_open(path, p.list, p.n, err);
-}
-
 /* The host's folder and name. */
 static int open_host(struct side *s, const struct ak_paths *paths, struct ak_err *err)
 {
@@ -150,10 +113,10 @@ static int open_host(struct side *s, const struct ak_paths *paths, struct ak_err
 	snprintf(s->base, sizeof(s->base), "%.*s", (int)(len - start), s->path + start);
 	if (!s->base[0] || !strcmp(s->base, ".") || !strcmp(s->base, "..")) {
 		/* A folder without a name of its own. */
-		s->dir = open_host_folder(paths, s->path, err);
+		s->dir = shared_open_folder(paths, s->path, err);
 		s->base[0] = '\0';
 	} else {
-		s->dir = open_host_folder(paths, head, err);
+		s->dir = shared_open_folder(paths, head, err);
 	}
 	return s->dir < 0 ? s->dir : 0;
 }
@@ -204,7 +167,7 @@ static int enter(struct side *s, const struct ak_paths *paths, const char *name,
 	int fd = s->dir;
 
 	if (s->base[0] && s->slash)
-		fd = open_host_folder(paths, s->path, err);
+		fd = shared_open_folder(paths, s->path, err);
 	else if (s->base[0] && (fd = openat(s->dir, s->base, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
 		fd = ak_fail_errno(err, errno, "'%.200s'", s->text);
 	if (fd < 0)

@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/owndir.h"
 #include "gateway/shared.h"
+#include "vmctl/source.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -307,6 +309,27 @@ static enum project_word word_of(const struct run_opts *opts)
 	return !opts->dir ? PROJECT_STOOD_IN : opts->allow_broad_dir ? PROJECT_CONFIRMED : PROJECT_NAMED;
 }
 
+/* A sandbox may have put a link where the user now points, or stands: see shared_open_folder. A path without links is the usual case. */
+static int check_way(const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	const char *named = opts->dir ? opts->dir : getenv("PWD");
+	struct stat here, there;
+	struct ak_err why;
+	int fd;
+
+	if (!named || stat(named, &there) < 0)
+		return 0;
+	if (!opts->dir && (stat(".", &here) < 0 || here.st_dev != there.st_dev || here.st_ino != there.st_ino))
+		return 0; /* the variable is about another folder */
+	fd = mnt_source_open(&(struct sandbox_mount){ .source = named }, &why);
+	if (fd == -ELOOP)
+		fd = shared_open_folder(paths, named, err);
+	if (fd == -ELOOP)
+		return fd;
+	ak_close(fd);
+	return 0; /* anything else is told by who opens it */
+}
+
 int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
 	struct project_id *ret_id, struct ak_err *err)
 {
@@ -320,6 +343,9 @@ int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, 
 		snprintf(ret, PATH_MAX, "%s", opts->dir);
 		rc = project_again(ret, &opts->dir_id, ret_id, err);
 	} else {
+		rc = check_way(opts, paths, err);
+		if (rc < 0)
+			return rc;
 		rc = project_name(opts->dir ? opts->dir : ".", "project folder", ret, ret_id, err);
 	}
 	return rc < 0 ? rc : project_check(ret, word_of(opts), paths, err);
@@ -447,7 +473,7 @@ static int plan_isolation(struct run_plan *plan, const struct run_opts *opts, st
 	if (plan->isolation == SANDBOX_STRICT)
 		return ak_fail(
 			err, EINVAL, "--nested-namespaces: %s mode is strict and has none; use another mode", plan->policy);
-	if (geteuid() == 0)
+	if (sandbox_is_host_root())
 		return ak_fail(err, EINVAL, "--nested-namespaces: not for root; run agentkernel as an ordinary user");
 	plan->isolation = SANDBOX_NESTED;
 	return 0;

@@ -136,9 +136,30 @@ static bool is_broad(const char *project)
 	return home && realpath(home, real) && !strcmp(project, real);
 }
 
+/* Folders of the home that hold keys and sessions, and what is in them. */
+static bool is_private(const char *project)
+{
+	static const char *const names[] = { ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store",
+		".mozilla", ".config/gcloud", ".config/gh", ".local/share/keyrings" };
+	const char *home = getenv("HOME");
+	char real[PATH_MAX], path[PATH_MAX];
+
+	for (size_t i = 0; home && realpath(home, real) && i < ARRAY_SIZE(names); i++) {
+		if (snprintf(path, sizeof(path), "%s/%s", real, names[i]) < (int)sizeof(path) && project_inside(project, path))
+			return true;
+	}
+	return false;
+}
+
 static int check_broad(const char *project, enum project_word word, struct ak_err *err)
 {
-	if (word == PROJECT_CONFIRMED || !is_broad(project))
+	if (word == PROJECT_CONFIRMED)
+		return 0;
+	if (is_private(project))
+		return ak_fail(err, EINVAL,
+			"the project folder would be '%s', where keys or sessions are kept; name another with --dir, or say --dir %s --allow-broad-dir",
+			project, project);
+	if (!is_broad(project))
 		return 0;
 	return ak_fail(err, EINVAL,
 		"the project folder would be '%s': all files and sockets of other programs in it would be in the sandbox's reach; go into a project or name "

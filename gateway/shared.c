@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/owndir.h"
 #include "gateway/state.h"
 
 #include <dirent.h>
@@ -12,6 +13,43 @@
 #include <string.h>
 
 #define RUNNING_MAX 256 /* looked at for one note */
+
+/* ---- links in projects ---- */
+
+struct projects {
+	char **list; /* owned */
+	size_t n;
+};
+
+static int add_project(void *ctx, struct state_sandbox *s)
+{
+	struct projects *p = ctx;
+	char **grown = s->dir[0] ? reallocarray(p->list, p->n + 1, sizeof(*grown)) : p->list;
+
+	if (!s->dir[0])
+		return 0;
+	if (!grown)
+		return -ENOMEM;
+	p->list = grown;
+	p->list[p->n] = strdup(s->dir);
+	p->n += p->list[p->n] != NULL;
+	return 0;
+}
+
+static void projects_done(struct projects *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->list[i]);
+	free(p->list);
+}
+
+int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err)
+{
+	_cleanup_(projects_done) struct projects p = { 0 };
+	int rc = state_each(paths, add_project, NULL, &p, err);
+
+	return rc < 0 ? ak_err_prefix(err, rc, "sandboxes") : owndir_open(path, p.list, p.n, err);
+}
 
 /* ---- what counts as the same policy ---- */
 

@@ -16,6 +16,10 @@
 void shared_note(
 	const struct ak_paths *paths, const char *self, const char *project, const struct run_opts *opts, char *ret, size_t size);
 
+/* Open a folder of the host by the path that the user typed. Links in it are the user's, but those in a persistent sandbox's project may be the sandbox's:
+ * -ELOOP. */
+int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err);
+
 struct state_sandbox;
 /* The same for a persistent one. */
 void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, char *ret, size_t size);

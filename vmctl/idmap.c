@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,12 +100,15 @@ static bool can_lend(uint32_t first, uint32_t count)
 	return has_ids("/proc/self/uid_map", first, count, &ignored) && has_ids("/proc/self/gid_map", first, count, &ignored);
 }
 
-/* An ordinary user may be 0 in a namespace of their own; that is nobody special outside. */
-static bool is_host_root(const struct sb_ids *ids)
+/*
+ * An ordinary user may be 0 in a namespace of their own, and root may be called anything there. Files at the top of /proc belong to the host's root, in whatever
+ * namespace one looks.
+ */
+bool sandbox_is_host_root(void)
 {
-	uint32_t outside = 0;
+	struct stat st;
 
-	return ids->uid == 0 && !(has_ids("/proc/self/uid_map", 0, 1, &outside) && outside != 0);
+	return stat("/proc/version", &st) < 0 ? geteuid() == 0 : st.st_uid == geteuid();
 }
 
 static void plan_lent(struct sb_ids *ids)
@@ -114,8 +118,8 @@ static void plan_lent(struct sb_ids *ids)
 		ids->outer_uid = ids->outer_gid = LENT_FIRST;
 		ids->sub_uid = ids->sub_gid = LENT_FIRST + 1;
 		ids->n_sub = SUB_IDS_MAX;
-	} else if (can_lend(NOBODY, 1)) {
-		ids->outer_uid = ids->outer_gid = NOBODY;
+	} else {
+		ids->outer_uid = ids->outer_gid = can_lend(NOBODY, 1) ? NOBODY : 0;
 	}
 }
 
@@ -124,7 +128,7 @@ void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret)
 	*ret = (struct sb_ids){ .uid = geteuid(), .gid = getegid(), .inner_range = spec->root_inside };
 	ret->outer_uid = ret->uid;
 	ret->outer_gid = ret->gid;
-	if (is_host_root(ret))
+	if (sandbox_is_host_root())
 		plan_lent(ret);
 	else if (spec->root_inside)
 		plan_ranges(ret);
@@ -346,15 +350,22 @@ static int become_lent(struct ak_err *err)
 	return 0;
 }
 
+int sb_ids_check(const struct sb_ids *ids, struct ak_err *err)
+{
+	if (!ids->lent || ids->outer_uid)
+		return 0;
+	return sb_explain_userns(err,
+		ak_fail(err, EPERM,
+			"root has no other id here to give to a sandbox (a user namespace that maps no more than root); run agentkernel outside of it, or as an "
+			"ordinary user"));
+}
+
 /* Root leaves its groups behind; others may not, and what they grant is out of sight inside. */
 static int leave_root(const struct sb_ids *ids, struct ak_err *err)
 {
-	if (ids->uid == 0)
+	if (ids->uid == 0 || ids->lent)
 		(void)!setgroups(0, NULL);
-	if (ids->lent && !ids->outer_uid)
-		return ak_fail(err, EPERM,
-			"root has no other id here to give to a sandbox (a user namespace that maps only 0); run agentkernel outside of it, or as an ordinary user");
-	return 0;
+	return sb_ids_check(ids, err);
 }
 
 int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err)

@@ -92,6 +92,8 @@ _Noreturn void sb_setup_main(struct sb_ctx *ctx);
 
 /* idmap.c */
 void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret);
+/* Whether there is an id that the sandbox can run under. */
+int sb_ids_check(const struct sb_ids *ids, struct ak_err *err);
 /* Let the lent id open pipes among FDS again by their names in /proc, as their maker could. */
 void sb_ids_give_pipes(const struct sb_ids *ids, const int fds[3]);
 /* New user and network namespace for the calling process, with its id map written; n_sub is 0 after it when ranges were refused. */

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define ASIDE_MAX 100 /* things of one name that are kept aside */
+#define ASIDE_MAX 16 /* plain names that are tried for what is kept aside */
 #define FOLDER_FLAGS (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /* ---- what is in the way ---- */
@@ -23,6 +23,7 @@
 static int move_aside(int dir_fd, const char *name)
 {
 	char aside[NAME_MAX + 16];
+	int rc;
 
 	for (int i = 0; i < ASIDE_MAX; i++) {
 		snprintf(aside, sizeof(aside), i ? "%.*s.replaced.%d" : "%.*s.replaced", NAME_MAX - 16, name, i);
@@ -31,7 +32,8 @@ static int move_aside(int dir_fd, const char *name)
 		if (errno != EEXIST)
 			return -errno;
 	}
-	return -EEXIST;
+	rc = ak_fresh_name(aside);
+	return rc < 0 ? rc : renameat(dir_fd, name, dir_fd, aside) < 0 ? -errno : 0;
 }
 
 static bool same_mount(int a, int b)

@@ -197,13 +197,15 @@ int sb_root_shield(const struct sb_root *r, int folder_fd)
 	return tree < 0 ? tree : mnt_attach(tree, folder_fd, "");
 }
 
-/* One of the host's folders, mounted and shielded; where it cannot be shielded it stays mounted. */
-static int bind_shielded(const struct sb_root *r, const char *source, const char *target)
+/* One of the host's folders, seen through an overlay only. */
+static int add_shielded(const struct sb_root *r, const char *source, const char *target)
 {
-	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, source, true);
-	int rc = tree < 0 ? tree : mnt_attach(tree, r->fd, target);
+	_cleanup_close_ int host = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC), tree = -1;
 
-	return rc < 0 ? rc : sb_root_shield(r, tree);
+	if (host < 0)
+		return -errno;
+	tree = sb_root_overlay(r, host);
+	return tree < 0 ? tree : mnt_attach(tree, r->fd, target);
 }
 
 /* Without such a folder programs do not run, so a host where it cannot be overlaid (something is mounted below it, in a container) is told of it. */
@@ -216,19 +218,16 @@ void sb_root_note_open(const struct sb_root *r, const char *folder, int rc)
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
 }
 
-static int add_opt(const struct sb_root *r, struct ak_err *err)
+/* /opt is not needed to run: where it cannot be overlaid it is not there. */
+static void add_opt(const struct sb_root *r)
 {
 	char note[96];
-	int rc = bind_shielded(r, "/opt", "opt"), covered;
-	_cleanup_close_ int empty = -1;
+	int rc = add_shielded(r, "/opt", "opt");
 
 	if (rc == 0)
-		return 0;
+		return;
 	snprintf(note, sizeof(note), "no overlay of /opt here (%s): it is left out", strerror(-rc));
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
-	empty = mnt_clone(r->fd, "sys", false);
-	covered = empty < 0 ? empty : mnt_attach(empty, r->fd, "opt");
-	return covered < 0 ? sb_root_failed(err, covered, "/opt") : 0;
 }
 
 /* /bin, /lib and so on: links where /usr is merged, real folders elsewhere. */
@@ -264,15 +263,19 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	int rc;
 
 	if (!r->private_usr) {
-		rc = bind_shielded(r, "/usr", "usr");
-		if (rc < 0)
+		rc = add_shielded(r, "/usr", "usr");
+		if (rc < 0) {
 			sb_root_note_open(r, "/usr", rc);
+			rc = bind_host(r, "/usr", "usr");
+		}
+		if (rc < 0)
+			return sb_root_failed(err, rc, "/usr");
 	}
 	rc = add_usr_names(r, err);
 	if (rc < 0)
 		return rc;
 	if (path_folder(r->fd, "opt", 0755) == 0 && !r->private_usr && access("/opt", X_OK) == 0)
-		return add_opt(r, err);
+		add_opt(r);
 	return 0;
 }
 
@@ -328,8 +331,15 @@ static int add_private_folder(const struct sb_root *r, const struct private_fold
 
 	if (rc == 0)
 		return 0;
+	if (!strcmp(f->name, "opt")) {
+		add_opt(r);
+		return 0;
+	}
 	snprintf(note, sizeof(note), "no private overlay here (%s): %s is read-only", strerror(-rc), f->host);
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
+	if (add_shielded(r, f->host, f->name) == 0)
+		return 0;
+	sb_root_note_open(r, f->host, rc);
 	tree = mnt_clone(AT_FDCWD, f->host, true);
 	rc = tree < 0 ? tree : mnt_attr(tree, true, MNT_SAFE | MOUNT_ATTR_RDONLY, 0);
 	if (rc == 0)

@@ -51,6 +51,24 @@ static int keep_writable(const struct sb_root *r, int dir_fd)
 	return rc < 0 ? rc : mnt_attach(tree, dir_fd, "");
 }
 
+/* A home below a folder that every sandbox sees of the host (/opt, /usr) would be the user's own: an empty one lies over it. */
+static int hide_home(const struct sb_root *r, const char *home, int *fd)
+{
+	static const char *const opts[][2] = { { "mode", "0755" }, { NULL, NULL } };
+	_cleanup_close_ int tree = -1;
+	int rc;
+
+	if (strncmp(home, "/opt/", 5) != 0 && strncmp(home, "/usr/", 5) != 0)
+		return 0;
+	tree = r->ctx->spec->upper_dir ? sb_root_store(r, "home", 0755) : mnt_new("tmpfs", opts, MNT_SAFE);
+	rc = tree < 0 ? tree : mnt_attach(tree, *fd, "");
+	if (rc < 0)
+		return rc;
+	ak_close(*fd);
+	*fd = TAKE_FD(tree);
+	return 0;
+}
+
 static int add_home(const struct sb_root *r, struct ak_err *err)
 {
 	const struct sandbox_spec *spec = r->ctx->spec;
@@ -59,6 +77,8 @@ static int add_home(const struct sb_root *r, struct ak_err *err)
 
 	if (spec->home) {
 		rc = path_make_own_dir(r->fd, spec->home, 0755, &home);
+		if (rc == 0)
+			rc = hide_home(r, spec->home, &home);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "home '%s'", spec->home);
 	}

@@ -86,6 +86,9 @@ struct sandbox_result {
 
 struct sandbox;
 
+/* Whether we are root on the host, whatever a user namespace calls us; its sandboxes get ids of their own. */
+bool sandbox_is_host_root(void);
+
 /*
  * Fork the setup child and return at once. With a link, the child sends its sockets (enum gwns_fd order, those
  * present, preceded by a uint32_t bit mask of which) as one SCM_RIGHTS message on NET_SOCK (borrowed, SEQPACKET).

@@ -149,7 +149,10 @@ static int keep_needed(const struct sb_ctx *ctx)
 static int open_as_root(struct sb_ctx *ctx, struct ak_err *err)
 {
 	_cleanup_close_ int procs = cgroup_open_procs(&ctx->cgroup);
+	int rc = sb_ids_check(&ctx->ids, err);
 
+	if (rc < 0)
+		return rc;
 	if (procs >= 0 && write(procs, "0", 1) < 0)
 		return ak_fail_errno(err, errno, "joining the control group");
 	ctx->cgroup.v2_fd = -1; /* joined */

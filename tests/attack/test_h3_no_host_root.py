@@ -119,3 +119,15 @@ def test_h3_streams_can_be_opened_again(any_user):
     script = """echo in | "$0" run -- sh -c 'echo out > /dev/stdout; cat /dev/stdin; echo err > /dev/stderr' 2>&1 | cat"""
     r = lab.spawn(["sh", "-c", script, lab.binary]).wait()
     assert r.code == 0 and r.out == "out\nin\nerr\n", r
+
+
+@pytest.mark.parametrize("how", [["--user", "--map-user=1000", "--map-group=1000"], ["-Ur"]], ids=["as-1000", "as-0"])
+def test_h3_root_in_a_user_namespace_is_still_root(lab, how):
+    """Whatever it is called there: there is no other id to give to the sandbox, so nothing runs."""
+    if not lab.is_root:
+        pytest.skip("the suite runs as an ordinary user")
+    with lab.acting_as("root"):
+        for more in ([], ["--nested-namespaces"]):
+            r = lab.spawn(["unshare", *how, lab.binary, "run", *more, "--", "touch", "made"]).wait()
+            assert r.code in (2, 125) and "root" in r.err, r
+            assert not os.path.exists(lab.path("project", "made"))

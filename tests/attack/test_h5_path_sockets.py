@@ -87,3 +87,37 @@ def test_h5_sockets_in_the_project_work(any_user):
         r = lab.run(["--compatibility-mode", "codex", "--", PYTHON, "-c", CLIENT, path])
         assert r.code == 0 and "whole " + path in r.out, r
     lab.host(["rm", "-f", path, path + ".dgram"])
+
+
+@pytest.mark.parametrize("mode", ["codex", "native", "claude"])
+def test_h5_opt_that_cannot_be_overlaid_is_left_out(any_user, mode):
+    """Something mounted below it, as in containers: the kernel refuses the overlay."""
+    lab = any_user
+    with private_folders(lab, "/opt"):
+        assert lab.host(["mkdir", "/opt/below"]).code == 0
+        with private_folders(lab, "/opt/below"), sockets(lab, "/opt/x.sock", "/opt/below/y.sock") as server:
+            r = lab.run(["--compatibility-mode", mode, "--", PYTHON, "-c", CLIENT, "/opt/x.sock", "/opt/below/y.sock"])
+            assert r.code == 0 and r.out == "", r
+            assert b"hit" not in server.output[1], server.output
+
+
+def test_h5_a_project_that_is_a_mount_in_opt_works(any_user):
+    lab = any_user
+    with private_folders(lab, "/opt"):
+        assert lab.host(["mkdir", "-m", "777", "/opt/project"]).code == 0
+        with private_folders(lab, "/opt/project"):
+            assert lab.host(["chmod", "777", "/opt/project"]).code == 0
+            r = lab.run(["--compatibility-mode", "codex", "--dir", "/opt/project", "--", "sh", "-c", "echo x > made && cat made"], cwd="/opt/project")
+            assert r.code == 0 and r.out == "x\n", r
+
+
+def test_h5_a_home_below_opt_is_not_shown(any_user):
+    lab = any_user
+    with private_folders(lab, "/opt"):
+        script = "mkdir -p /opt/svc/.ssh && echo key > /opt/svc/.ssh/id && chmod 600 /opt/svc/.ssh/id && chown -R %s /opt/svc"
+        assert lab.host(["sh", "-c", script % (lab.uid if lab.who == "user" and lab.is_root else 0)]).code == 0
+        for options in (["--compatibility-mode", "codex"], ["--compatibility-mode", "claude"], ["--profile", "restrictive"], []):
+            r = lab.run([*options, "--", "sh", "-c", "cat /opt/svc/.ssh/id; echo x > ~/made && ls -a ~"], env=dict(HOME="/opt/svc"))
+            assert "key" not in r.out, (options, r)
+            if lab.who == "user":
+                assert r.code == 0 and "made" in r.out, (options, r)

@@ -59,6 +59,9 @@ int main(void)
 	TRY("gre", socket(AF_INET, SOCK_DGRAM, 47));
 	TRY("vsock", socket(40, SOCK_STREAM, 0));
 	TRY("alg", socket(38, SOCK_SEQPACKET, 0));
+	TRY("pair-mptcp", ({ int p[2]; socketpair(AF_INET, SOCK_STREAM, 262, p) < 0 && errno != EOPNOTSUPP ? -1 : 0; }));
+	TRY("pair-udplite", ({ int p[2]; socketpair(AF_INET6, SOCK_DGRAM, 136, p) < 0 && errno != EOPNOTSUPP ? -1 : 0; }));
+	TRY("pair-inet", ({ int p[2]; socketpair(AF_INET, SOCK_STREAM, 0, p) < 0 && errno != EOPNOTSUPP ? -1 : 0; }));
 	TRY("ulp-tls", ({ int s = socket(AF_INET, SOCK_STREAM, 0); setsockopt(s, 6, 31, "tls", 3) < 0 && errno != ENOTCONN ? -1 : 0; }));
 	/* In a namespace of its own, should there be one: the same sockets, with every capability in it. */
 	TRY("nested-raw", unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0 ? -1 : socket(AF_INET, SOCK_RAW, 6));

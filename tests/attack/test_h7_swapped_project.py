@@ -157,3 +157,29 @@ def test_h7_swapping_during_the_start_gains_nothing(world, warm):
     finally:
         p.signal(9)
         p.wait()
+
+
+def test_h7_a_link_that_a_sandbox_put_leads_no_project_elsewhere(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    outer, secret = lab.path("project"), lab.path("elsewhere")
+    os.makedirs(secret)
+    os.makedirs(os.path.join(outer, "sub"))
+    if lab.is_root and lab.who == "user":
+        for path in (secret, os.path.join(outer, "sub")):
+            os.chown(path, lab.uid, lab.gid)
+    b.up("outer", "--compatibility-mode", "claude", "--dir", outer)
+    b.sh("outer", "rmdir sub && ln -s '%s' sub" % secret)
+    link = os.path.join(outer, "sub")
+    for args, kw in ((["run", "--compatibility-mode", "claude", "--dir", link, "--", "touch", "made"], {}), (["create", "y", "--dir", link], {}),
+                     (["run", "--compatibility-mode", "codex", "--", "touch", "made"], dict(cwd=link, env=dict(PWD=link)))):
+        r = lab.ak(args, **kw)
+        assert r.code in (1, 2, 125) and "symbolic link" in r.err, (args, r)
+    assert os.listdir(secret) == []
+
+
+def test_h7_folders_of_keys_are_no_projects(any_user):
+    lab = any_user
+    os.makedirs(lab.path("home", ".ssh", "deep"))
+    for folder in (lab.path("home", ".ssh"), lab.path("home", ".ssh", "deep")):
+        r = lab.run(["--compatibility-mode", "codex", "--dir", folder, "--", "touch", "made"])
+        assert r.code == 2 and "--allow-broad-dir" in r.err, r
