@@ -17,6 +17,7 @@
 #include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/random.h>
 
 #define TICK_MS 100
@@ -297,6 +298,15 @@ void dns_upstream_no_edns(struct dns_upstream *up)
 
 /* ---- life ---- */
 
+/* Sockets that wait for their next question must not be those that a connection lacks. */
+static size_t idle_ports(void)
+{
+	struct rlimit lim;
+	size_t share = getrlimit(RLIMIT_NOFILE, &lim) < 0 ? 0 : (size_t)(lim.rlim_cur / 64);
+
+	return share < DNS_PORTS_IDLE_MAX ? share : DNS_PORTS_IDLE_MAX;
+}
+
 int dns_upstream_new(struct event_base *base, const struct dns_upstream_conf *conf, const struct dns_upstream_hooks *hooks,
 	struct dns_upstream **ret, struct ak_err *err)
 {
@@ -309,6 +319,7 @@ int dns_upstream_new(struct event_base *base, const struct dns_upstream_conf *co
 	up->hooks = *hooks;
 	up->timeout_ms = conf->timeout_ms ? conf->timeout_ms : 1000;
 	up->tries = conf->tries ? conf->tries : 2;
+	up->idle_max = idle_ports();
 	LIST_INIT(&up->asking);
 	up->tick = evtimer_new(base, on_tick, up);
 	up->rest = event_new(base, -1, 0, on_rest, up);

@@ -80,7 +80,7 @@ struct dns_upstream {
 	struct dns_asking_list asking;
 	struct event *tick, *rest; /* owned */
 	struct dns_port *idle;
-	size_t n_idle;
+	size_t n_idle, idle_max;
 	uint64_t no_edns_until_ms;
 	uint64_t random[DNS_RANDOM_WORDS];
 	size_t n_random;

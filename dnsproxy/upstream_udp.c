@@ -141,7 +141,7 @@ void dns_port_release(struct dns_asking *q)
 	q->port = NULL;
 	p->asking = NULL;
 	/* What a forger sent may still be queued: not for the next question to read. */
-	if (p->broken || q->wrong > 0 || up->n_idle >= DNS_PORTS_IDLE_MAX || connect(p->fd, &nobody, sizeof(nobody)) < 0) {
+	if (p->broken || q->wrong > 0 || up->n_idle >= up->idle_max || connect(p->fd, &nobody, sizeof(nobody)) < 0) {
 		port_free(p);
 		return;
 	}
