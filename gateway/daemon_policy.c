@@ -43,6 +43,8 @@ static void answer(struct request *r, const struct policy *p)
 
 /* ---- changing ---- */
 
+#define EDITS_MAX 8192 /* more than these are told as a text that is cut */
+
 static void record(const struct dsb *sb)
 {
 	_cleanup_json_ cJSON *edits = edits_json(&sb->state);
@@ -50,8 +52,10 @@ static void record(const struct dsb *sb)
 	_cleanup_strbuf_ struct strbuf more = { 0 };
 
 	strbuf_printf(&more, ",\"generation\":%llu", (unsigned long long)sb->state.generation);
-	if (text)
+	if (text && strlen(text) <= EDITS_MAX)
 		strbuf_printf(&more, ",\"edits\":%s", text);
+	else if (text)
+		event_put_text(&more, "edits_text", text);
 	event_write(sb->d->paths, "sandbox_policy", sb->state.name, &more);
 }
 

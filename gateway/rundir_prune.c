@@ -182,12 +182,12 @@ static void put_rows(struct strbuf *out, struct netlog_row *const *rows, size_t 
 		total += rows[i]->count;
 		if (i >= DENIALS_MAX)
 			continue;
-		strbuf_puts(out, i ? ",{\"dest\":" : "{\"dest\":");
-		strbuf_json(out, rows[i]->dest);
+		strbuf_printf(out, "%s{\"count\":%llu", i ? "," : "", (unsigned long long)rows[i]->count);
+		event_put_text(out, "dest", rows[i]->dest);
 		event_put_text(out, "proto", rows[i]->proto);
 		event_put_text(out, "rule", rows[i]->rule);
 		event_put_text(out, "reason", rows[i]->reason);
-		strbuf_printf(out, ",\"count\":%llu}", (unsigned long long)rows[i]->count);
+		strbuf_putc(out, '}');
 	}
 	strbuf_printf(out, "],\"kinds\":%zu,\"denied\":%llu", n, (unsigned long long)total);
 }

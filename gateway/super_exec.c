@@ -133,12 +133,16 @@ static struct super_exec *exec_new(struct super *v, struct ipc_peer *peer, uint6
 	return e;
 }
 
-static void record(const struct super *v, char *const *argv)
+/* Before the command starts: without its event it must not. */
+static int record(const struct super *v, char *const *argv, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
+	int rc;
 
 	event_put_list(&more, "command", argv);
-	event_write(v->paths, "sandbox_exec", v->state->name, &more);
+	rc = event_write(v->paths, "sandbox_exec", v->state->name, &more);
+	return rc < 0 ? ak_fail_errno(err, -rc, "the command was not started, because it could not be recorded in the events log")
+		      : 0;
 }
 
 static int start(struct super *v, struct ipc_peer *peer, const struct ask *a, const int *fds, struct ak_err *err)
@@ -180,12 +184,11 @@ void super_exec_request(struct super *v, struct ipc_peer *peer, struct ipc_messa
 	if (rc == 0 && !a.tty && msg->n_fds < 3)
 		rc = ak_fail(&err, EINVAL, "exec without a terminal wants three descriptors");
 	if (rc == 0)
+		rc = record(v, a.argv, &err);
+	if (rc == 0)
 		rc = start(v, peer, &a, msg->fds, &err);
-	if (rc < 0) {
+	if (rc < 0)
 		ipc_peer_fail(peer, -rc, err.text);
-		return;
-	}
-	record(v, a.argv);
 }
 
 void super_exec_signal(struct super *v, struct ipc_peer *peer, const cJSON *obj)

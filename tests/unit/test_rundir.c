@@ -275,7 +275,7 @@ static void what_a_run_was_denied_is_told_before_it_goes(void **state)
 	rundir_prune(&paths);
 	assert_int_equal(access(path_of("run-guilty"), F_OK), -1);
 	assert_non_null(strstr(events_text(),
-		"\"event\":\"run_prune\",\"sandbox\":\"run-guilty\",\"origin\":\"cli\",\"denials\":[{\"dest\":\"evil.test A\""));
+		"\"event\":\"run_prune\",\"sandbox\":\"run-guilty\",\"origin\":\"cli\",\"denials\":[{\"count\":1,\"dest\":\"evil.test A\""));
 }
 
 static void what_cannot_be_told_stays(void **state)
