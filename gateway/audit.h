@@ -151,7 +151,7 @@ int audit_rotate(const char *path, struct ak_err *err);
 /* The records that rotation has taken from PATH so far. */
 void audit_find_gone(const char *path, uint64_t *ret_from, uint64_t *ret_to);
 
-/* PATH's NAME.kept, made when missing; the descriptor is the writer's. */
+/* PATH's NAME.kept, made when missing; the descriptor is the writer's. It is `tight` when no room could be set aside for all that it may come to hold. */
 int audit_open_kept(const char *path, struct audit_writer *w, struct ak_err *err);
 
 /* Append to the shared events log at PATH under a lock, rotating when needed. FIELDS is the record's own part as JSON members

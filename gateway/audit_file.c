@@ -218,14 +218,6 @@ void audit_find_gone(const char *path, uint64_t *ret_from, uint64_t *ret_to)
 	*ret_to = link.seq - 1;
 }
 
-/* Room that the log may need before it can ask for more: a sandbox may be waiting to fill what rotation has freed. */
-static int set_room_aside(int fd, uint32_t bytes)
-{
-	int rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) < 0 ? -errno : 0;
-
-	return rc == -ENOSPC || rc == -EDQUOT ? rc : 0;
-}
-
 int audit_rotate(const char *path, struct ak_err *err)
 {
 	_cleanup_close_ int fd = -1;
@@ -239,7 +231,7 @@ int audit_rotate(const char *path, struct ak_err *err)
 	if (fd < 0)
 		rc = fd;
 	if (rc == 0)
-		rc = set_room_aside(fd, ROTATE_ROOM);
+		rc = audit_set_room(fd, ROTATE_ROOM);
 	if (rc == 0)
 		rc = shift_files(path);
 	if (rc == 0 && rename(fresh, path) < 0)
@@ -249,19 +241,6 @@ int audit_rotate(const char *path, struct ak_err *err)
 		return ak_fail_errno(err, -rc, "cannot rotate '%s'", path);
 	}
 	return TAKE_FD(fd);
-}
-
-int audit_open_kept(const char *path, struct audit_writer *w, struct ak_err *err)
-{
-	char name[PATH_MAX];
-	int rc = audit_file_name(path, AUDIT_NUMBER_KEPT, name, sizeof(name));
-
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "'%s'", path);
-	rc = audit_open(name, w, err);
-	if (rc == 0 && w->size == 0)
-		(void)set_room_aside(w->fd, AUDIT_KEPT_BYTES);
-	return rc;
 }
 
 /* ---- the shared events log ---- */
@@ -339,6 +318,7 @@ static int tell_gap(struct audit_writer *w, const char *dir, const struct audit_
 static int write_event(struct audit_writer *w, const char *path, const char *dir, const struct audit_key *key, const char *fields)
 {
 	uint64_t before = w->size;
+	char kept_hash[SHA256_HEX];
 	int rc = audit_write_loss(w, NULL);
 
 	if (rc == 0)
@@ -347,10 +327,14 @@ static int write_event(struct audit_writer *w, const char *path, const char *dir
 		struct audit_gone gone = { 0 };
 
 		audit_find_gone(path, &gone.from, &gone.to);
+		gone.kept = audit_kept_stand(path, kept_hash);
+		gone.kept_hash = kept_hash;
 		audit_write_rotate(w, NULL, &gone);
 	}
 	if (rc == 0)
 		rc = write_line(w, fields);
+	if (rc == 0)
+		rc = audit_keep_event(path, key, w->seq, fields);
 	if (rc == 0)
 		(void)audit_anchor_set(dir, AUDIT_EVENTS, key, w->seq, w->prev);
 	if (rc == 0 && (before == 0 || before / EVENTS_STEP != w->size / EVENTS_STEP))

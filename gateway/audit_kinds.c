@@ -114,6 +114,16 @@ bool audit_kinds_first(struct audit_kinds *k, const struct audit_net *rec, const
 	return add(k, kind, k->used - k->sorts < AUDIT_KINDS_MAX) || sort;
 }
 
+void audit_kinds_forget(struct audit_kinds *k, const struct audit_kind *kind)
+{
+	struct audit_kind *slot = k->cap ? slot_of(k, kind) : NULL;
+
+	if (!slot || memcmp(slot, kind, sizeof(*kind)) != 0)
+		return;
+	*slot = (struct audit_kind){ { 0 } }; /* no other was put past it since */
+	k->used--;
+}
+
 void audit_kinds_done(struct audit_kinds *k)
 {
 	free(k->slots);

@@ -23,6 +23,9 @@ void audit_kind_of(const struct audit_net *rec, struct audit_kind *ret);
 /* Whether REC is the first of its kind, KIND. Past the bounds the answer is no. */
 bool audit_kinds_first(struct audit_kinds *k, const struct audit_net *rec, const struct audit_kind *kind);
 
+/* Take back that KIND, the newest of all, is known: its copy could not be written, and the next one of it must be tried again. */
+void audit_kinds_forget(struct audit_kinds *k, const struct audit_kind *kind);
+
 void audit_kinds_done(struct audit_kinds *k);
 
 #endif

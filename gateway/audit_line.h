@@ -30,4 +30,16 @@ enum { AUDIT_NUMBER_KEPT = AUDIT_KEEP_FILES, AUDIT_NUMBER_FIRST, AUDIT_NUMBERS }
 /* PATH for 0, PATH.N for others, PATH.kept, PATH.first; -ENAMETOOLONG. */
 int audit_file_name(const char *path, unsigned n, char *buf, size_t size);
 
+/* Room that a log may need before it can ask for more: a sandbox may be waiting to fill what rotation has freed. Fails when there is none. */
+int audit_set_room(int fd, uint32_t bytes);
+
+/*
+ * Copies of events that must outlive rotation, in the NAME.kept of the events log at PATH, whose lock the caller holds. Nothing is copied as long as the log was never rotated.
+ * Each origin has a share of its own, so that none can fill the place of another.
+ */
+int audit_keep_event(const char *path, const struct audit_key *key, uint64_t of, const char *fields);
+
+/* How many records it has, and the hash of the last one. */
+uint64_t audit_kept_stand(const char *path, char ret_hash[static SHA256_HEX]);
+
 #endif

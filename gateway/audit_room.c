@@ -39,6 +39,13 @@ static int set_aside(struct audit_writer *w, uint64_t len)
 	return rc;
 }
 
+int audit_set_room(int fd, uint32_t bytes)
+{
+	int rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) < 0 ? -errno : 0;
+
+	return rc == -ENOSPC || rc == -EDQUOT ? rc : 0;
+}
+
 /* What cannot promise anything is trusted until a write fails. */
 static bool makes_no_promises(int rc)
 {

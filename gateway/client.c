@@ -203,6 +203,7 @@ static void note_create(const struct ak_paths *paths, const struct state_sandbox
 		event_put_text(&more, "project", s->dir);
 	if (s->mcp.project[0])
 		event_put_text(&more, "mcp", s->mcp.server[0] ? "server" : "user");
+	event_put_text(&more, "origin", state_origin(s));
 	event_write(paths, "sandbox_create", s->name, &more);
 }
 

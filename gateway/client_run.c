@@ -278,12 +278,12 @@ static int run_warm(const struct run_opts *opts, const struct ak_paths *paths, s
 		w.sock = ak_close(w.sock); /* ends the job */
 		w.io.tty.master = -1;
 		tty_close(&w.io.tty);
-		ret->changed = guard_tell(w.guard, paths, ret->name);
+		ret->changed = guard_tell(w.guard, paths, ret->name, run_origin_name(opts->origin));
 		ret->outcome.exit_code = 128 + w.left_by;
 		return 0;
 	}
 	drain(&w);
-	ret->changed = guard_tell(w.guard, paths, ret->name);
+	ret->changed = guard_tell(w.guard, paths, ret->name, run_origin_name(opts->origin));
 	if (opts->json)
 		run_io_take(&w.io, ret);
 	if (rc < 0) {

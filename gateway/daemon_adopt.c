@@ -172,6 +172,7 @@ static void correct_states(struct daemon *d)
 		if (state_save(d->paths, &sb->state, &err) < 0)
 			ak_say("%s", err.text);
 		event_put_text(&more, "reason", "it had ended when the daemon started");
+		event_put_text(&more, "origin", state_origin(&sb->state));
 		event_write(d->paths, "sandbox_stop", sb->state.name, &more);
 	}
 }

@@ -35,6 +35,7 @@ static void record(const struct dsb *sb)
 	strbuf_printf(&more, ",\"network\":%s", state_network(&sb->state) ? "true" : "false");
 	if (sb->state.dir[0])
 		event_put_text(&more, "project", sb->state.dir);
+	event_put_text(&more, "origin", state_origin(&sb->state));
 	event_write(sb->d->paths, "sandbox_create", sb->state.name, &more);
 }
 

@@ -56,6 +56,7 @@ static void record(const struct dsb *sb)
 		strbuf_printf(&more, ",\"edits\":%s", text);
 	else if (text)
 		event_put_text(&more, "edits_text", text);
+	event_put_text(&more, "origin", state_origin(&sb->state));
 	event_write(sb->d->paths, "sandbox_policy", sb->state.name, &more);
 }
 

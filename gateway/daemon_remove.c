@@ -114,6 +114,7 @@ static void record(const struct dsb *sb)
 
 	if (sb->damaged)
 		event_put_text(&more, "reason", "its record could not be read");
+	event_put_text(&more, "origin", state_origin(&sb->state));
 	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
 }
 

@@ -385,6 +385,7 @@ static void record_stop(const struct dsb *sb)
 		(unsigned long long)(sb->state.denied));
 	if (!sb->op || sb->op->op->run == op_start)
 		event_put_text(&more, "reason", "it ended by itself");
+	event_put_text(&more, "origin", state_origin(&sb->state));
 	event_write(sb->d->paths, "sandbox_stop", sb->state.name, &more);
 }
 
@@ -520,6 +521,7 @@ static void record_start(const struct dsb *sb)
 	_cleanup_strbuf_ struct strbuf more = { 0 };
 
 	strbuf_printf(&more, ",\"generation\":%llu", (unsigned long long)sb->state.generation);
+	event_put_text(&more, "origin", state_origin(&sb->state));
 	event_write(sb->d->paths, "sandbox_start", sb->state.name, &more);
 }
 

@@ -36,9 +36,9 @@ size_t guard_mounts(const struct guard *g, struct sandbox_mount ret[static GUARD
 const char *guard_note(const struct guard *g);
 
 /*
- * After SANDBOX has ended: compare, record what was created or changed, and return the line that tells it, which the caller frees; NULL when there is
+ * After SANDBOX, which ORIGIN ("cli", "http", "mcp") began, has ended: compare, record what was created or changed, and return the line that tells it, which the caller frees; NULL when there is
  * nothing to tell. G may be NULL.
  */
-char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char *sandbox);
+char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin);
 
 #endif

@@ -243,10 +243,12 @@ static void collect(const struct guard *g, const struct guard_look *before, cons
 	}
 }
 
-static void record(const struct guard *g, const struct ak_paths *paths, const char *sandbox, const struct news *news)
+static void record(
+	const struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin, const struct news *news)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
 
+	event_put_text(&more, "origin", origin);
 	event_put_text(&more, "project", g->roots[GUARD_PROJECT].path);
 	event_put_list(&more, "files", news->names);
 	if (news->more)
@@ -279,7 +281,7 @@ static int by_depth(const void *a, const void *b)
 	return dx != dy ? (dx < dy ? -1 : 1) : by_path(a, b);
 }
 
-char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char *sandbox)
+char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin)
 {
 	struct guard_look before, after = { .n = 0 };
 	_cleanup_(news_done) struct news news = { .n = 0 };
@@ -295,7 +297,7 @@ char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char
 		qsort(after.rows, after.n, sizeof(*after.rows), by_depth);
 	collect(g, &before, &after, &news);
 	if (news.n) {
-		record(g, paths, sandbox, &news);
+		record(g, paths, sandbox, origin, &news);
 		line = g->protect ? line_of(&news) : NULL;
 	}
 	guard_look_done(&after);

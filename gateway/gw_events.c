@@ -61,8 +61,13 @@ static void put_record(struct gw_sandbox *sb, const struct audit_net *rec)
 /* The first denial of its kind outlives rotation: in the log's first file, or in the copies. */
 static void keep_first(struct gw_sandbox *sb, const struct audit_net *rec, const struct audit_kind *kind)
 {
-	if (audit_kinds_first(&sb->kinds, rec, kind) && sb->kept.fd >= 0 && sb->kept.size < AUDIT_KEPT_BYTES)
-		audit_write_kept(&sb->kept, rec, sb->log.seq);
+	uint64_t written = sb->kept.written;
+
+	if (!audit_kinds_first(&sb->kinds, rec, kind) || sb->kept.fd < 0 || sb->kept.size >= AUDIT_KEPT_BYTES)
+		return;
+	audit_write_kept(&sb->kept, rec, sb->log.seq);
+	if (sb->kept.written == written)
+		audit_kinds_forget(&sb->kinds, kind);
 }
 
 static void write_refusal(struct gw_sandbox *sb, const struct audit_net *rec, bool denied)

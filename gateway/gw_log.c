@@ -55,15 +55,19 @@ static int hand_over(struct audit_writer *w, struct gw_log_at *at)
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_kept(const char *path, struct gw_log_state *ret, int *ret_fd, struct ak_err *err)
+/* With SURE only if all that it may come to hold is sure to find room. */
+static int open_kept(const char *path, bool sure, struct gw_log_state *ret, int *ret_fd, struct ak_err *err)
 {
 	struct audit_writer w;
 	int rc = audit_open_kept(path, &w, err);
 
 	if (rc < 0)
 		return rc;
+	if (sure && w.tight) {
+		audit_writer_done(&w);
+		return ak_fail(err, ENOSPC, "no room to keep what rotation takes from '%s'", path);
+	}
 	*ret_fd = hand_over(&w, &ret->kept);
-	audit_find_gone(path, &ret->gone_from, &ret->gone_to);
 	return *ret_fd < 0 ? ak_fail_errno(err, -*ret_fd, "%s", path) : 0;
 }
 
@@ -102,26 +106,31 @@ int gw_log_open(const struct ak_paths *paths, const char *name, const char *path
 	if (fds[GW_LOG_OWN] < 0)
 		return ak_fail_errno(err, -fds[GW_LOG_OWN], "%s", path);
 	tell_gap(paths, name, ret);
-	if (was_rotated(path))
-		rc = open_kept(path, ret, &fds[GW_LOG_KEPT], err);
+	if (was_rotated(path)) {
+		rc = open_kept(path, false, ret, &fds[GW_LOG_KEPT], err);
+		audit_find_gone(path, &ret->gone_from, &ret->gone_to);
+	}
 	return rc < 0 ? rc : hand_keys(paths, name, ret, err);
 }
 
 int gw_log_rotate(const struct ak_paths *paths, const char *name, const char *path, struct gw_log_state *ret,
 	int fds[static GW_LOG_FDS], struct ak_err *err)
 {
+	_cleanup_close_ int kept = -1;
 	int rc;
 
 	*ret = (struct gw_log_state){ 0 };
-	fds[GW_LOG_KEPT] = -1;
-	fds[GW_LOG_OWN] = audit_rotate(path, err);
-	if (fds[GW_LOG_OWN] < 0)
-		return fds[GW_LOG_OWN];
-	rc = open_kept(path, ret, &fds[GW_LOG_KEPT], err);
+	fds[GW_LOG_OWN] = fds[GW_LOG_KEPT] = -1;
+	rc = open_kept(path, true, ret, &kept, err); /* first: nothing may go that could not be kept */
 	if (rc == 0)
 		rc = hand_keys(paths, name, ret, err);
-	if (rc < 0) /* the log goes on even where its copies cannot */
-		fds[GW_LOG_KEPT] = ak_close(fds[GW_LOG_KEPT]);
+	if (rc == 0)
+		rc = audit_rotate(path, err);
+	if (rc < 0)
+		return rc;
+	fds[GW_LOG_OWN] = rc;
+	fds[GW_LOG_KEPT] = TAKE_FD(kept);
+	audit_find_gone(path, &ret->gone_from, &ret->gone_to);
 	return 0;
 }
 

@@ -498,7 +498,7 @@ static void finish(struct run *r, int rc)
 static void take_result(struct run *r, struct run_result *ret)
 {
 	if (r->running)
-		ret->changed = guard_tell(r->plan.guard, r->paths, r->plan.name);
+		ret->changed = guard_tell(r->plan.guard, r->paths, r->plan.name, run_origin_name(r->opts->origin));
 	ret->outcome = r->outcome;
 	memcpy(ret->name, r->plan.name, sizeof(ret->name));
 	if (r->opts->json)

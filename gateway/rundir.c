@@ -322,8 +322,11 @@ static int write_run_json(
 	if (outcome) {
 		put_outcome(&out, outcome);
 		put_time(&out, "ended", ak_wall_us());
-		strbuf_printf(&out, RUNDIR_CLASS, run_origin_name(opts->origin), outcome->net.denied ? "true" : "false");
 	}
+	strbuf_printf(&out, RUNDIR_CLASS, run_origin_name(opts->origin),
+		!outcome		      ? RUNDIR_UNFINISHED
+			: outcome->net.denied ? "true"
+					      : "false");
 	strbuf_puts(&out, "}\n");
 	return append(d->dir_fd, RUNDIR_FILE, &out);
 }
@@ -347,6 +350,7 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 		return ak_fail(err, ENOMEM, "out of memory");
 	rc = audit_event(d->events_path, out.data, err);
 	d->told = rc == 0;
+	d->origin = opts->origin;
 	return rc;
 }
 
@@ -371,6 +375,7 @@ int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struc
 	int rc = write_run_json(d, plan, opts, outcome), rc2;
 
 	strbuf_printf(&out, "\"event\":\"run_end\",\"sandbox\":\"%s\"", plan->name);
+	event_put_text(&out, "origin", run_origin_name(opts->origin));
 	put_outcome(&out, outcome);
 	if (outcome->has_net)
 		strbuf_printf(&out, ",\"network_records\":%llu,\"network_lost\":%llu,\"network_hash\":\"%s\"",
@@ -388,7 +393,8 @@ static void tell_discard(const struct rundir *d)
 	char fields[128];
 	struct ak_err err;
 
-	snprintf(fields, sizeof(fields), "\"event\":\"run_discard\",\"sandbox\":\"%s\"", slash ? slash + 1 : "");
+	snprintf(fields, sizeof(fields), "\"event\":\"run_discard\",\"sandbox\":\"%s\",\"origin\":\"%s\"", slash ? slash + 1 : "",
+		run_origin_name(d->origin));
 	(void)audit_event(d->events_path, fields, &err);
 }
 

@@ -28,6 +28,7 @@ struct rundir {
 	int dir_fd; /* owned, locked */
 	int log_fd; /* owned until handed over */
 	uint64_t started_us;
+	enum run_origin origin; /* once its start was recorded */
 	bool told; /* the events log has its start */
 };
 

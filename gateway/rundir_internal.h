@@ -4,8 +4,9 @@
 
 #include "gateway/rundir.h"
 
-/* The end of a run's last line, told once more in a fixed place for those who have hundreds to look at. */
+/* The end of a run's lines, told once more in a fixed place for those who have hundreds to look at. */
 #define RUNDIR_CLASS ",\"class\":\"%s\",\"was_denied\":%s"
+#define RUNDIR_UNFINISHED "null" /* in the first line, for what was denied is not known yet */
 
 /* Another number each time, so that runs that begin at once seldom want the same. */
 unsigned rundir_lot(void);

@@ -63,12 +63,26 @@ static enum run_origin origin_of(unsigned share)
 
 /* ---- what is there ---- */
 
-/* What could not write its end, or something else wrote, counts as the user's own, with denials: it stays longest. */
+/* The share that TAIL, the end of a run's own file, names with DENIED_TEXT; SHARES when it names none. */
+static unsigned find_share(const char *tail, const char *denied_text, bool denied)
+{
+	for (unsigned origin = 0; origin < RUN_ORIGIN_NUM; origin++) {
+		char class[64];
+
+		snprintf(class, sizeof(class), RUNDIR_CLASS, run_origin_name((enum run_origin)origin), denied_text);
+		if (strstr(tail, class))
+			return 2 * origin + denied;
+	}
+	return SHARES;
+}
+
+/* What could not write its end counts as its origin's, with denials; what something else wrote as the user's own: it stays longest. */
 static unsigned share_of(int runs, const char *name)
 {
-	char path[AK_NAME_MAX + sizeof("/" RUNDIR_FILE)], tail[TAIL + 1], class[64];
+	char path[AK_NAME_MAX + sizeof("/" RUNDIR_FILE)], tail[TAIL + 1];
 	_cleanup_close_ int fd = -1;
 	struct stat st;
+	unsigned share;
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "%s/" RUNDIR_FILE, name);
@@ -77,13 +91,12 @@ static unsigned share_of(int runs, const char *name)
 		return 2 * RUN_ORIGIN_CLI + 1;
 	n = pread(fd, tail, TAIL, st.st_size > TAIL ? st.st_size - TAIL : 0);
 	tail[n > 0 ? n : 0] = '\0';
-	for (unsigned share = 0; share < SHARES; share++) {
-		snprintf(class, sizeof(class), RUNDIR_CLASS, run_origin_name(origin_of(share)),
-			was_denied(share) ? "true" : "false");
-		if (strstr(tail, class))
-			return share;
-	}
-	return 2 * RUN_ORIGIN_CLI + 1;
+	share = find_share(tail, "false", false);
+	if (share == SHARES)
+		share = find_share(tail, "true", true);
+	if (share == SHARES)
+		share = find_share(tail, RUNDIR_UNFINISHED, true);
+	return share == SHARES ? 2 * RUN_ORIGIN_CLI + 1 : share;
 }
 
 static uint64_t size_of(int runs, const char *name, const char *file)
@@ -99,7 +112,8 @@ static uint64_t bytes_of(int runs, const char *name)
 {
 	static const char *const more[] = { "network.jsonl.first", "network.jsonl.kept", "network.jsonl.1", "network.jsonl.2",
 		"network.jsonl.3" };
-	uint64_t sum = size_of(runs, name, "network.jsonl");
+	uint64_t sum =
+		size_of(runs, name, "network.jsonl") + size_of(runs, name, RUNDIR_FILE) + size_of(runs, name, "policy.json");
 
 	for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
 		uint64_t size = size_of(runs, name, more[i]);
@@ -245,11 +259,14 @@ static void flush_batch(struct pass *p)
 	struct ak_err err;
 	bool told;
 
-	strbuf_puts(&out, "\"event\":\"run_prune\",\"runs\":[");
+	if (!p->n_batch)
+		return;
+	strbuf_printf(
+		&out, "\"event\":\"run_prune\",\"origin\":\"%s\",\"runs\":[", run_origin_name(origin_of(p->batch[0]->share)));
 	for (unsigned i = 0; i < p->n_batch; i++)
 		strbuf_printf(&out, "%s\"%s\"", i ? "," : "", p->batch[i]->name);
 	strbuf_puts(&out, "]");
-	told = p->n_batch && !out.failed && audit_event(p->events, out.data, &err) == 0;
+	told = !out.failed && audit_event(p->events, out.data, &err) == 0;
 	for (unsigned i = 0; i < p->n_batch; i++) {
 		if (told)
 			let_go(p, p->batch[i], p->locked[i]);
@@ -314,8 +331,8 @@ static void prune_shares(struct pass *p)
 		for (end = i; end < p->n && p->all[end].share == p->all[i].share; end++)
 			bytes += p->all[end].bytes;
 		prune_share(p, p->all + i, end - i, bytes);
+		flush_batch(p);
 	}
-	flush_batch(p);
 }
 
 /* A little slack, so that not every run has to look at all of them; and once a day in any case. */

@@ -294,6 +294,11 @@ static int check_made(const struct ak_paths *paths, const struct state_mcp *mcp,
 	return rc;
 }
 
+const char *state_origin(const struct state_sandbox *s)
+{
+	return run_origin_name(s->mcp.server[0] ? RUN_ORIGIN_MCP : RUN_ORIGIN_CLI);
+}
+
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err)
 {
 	_cleanup_close_ int all = -1;

@@ -61,6 +61,9 @@ struct state_sandbox {
 	struct state_mcp mcp;
 };
 
+/* Who made it, as far as that is known: "mcp" or "cli". */
+const char *state_origin(const struct state_sandbox *s);
+
 /* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name, -EDQUOT when an MCP server has made STATE_MCP_MAX. Fills uuid,
  * created_us, link_id and generation. */
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err);

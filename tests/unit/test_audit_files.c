@@ -686,6 +686,81 @@ static void times_are_read_as_they_are_printed(void **state)
 		assert_int_equal(audit_time_parse(bad[i], &us), -EINVAL);
 }
 
+/* ---- events that outlive rotation ---- */
+
+/* N events of EVENT by ORIGIN, each BYTES long. */
+static void flood_events(const char *path, const char *event, const char *origin, int n, size_t bytes)
+{
+	_cleanup_free_ char *fill = malloc(bytes + 1), *fields = malloc(bytes + 256);
+	struct ak_err err;
+
+	assert_non_null(fill);
+	assert_non_null(fields);
+	memset(fill, 'A', bytes);
+	fill[bytes] = '\0';
+	snprintf(fields, bytes + 256, "\"event\":\"%s\",\"origin\":\"%s\",\"fill\":\"%s\"", event, origin, fill);
+	for (int i = 0; i < n; i++)
+		must(audit_event(path, fields, &err), &err);
+}
+
+struct sought {
+	const char *text;
+	int found;
+};
+
+static int seek(void *ctx, const char *line, size_t len, bool whole)
+{
+	struct sought *s = ctx;
+
+	assert_true(whole);
+	s->found += memmem(line, len, s->text, strlen(s->text)) != NULL;
+	return 0;
+}
+
+static int count_events(const char *path, const char *text)
+{
+	struct audit_reader r = { .fd = -1 };
+	struct sought s = { .text = text };
+	struct ak_err err;
+
+	must(audit_reader_drain(&r, path, true, seek, &s, &err), &err);
+	audit_reader_done(&r);
+	return s.found;
+}
+
+/* Another origin fills its share of the copies first, and the log after. */
+static void a_flood_by_one_origin_takes_no_other_ones_important_events(void **state)
+{
+	const struct fix *f = *state;
+	char path[PATH_MAX], kept[PATH_MAX];
+	struct audit_proof proof = { .kind = AUDIT_EVENTS, .name = "" };
+	struct audit_chain chain;
+	struct audit_key key;
+	struct ak_err err;
+	struct stat st;
+
+	must_join(path, f->dir, "events.jsonl");
+	must_join(kept, f->dir, "events.jsonl.kept");
+	flood_events(path, "run_start", "mcp", 90, 100000);
+	assert_int_equal(access(kept, F_OK), 0);
+	flood_events(path, "project_changed", "mcp", 100, 60000);
+	must(audit_event(path, "\"event\":\"project_changed\",\"sandbox\":\"deed\",\"origin\":\"cli\"", &err), &err);
+	must(audit_event(path, "\"event\":\"run_start\",\"sandbox\":\"other\",\"origin\":\"cli\"", &err), &err);
+	assert_int_equal(count_events(path, "\"deed\""), 1);
+	flood_events(path, "run_start", "mcp", 400, 100000);
+	flood_events(path, "run_end", "mcp", 100, 60000);
+	assert_int_equal(count_events(path, "\"other\""), 0);
+	assert_int_equal(count_events(path, "\"deed\""), 1);
+	assert_int_equal(stat(kept, &st), 0);
+	assert_true(st.st_size < AUDIT_KEPT_BYTES);
+	must(audit_key_of(f->dir, &key, &err), &err);
+	proof.key = &key;
+	must(audit_verify_log(path, &proof, &chain, &err), &err);
+	/* And the copies are part of what is verified. */
+	assert_int_equal(unlink(kept), 0);
+	assert_int_equal(audit_verify_log(path, &proof, &chain, &err), -EBADMSG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -708,6 +783,7 @@ int main(void)
 		with_dir(chains_that_were_made_anew_are_told),
 		with_dir(another_key_is_told),
 		with_dir(an_anchor_may_lag_and_never_lead),
+		with_dir(a_flood_by_one_origin_takes_no_other_ones_important_events),
 		cmocka_unit_test(macs_do_not_depend_on_where_a_writer_began),
 		with_dir(times_are_read_as_they_are_printed),
 	};

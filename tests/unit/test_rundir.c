@@ -257,8 +257,37 @@ static void a_flood_of_one_origin_takes_nothing_from_another(void **state)
 	assert_int_equal(access(path_of("run-mine"), F_OK), 0);
 	assert_int_equal(access(path_of("run-guilty"), F_OK), 0);
 	assert_int_equal(count("run-m0"), RUNDIR_CLEAN_MAX);
-	assert_null(strstr(events_text(), "\"sandbox\":\"run-guilty\",\"origin\""));
-	assert_non_null(strstr(events_text(), "\"event\":\"run_prune\",\"runs\":[\"run-m"));
+	assert_null(strstr(events_text(), "\"event\":\"run_prune\",\"sandbox\":\"run-guilty\""));
+	assert_non_null(strstr(events_text(), "\"event\":\"run_prune\",\"origin\":\"mcp\",\"runs\":[\"run-m"));
+}
+
+/* A run that was killed before it could write its end. */
+static void make_unfinished(const char *name, enum run_origin origin)
+{
+	char *argv[] = { (char[]){ "true" }, NULL };
+	struct run_opts opts = { .origin = origin, .argv = argv };
+	struct run_plan plan = { .network = true };
+	struct rundir d = make(name, false);
+	struct ak_err err;
+
+	snprintf(plan.name, sizeof(plan.name), "%s", name);
+	if (rundir_record_start(&d, &plan, &opts, NULL, &err) < 0)
+		fail_msg("%s", err.text);
+	rundir_done(&d);
+}
+
+static void unfinished_runs_count_for_their_own_origin(void **state)
+{
+	char name[32];
+
+	make_run("run-guilty", RUN_ORIGIN_CLI, true, 5 * 86400);
+	for (unsigned i = 0; i < RUNDIR_DENIED_MAX + 60; i++) {
+		snprintf(name, sizeof(name), "run-u%04x", i);
+		make_unfinished(name, RUN_ORIGIN_MCP);
+	}
+	rundir_prune(&paths);
+	assert_int_equal(access(path_of("run-guilty"), F_OK), 0);
+	assert_int_equal(count("run-u"), RUNDIR_DENIED_MAX);
 }
 
 static void runs_of_today_outlive_the_count(void **state)
@@ -291,6 +320,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_flood_of_one_origin_takes_nothing_from_another, setup, teardown),
 		cmocka_unit_test_setup_teardown(runs_of_today_outlive_the_count, setup, teardown),
+		cmocka_unit_test_setup_teardown(unfinished_runs_count_for_their_own_origin, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_a_run_was_denied_is_told_before_it_goes, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_cannot_be_told_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_oldest_go_and_the_rest_stay, setup, teardown),
