@@ -151,6 +151,9 @@ int audit_rotate(const char *path, struct ak_err *err);
 /* The records that rotation has taken from PATH so far. */
 void audit_find_gone(const char *path, uint64_t *ret_from, uint64_t *ret_to);
 
+/* The number and the hash of the last record of the log at PATH; 0 and "" when there is none. */
+void audit_stand(const char *path, uint64_t *ret_seq, char ret_hash[static SHA256_HEX]);
+
 /* PATH's NAME.kept, made when missing; the descriptor is the writer's. It is `tight` when no room could be set aside for all that it may come to hold. */
 int audit_open_kept(const char *path, struct audit_writer *w, struct ak_err *err);
 
@@ -176,6 +179,10 @@ int audit_verify_chain(const char *path, struct audit_chain *ret, struct ak_err 
 
 /* The same with what is known of the log from elsewhere. */
 #define AUDIT_POINTS 3
+struct audit_mark {
+	uint64_t seq;
+	char hash[SHA256_HEX];
+};
 struct audit_proof {
 	const struct audit_key *key; /* borrowed; NULL: MACs are not looked at */
 	const char *kind, *name; /* of the log, for its own key */
@@ -184,6 +191,10 @@ struct audit_proof {
 		const char *hash;
 		const char *where; /* who knows: "the run ended", "the anchor has it" */
 	} points[AUDIT_POINTS]; /* records that must be there */
+	const struct audit_mark
+		*marks; /* borrowed; the same from the events log, the lowest first, where some may have been rotated away */
+	size_t n_marks;
+	uint64_t keyless_until; /* the last record that may have no MAC: it is from before there was a key */
 };
 int audit_verify_log(const char *path, const struct audit_proof *proof, struct audit_chain *ret, struct ak_err *err);
 

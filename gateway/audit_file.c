@@ -151,6 +151,17 @@ static int continue_chain(const char *path, int fd, struct audit_writer *w)
 	return 0;
 }
 
+void audit_stand(const char *path, uint64_t *ret_seq, char ret_hash[static SHA256_HEX])
+{
+	_cleanup_close_ int fd = open_number(path, 0);
+	struct tail t = { 0 };
+
+	if (fd >= 0 && read_tail(fd, &t) == 0 && !t.hash[0])
+		(void)read_predecessor(path, &t);
+	*ret_seq = t.hash[0] ? t.seq : 0;
+	memcpy(ret_hash, t.hash, sizeof(t.hash));
+}
+
 static int open_append(const char *path, int flags)
 {
 	int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | flags, 0600);

@@ -27,6 +27,7 @@ static const struct {
 	bool often;
 } kinds[] = {
 	{ "log_gap", false },
+	{ "log_mark", true },
 	{ "project_changed", false },
 	{ "run_discard", false },
 	{ "run_end", true },

@@ -1,6 +1,7 @@
 /* Keys of the audit logs and MACs of their records: see audit_mac.h. */
 #include "gateway/audit_mac.h"
 
+#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 
@@ -122,7 +123,16 @@ static bool parse_key(const char *text, struct audit_key *ret)
 	}
 	errno = 0;
 	ret->since_us = strtoull(text, &end, 10);
-	return *text == ' ' && *end == '\n' && errno == 0;
+	if (*text != ' ' || errno != 0)
+		return false;
+	ret->before = 0;
+	ret->before_hash[0] = '\0';
+	if (*end == ' ') {
+		ret->before = strtoull(end, &end, 10);
+		snprintf(ret->before_hash, sizeof(ret->before_hash), "%s", *end == ' ' ? end + 1 : "");
+		end += *end == ' ' ? SHA256_HEX : 0;
+	}
+	return *end == '\n' && errno == 0;
 }
 
 int audit_key_load(const char *path, struct audit_key *ret, struct ak_err *err)
@@ -138,9 +148,10 @@ int audit_key_load(const char *path, struct audit_key *ret, struct ak_err *err)
 }
 
 /* Whole under a name of its own first: whoever finds a key finds all of it, and of two who make one, one wins. */
-static int make_key(const char *path)
+static int make_key(const char *path, const char *events)
 {
-	char temp[PATH_MAX], hex[SHA256_HEX], text[256];
+	char temp[PATH_MAX], hex[SHA256_HEX], hash[SHA256_HEX], text[512];
+	uint64_t before;
 	uint8_t master[SHA256_SIZE];
 	_cleanup_close_ int fd = -1;
 	int rc;
@@ -150,7 +161,11 @@ static int make_key(const char *path)
 	if (snprintf(temp, sizeof(temp), "%s.%d", path, (int)getpid()) >= (int)sizeof(temp))
 		return -ENAMETOOLONG;
 	sha256_hex(master, hex);
-	snprintf(text, sizeof(text), HEAD "%s %llu\n", hex, (unsigned long long)ak_wall_us());
+	audit_stand(events, &before, hash);
+	snprintf(text, sizeof(text), HEAD "%s %llu", hex, (unsigned long long)ak_wall_us());
+	if (before)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), " %llu %s", (unsigned long long)before, hash);
+	strcat(text, "\n");
 	(void)unlink(temp); /* of one with our number who was killed */
 	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -164,14 +179,15 @@ static int make_key(const char *path)
 
 int audit_key_of(const char *dir, struct audit_key *ret, struct ak_err *err)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], events[PATH_MAX];
 	int rc;
 
-	if (snprintf(path, sizeof(path), "%s/" AUDIT_KEY_FILE, dir) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/" AUDIT_KEY_FILE, dir) >= (int)sizeof(path) ||
+		snprintf(events, sizeof(events), "%s/" AUDIT_EVENTS, dir) >= (int)sizeof(events))
 		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
 	rc = audit_key_load(path, ret, err);
 	if (rc != -ENOENT)
 		return rc;
-	rc = make_key(path);
+	rc = make_key(path, events);
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot make '%s'", path) : audit_key_load(path, ret, err);
 }

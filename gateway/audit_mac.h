@@ -21,7 +21,9 @@
 
 struct audit_key {
 	uint8_t master[SHA256_SIZE];
-	uint64_t since_us; /* when it was made: older records have no MAC */
+	uint64_t since_us; /* when it was made */
+	uint64_t before; /* the last event that was there then, and has no MAC; 0: none */
+	char before_hash[SHA256_HEX];
 };
 
 /* The key of one log where it stands. All zero: none, and records carry no MAC. */

@@ -18,6 +18,7 @@ struct verify {
 	struct audit_chain chain;
 	const struct audit_proof *proof; /* may be NULL */
 	struct audit_mac mac;
+	size_t mark; /* the next one of the proof */
 	bool after_first; /* the record before this one was in NAME.first */
 	uint64_t gap_from, gap_to; /* between NAME.first and the others */
 	uint64_t gone_from, gone_to; /* what rotation says that it took */
@@ -93,20 +94,8 @@ static int check_order(struct verify *v, const struct audit_link *link, struct a
 
 /* ---- what is known from elsewhere ---- */
 
-/* Records from before there was a key have no MAC. */
-static bool older_than_key(const struct verify *v, const char *line, size_t len)
-{
-	const char *at = memmem(line, len, "\"time\":\"", 8);
-	char text[AUDIT_TIME_MAX];
-	uint64_t when_us;
-
-	if (!at || (size_t)(line + len - at) < 8 + AUDIT_TIME_MAX)
-		return false;
-	snprintf(text, sizeof(text), "%.*s", (int)strcspn(at + 8, "\""), at + 8);
-	return audit_time_parse(text, &when_us) == 0 && when_us < v->proof->key->since_us;
-}
-
-static int check_mac(struct verify *v, const char *line, size_t len, const struct audit_link *link, struct ak_err *err)
+/* Records from before there was a key have no MAC; which ones these are is known from elsewhere, for what they say of their time proves nothing. */
+static int check_mac(struct verify *v, const struct audit_link *link, struct ak_err *err)
 {
 	char mac[AUDIT_MAC_HEX];
 
@@ -114,9 +103,21 @@ static int check_mac(struct verify *v, const char *line, size_t len, const struc
 	if (!v->mac.on)
 		return 0;
 	if (!link->mac[0])
-		return older_than_key(v, line, len) ? 0 : fail_at(v, link->seq, "has no MAC", err);
+		return link->seq <= v->proof->keyless_until ? 0 : fail_at(v, link->seq, "has no MAC", err);
 	audit_mac_print(&v->mac, link->seq, link->digest, mac);
 	return strcmp(mac, link->mac) == 0 ? 0 : fail_at(v, link->seq, "its MAC was not made with this key", err);
+}
+
+/* The marks are in the order of their numbers; those of records that were rotated away are passed over. */
+static int check_marks(struct verify *v, const struct audit_link *link, struct ak_err *err)
+{
+	const struct audit_proof *p = v->proof;
+
+	for (; p && v->mark < p->n_marks && p->marks[v->mark].seq <= link->seq; v->mark++) {
+		if (p->marks[v->mark].seq == link->seq && strcmp(p->marks[v->mark].hash, link->hash) != 0)
+			return fail_at(v, link->seq, "not the record that the events log has a mark of", err);
+	}
+	return 0;
 }
 
 static int check_points(const struct verify *v, const struct audit_link *link, struct ak_err *err)
@@ -175,9 +176,11 @@ static int verify_line(struct verify *v, const char *line, size_t len, bool whol
 		return v->torn ? torn_unattested(v, err) : fail_at(v, link.seq, "attests a torn line that is not there", err);
 	rc = check_order(v, &link, err);
 	if (rc == 0)
-		rc = check_mac(v, line, len, &link, err);
+		rc = check_mac(v, &link, err);
 	if (rc == 0)
 		rc = check_points(v, &link, err);
+	if (rc == 0)
+		rc = check_marks(v, &link, err);
 	if (rc < 0)
 		return rc;
 	note_rotation(v, line, len);
@@ -211,6 +214,11 @@ static int check_gap(const struct verify *v, struct ak_err *err)
 
 static int check_end(const struct verify *v, struct ak_err *err)
 {
+	const struct audit_proof *p = v->proof;
+
+	if (p && v->mark < p->n_marks)
+		return ak_fail(err, EBADMSG, "%s: ends with seq %llu, but the events log has a mark of seq %llu", v->reader.path,
+			(unsigned long long)v->chain.last_seq, (unsigned long long)p->marks[p->n_marks - 1].seq);
 	for (size_t i = 0; v->proof && i < AUDIT_POINTS; i++) {
 		if (v->proof->points[i].seq > v->chain.last_seq)
 			return ak_fail(err, EBADMSG, "%s: ends with seq %llu, but %s with seq %llu", v->reader.path,

@@ -114,12 +114,12 @@ static void fail_missing(struct check *c, const char *path, uint64_t had)
 	problem(c, &err);
 }
 
-/* A log that its anchor, and END if not NULL, know. ANCHORED: it must have an anchor when its records have MACs. */
-static void check_log(
-	struct check *c, const char *path, const char *kind, const char *name, const struct run_story *end, bool anchored)
+/* A log that its anchor, and END if not NULL, know. ANCHORED: it must have an anchor when its records have MACs. KNOWN: marks of it. */
+static void check_log(struct check *c, const char *path, const char *kind, const char *name, const struct run_story *end,
+	bool anchored, const struct audit_proof *known)
 {
 	const char *anchor_name = strcmp(kind, AUDIT_EVENTS) ? name : AUDIT_EVENTS;
-	struct audit_proof proof = { .key = c->keyed ? &c->key : NULL, .kind = kind, .name = name };
+	struct audit_proof proof = known ? *known : (struct audit_proof){ 0 };
 	struct audit_chain chain = { 0 };
 	struct audit_anchor a = { 0 };
 	struct ak_err err;
@@ -127,11 +127,18 @@ static void check_log(
 	bool lenient = anchor == 0 && add_anchor(&a, &proof);
 	uint64_t had = end && end->ended ? end->records : a.newest.seq;
 
+	proof.key = c->keyed ? &c->key : NULL;
+	proof.kind = kind;
+	proof.name = name;
+	if (proof.n_marks && proof.marks[proof.n_marks - 1].seq > had)
+		had = proof.marks[proof.n_marks - 1].seq;
+	if (end && end->keyless)
+		proof.keyless_until = end->records;
 	if (end && end->ended)
 		add_point(&proof, end->records, end->hash, "the run ended");
 	rc = audit_verify_log(path, &proof, &chain, &err);
 	c->files += rc != -ENOENT;
-	if (rc == -ENOENT && had)
+	if (rc == -ENOENT && (had || (anchored && strcmp(kind, AUDIT_EVENTS) != 0)))
 		fail_missing(c, path, had);
 	else if (rc < 0 && rc != -ENOENT)
 		problem(c, &err);
@@ -169,7 +176,7 @@ static int check_runs(struct check *c, const struct run_entry *runs, size_t n, s
 
 		if (rc < 0)
 			return rc;
-		check_log(c, path, "network", runs[i].name, events_story_find(&c->story, runs[i].name), false);
+		check_log(c, path, "network", runs[i].name, events_story_find(&c->story, runs[i].name), false, NULL);
 	}
 	return 0;
 }
@@ -211,6 +218,44 @@ static void check_gaps(struct check *c)
 	}
 }
 
+/* The marks must grow: one that is lower than the one before shows that someone went on with a log that had been cut. */
+static size_t collect_marks(struct check *c, const struct log_story *story, size_t n, struct audit_mark *ret)
+{
+	size_t n_marks = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct ak_err err;
+
+		if (story[i].what != LOG_STORY_MARK)
+			continue;
+		if (n_marks && story[i].mark.seq < ret[n_marks - 1].seq) {
+			ak_fail(&err, EBADMSG, "%s: had %llu records, and later only %llu", story->name,
+				(unsigned long long)ret[n_marks - 1].seq, (unsigned long long)story[i].mark.seq);
+			problem(c, &err);
+			n_marks = 0;
+		}
+		ret[n_marks++] = story[i].mark;
+	}
+	return n_marks;
+}
+
+static void check_sandbox(struct check *c, const char *path, const char *name)
+{
+	struct audit_proof known = { 0 };
+	size_t n = 0;
+	const struct log_story *story = events_story_log(&c->story, name, &n);
+	_cleanup_free_ struct audit_mark *marks = calloc(n + 1, sizeof(*marks));
+	bool started = false;
+
+	known.keyless_until = story && story->keyless ? UINT64_MAX : 0;
+	for (size_t i = 0; i < n; i++)
+		started |= story[i].what >= LOG_STORY_STARTED;
+	if (marks)
+		known.n_marks = collect_marks(c, story, n, marks);
+	known.marks = marks;
+	check_log(c, path, "network", name, NULL, started, &known);
+}
+
 static int check_persistent(struct check *c, struct ak_err *err)
 {
 	_cleanup_free_ struct run_entry *entries = NULL;
@@ -222,7 +267,7 @@ static int check_persistent(struct check *c, struct ak_err *err)
 
 		rc = network_log(c, "sandboxes", entries[i].name, path, err);
 		if (rc == 0)
-			check_log(c, path, "network", entries[i].name, NULL, false);
+			check_sandbox(c, path, entries[i].name);
 	}
 	return rc;
 }
@@ -262,6 +307,8 @@ static int check_all(struct check *c, struct ak_err *err)
 {
 	_cleanup_free_ struct run_entry *runs = NULL;
 	_cleanup_close_ int held = hold_runs(c);
+	struct audit_mark mark = { .seq = c->key.before };
+	struct audit_proof known = { 0 };
 	char events[PATH_MAX];
 	size_t n = 0;
 	int rc = runs_list(&c->paths, &runs, &n, err);
@@ -270,7 +317,11 @@ static int check_all(struct check *c, struct ak_err *err)
 		rc = ak_fail(err, ENAMETOOLONG, "state folder: path too long");
 	if (rc < 0)
 		return rc;
-	check_log(c, events, AUDIT_EVENTS, "", NULL, true);
+	if (c->keyed && c->key.before) {
+		snprintf(mark.hash, sizeof(mark.hash), "%s", c->key.before_hash);
+		known = (struct audit_proof){ .keyless_until = c->key.before, .marks = &mark, .n_marks = 1 };
+	}
+	check_log(c, events, AUDIT_EVENTS, "", NULL, true, &known);
 	rc = events_story_read(events, &c->story, err);
 	if (rc == 0)
 		rc = check_runs(c, runs, n, err);

@@ -12,6 +12,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/cmd.h"
+#include "gateway/events.h"
 #include "gateway/gw_log.h"
 
 #include <errno.h>
@@ -28,6 +29,7 @@
 #define TICK_MS 2000 /* how often the resolver file and the answers' age are looked at */
 #define RETRY_FIRST_MS 100
 #define RETRY_MAX_MS 5000
+#define MARK_EVERY_MS (10u * 60 * 1000)
 #define STEADY_MS 10000 /* up for so long: its past failures are forgotten */
 
 static void lost(struct daemon *d, const char *reason);
@@ -163,6 +165,20 @@ static const char *log_name(const char *path)
 	return name;
 }
 
+/* An anchor can be put back along with an old copy of its log; the events log only grows. */
+static void mark_log(struct dsb *sb, const struct gw_stats *stats)
+{
+	_cleanup_strbuf_ struct strbuf more = { 0 };
+	uint64_t now_ms = ak_now_ms();
+
+	if (sb->marked_ms && now_ms - sb->marked_ms < MARK_EVERY_MS)
+		return;
+	sb->marked_ms = now_ms;
+	event_put_text(&more, "origin", state_origin(&sb->state));
+	gw_log_put_mark(&more, stats);
+	event_write(sb->d->paths, "log_mark", sb->state.name, &more);
+}
+
 static void anchor_log(struct daemon *d, const struct gw_msg *msg)
 {
 	struct dsb *sb = dsb_by_link(d, msg->id);
@@ -170,6 +186,8 @@ static void anchor_log(struct daemon *d, const struct gw_msg *msg)
 
 	if ((sb ? dsb_log_path(sb, path) : job_log_path(d, msg->id, path)) == 0)
 		gw_log_anchor(d->paths, log_name(path), &msg->stats);
+	if (sb && msg->stats.records)
+		mark_log(sb, &msg->stats);
 }
 
 static void hand_new_log(struct daemon *d, uint32_t id)

@@ -135,6 +135,7 @@ struct dsb {
 	bool removed;
 	bool damaged; /* its record cannot be read: it is there to be removed, and forgotten when that fails */
 	struct gw_stats stats; /* since it was hosted, as last told */
+	uint64_t marked_ms; /* when the events log was last told how far its log goes; 0: never */
 	uint64_t started_us;
 	struct request *op; /* owned: has the sandbox now */
 	TAILQ_HEAD(, request) queue; /* owned: wait for it */

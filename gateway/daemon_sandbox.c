@@ -377,7 +377,7 @@ static void tell_down(struct dsb *sb)
 		request_answer(r, dsb_info(sb));
 }
 
-static void record_stop(const struct dsb *sb)
+static void record_stop(const struct dsb *sb, const struct gw_stats *last)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
 
@@ -385,6 +385,7 @@ static void record_stop(const struct dsb *sb)
 		(unsigned long long)(sb->state.denied));
 	if (!sb->op || sb->op->op->run == op_start)
 		event_put_text(&more, "reason", "it ended by itself");
+	gw_log_put_mark(&more, last);
 	event_put_text(&more, "origin", state_origin(&sb->state));
 	event_write(sb->d->paths, "sandbox_stop", sb->state.name, &more);
 }
@@ -400,6 +401,7 @@ static void forget_socket(const struct dsb *sb)
 
 static void is_down(struct dsb *sb)
 {
+	struct gw_stats last = sb->stats;
 	bool ran = sb->state.running;
 
 	forget_socket(sb);
@@ -413,7 +415,7 @@ static void is_down(struct dsb *sb)
 	if (ran) {
 		sb->state.running = false;
 		save(sb);
-		record_stop(sb);
+		record_stop(sb, &last);
 	}
 	tell_down(sb);
 }
@@ -520,7 +522,8 @@ static void record_start(const struct dsb *sb)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
 
-	strbuf_printf(&more, ",\"generation\":%llu", (unsigned long long)sb->state.generation);
+	strbuf_printf(&more, ",\"generation\":%llu,\"anchored\":%s", (unsigned long long)sb->state.generation,
+		sb->policy ? "true" : "false");
 	event_put_text(&more, "origin", state_origin(&sb->state));
 	event_write(sb->d->paths, "sandbox_start", sb->state.name, &more);
 }

@@ -14,6 +14,7 @@ void events_story_done(struct events_story *s)
 {
 	free(s->runs);
 	free(s->gaps);
+	free(s->logs);
 	*s = (struct events_story){ 0 };
 }
 
@@ -80,9 +81,9 @@ static int add_pruned(struct events_story *s, const cJSON *obj)
 	return rc;
 }
 
-static int add_end(struct events_story *s, const cJSON *obj)
+static int add_end(struct events_story *s, const cJSON *obj, bool keyless)
 {
-	struct run_story event = { .ended = true, .records = number(obj, "network_records") };
+	struct run_story event = { .ended = true, .keyless = keyless, .records = number(obj, "network_records") };
 	const char *hash = json_text(obj, "network_hash", NULL);
 
 	if (!hash)
@@ -91,26 +92,59 @@ static int add_end(struct events_story *s, const cJSON *obj)
 	return add_run(s, cJSON_GetObjectItemCaseSensitive(obj, "sandbox"), &event);
 }
 
-static int add_event(struct events_story *s, const cJSON *obj)
+static int add_log(struct events_story *s, const cJSON *obj, enum log_story_what what, bool keyless)
+{
+	struct log_story *logs = grow(s->logs, s->n_logs, &s->cap_logs, sizeof(*logs)), *log;
+	const char *hash = json_text(obj, "network_hash", ""), *name = json_text(obj, "sandbox", "");
+
+	if (!logs)
+		return -ENOMEM;
+	s->logs = logs;
+	log = &logs[s->n_logs];
+	*log = (struct log_story){ .order = s->n_logs, .what = what, .keyless = keyless };
+	log->mark.seq = number(obj, "network_records");
+	if (!ak_sandbox_name_ok(name) || (what == LOG_STORY_MARK && (!log->mark.seq || strlen(hash) != SHA256_HEX - 1)))
+		return 0;
+	memcpy(log->name, name, strlen(name) + 1);
+	snprintf(log->mark.hash, sizeof(log->mark.hash), "%s", hash);
+	s->n_logs++;
+	return 0;
+}
+
+static int add_log_event(struct events_story *s, const char *event, const cJSON *obj, bool keyless)
+{
+	if (!strcmp(event, "sandbox_create"))
+		return add_log(s, obj, LOG_STORY_CREATED, keyless);
+	if (!strcmp(event, "sandbox_remove"))
+		return add_log(s, obj, LOG_STORY_REMOVED, keyless);
+	if (!strcmp(event, "sandbox_start") && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, "anchored")))
+		return add_log(s, obj, LOG_STORY_STARTED, keyless);
+	if (!strcmp(event, "sandbox_stop") || !strcmp(event, "log_mark"))
+		return add_log(s, obj, LOG_STORY_MARK, keyless);
+	return 0;
+}
+
+static int add_event(struct events_story *s, const cJSON *obj, bool keyless)
 {
 	const char *event = json_text(obj, "event", "");
 	struct run_story start = { .started = true };
 
 	if (!strcmp(event, "run_end"))
-		return add_end(s, obj);
+		return add_end(s, obj, keyless);
 	if (!strcmp(event, "run_prune") || !strcmp(event, "run_discard"))
 		return add_pruned(s, obj);
 	if (!strcmp(event, "log_gap"))
 		return add_gap(s, obj);
 	if (!strcmp(event, "run_start") && cJSON_HasObjectItem(obj, "origin"))
 		return add_run(s, cJSON_GetObjectItemCaseSensitive(obj, "sandbox"), &start);
-	return 0;
+	return add_log_event(s, event, obj, keyless);
 }
 
 /* Parsing is the costly part, and most events are of other kinds in a busy log. */
 static bool tells(const char *line, size_t len)
 {
-	return memmem(line, len, "\"event\":\"run_", 13) || memmem(line, len, "\"event\":\"log_gap\"", 17);
+	return memmem(line, len, "\"event\":\"run_", 13) || memmem(line, len, "\"event\":\"log_", 13) ||
+		memmem(line, len, "\"event\":\"sandbox_", 17);
 }
 
 static int take_line(void *ctx, const char *line, size_t len, bool whole)
@@ -121,12 +155,20 @@ static int take_line(void *ctx, const char *line, size_t len, bool whole)
 
 	if (!whole || !tells(line, len) || !audit_link_parse(line, len, &link) || json_parse(line, len, &obj, &err) < 0)
 		return 0;
-	return add_event(ctx, obj);
+	return add_event(ctx, obj, !link.mac[0]);
 }
 
 static int by_name_and_order(const void *a, const void *b)
 {
 	const struct run_story *x = a, *y = b;
+	int c = strcmp(x->name, y->name);
+
+	return c ? c : x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int logs_by_name_and_order(const void *a, const void *b)
+{
+	const struct log_story *x = a, *y = b;
 	int c = strcmp(x->name, y->name);
 
 	return c ? c : x->order < y->order ? -1 : x->order > y->order;
@@ -150,6 +192,7 @@ static void merge(struct events_story *s)
 		run->gone |= e->gone;
 		if (e->ended) {
 			run->ended = true;
+			run->keyless = e->keyless;
 			run->records = e->records;
 			memcpy(run->hash, e->hash, sizeof(run->hash));
 		}
@@ -167,6 +210,8 @@ int events_story_read(const char *path, struct events_story *ret, struct ak_err 
 	rc = audit_reader_drain(&r, path, true, take_line, ret, err);
 	audit_reader_done(&r);
 	merge(ret);
+	if (ret->n_logs)
+		qsort(ret->logs, ret->n_logs, sizeof(*ret->logs), logs_by_name_and_order);
 	return rc;
 }
 
@@ -178,4 +223,18 @@ static int by_name(const void *a, const void *b)
 const struct run_story *events_story_find(const struct events_story *s, const char *name)
 {
 	return s->n_runs ? bsearch(name, s->runs, s->n_runs, sizeof(*s->runs), by_name) : NULL;
+}
+
+const struct log_story *events_story_log(const struct events_story *s, const char *name, size_t *ret_n)
+{
+	size_t from = 0, end;
+
+	while (from < s->n_logs && strcmp(s->logs[from].name, name) != 0)
+		from++;
+	for (end = from; end < s->n_logs && !strcmp(s->logs[end].name, name); end++) {
+		if (s->logs[end].what == LOG_STORY_CREATED || s->logs[end].what == LOG_STORY_REMOVED)
+			from = end;
+	}
+	*ret_n = end - from;
+	return end > from ? &s->logs[from] : NULL;
 }

@@ -2,6 +2,7 @@
 #ifndef AK_EVENTS_STORY_H
 #define AK_EVENTS_STORY_H
 
+#include "gateway/audit.h"
 #include "gateway/base/err.h"
 #include "gateway/base/sha256.h"
 #include "gateway/paths.h"
@@ -16,6 +17,7 @@ struct run_story {
 	bool started; /* by a version that also tells when a run goes */
 	bool gone; /* pruned, or it never ran */
 	bool ended;
+	bool keyless; /* its end has no MAC: it is from before there was a key */
 	uint64_t records; /* of its network log at the end, … */
 	char hash[SHA256_HEX]; /* … and the last one's hash */
 };
@@ -27,7 +29,19 @@ struct gap_story {
 	bool restarted; /* the machine had been restarted: losing power explains it */
 };
 
+/* What happened to the log of a persistent sandbox. */
+enum log_story_what { LOG_STORY_CREATED, LOG_STORY_REMOVED, LOG_STORY_STARTED, LOG_STORY_MARK };
+struct log_story {
+	char name[AK_NAME_MAX];
+	size_t order;
+	enum log_story_what what;
+	bool keyless; /* the event has no MAC: it is from before there was a key */
+	struct audit_mark mark; /* of the latter: a record that the log had then */
+};
+
 struct events_story {
+	struct log_story *logs; /* owned; by name, then in order */
+	size_t n_logs, cap_logs;
 	struct run_story *runs; /* owned; by name */
 	size_t n_runs, cap_runs;
 	struct gap_story *gaps; /* owned */
@@ -37,6 +51,9 @@ struct events_story {
 /* Read the events log at PATH. Lines that are no records, or were altered, tell nothing. */
 int events_story_read(const char *path, struct events_story *ret, struct ak_err *err);
 void events_story_done(struct events_story *s);
+
+/* What is told of the log of NAME since it was created last: the events, and how many they are. */
+const struct log_story *events_story_log(const struct events_story *s, const char *name, size_t *ret_n);
 
 const struct run_story *events_story_find(const struct events_story *s, const char *name);
 

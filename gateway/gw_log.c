@@ -85,6 +85,21 @@ static void tell_gap(const struct ak_paths *paths, const char *name, const struc
 	audit_anchor_drop(paths->state, name);
 }
 
+/* From its first start on a log has an anchor, even before it has a record: one without is missed by whoever verifies. */
+static int anchor_now(const struct ak_paths *paths, const char *name, const struct gw_log_at *at, struct ak_err *err)
+{
+	struct audit_anchor a;
+	struct audit_key key;
+	int rc;
+
+	if (audit_anchor_get(paths->state, name, NULL, &a) != -ENOENT)
+		return 0;
+	rc = audit_key_of(paths->state, &key, err);
+	if (rc == 0 && (rc = audit_anchor_set(paths->state, name, &key, at->seq, at->prev)) < 0)
+		ak_fail_errno(err, -rc, "cannot anchor the log of '%s'", name);
+	return rc;
+}
+
 static bool was_rotated(const char *path)
 {
 	char first[PATH_MAX];
@@ -106,6 +121,9 @@ int gw_log_open(const struct ak_paths *paths, const char *name, const char *path
 	if (fds[GW_LOG_OWN] < 0)
 		return ak_fail_errno(err, -fds[GW_LOG_OWN], "%s", path);
 	tell_gap(paths, name, ret);
+	rc = anchor_now(paths, name, &ret->own, err);
+	if (rc < 0)
+		return rc;
 	if (was_rotated(path)) {
 		rc = open_kept(path, false, ret, &fds[GW_LOG_KEPT], err);
 		audit_find_gone(path, &ret->gone_from, &ret->gone_to);
@@ -141,4 +159,11 @@ void gw_log_anchor(const struct ak_paths *paths, const char *name, const struct 
 
 	if (stats->records && audit_key_of(paths->state, &key, &err) == 0)
 		(void)audit_anchor_set(paths->state, name, &key, stats->records, stats->hash);
+}
+
+void gw_log_put_mark(struct strbuf *out, const struct gw_stats *stats)
+{
+	if (stats->records)
+		strbuf_printf(out, ",\"network_records\":%llu,\"network_hash\":\"%s\"", (unsigned long long)stats->records,
+			stats->hash);
 }

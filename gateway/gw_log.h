@@ -2,6 +2,7 @@
 #ifndef AK_GW_LOG_H
 #define AK_GW_LOG_H
 
+#include "gateway/base/strbuf.h"
 #include "gateway/gw.h"
 #include "gateway/paths.h"
 
@@ -21,5 +22,8 @@ int gw_log_rotate(const struct ak_paths *paths, const char *name, const char *pa
 
 /* The log of NAME stands where STATS says. */
 void gw_log_anchor(const struct ak_paths *paths, const char *name, const struct gw_stats *stats);
+
+/* The same as members of an event; nothing when there are no records. */
+void gw_log_put_mark(struct strbuf *out, const struct gw_stats *stats);
 
 #endif
