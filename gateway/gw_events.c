@@ -331,7 +331,9 @@ static void explain_denial(struct gw_sandbox *sb, const struct fw_denial *d, str
 		return;
 	case FW_REASON_PROTO:
 		rec->rule = "builtin: protocol";
-		rec->reason = "only TCP and UDP may pass";
+		rec->reason = d->l4proto == IPPROTO_TCP || d->l4proto == IPPROTO_UDP
+			? "fragments and IP options may not pass" /* a datagram larger than the MTU, most often */
+			: "only TCP and UDP may pass";
 		return;
 	case FW_REASON_RATE:
 		rec->rule = "builtin: dns_qps";

@@ -1,6 +1,7 @@
 /* The audit chain: what is written can be read by any JSON tool, and no record can be changed, moved, doubled or taken away unnoticed. */
 #include "tests/unit/audit_common.h"
 
+#include "gateway/audit_kinds.h"
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
 
@@ -346,9 +347,31 @@ static void without_a_file_everything_is_counted(void **state)
 	audit_writer_done(&w);
 }
 
+/* A copy that could not be written is tried again. */
+static void a_kind_that_was_taken_back_is_new_again(void **state)
+{
+	struct audit_net rec = { .event = "dns", .verdict = "deny", .rule = "default" };
+	struct audit_kinds kinds = { 0 };
+	struct audit_kind kind;
+	char name[32];
+
+	(void)state;
+	rec.name = name;
+	for (int i = 0; i < 500; i++) {
+		snprintf(name, sizeof(name), "n%d.test", i);
+		audit_kind_of(&rec, &kind);
+		assert_true(audit_kinds_first(&kinds, &rec, &kind));
+		audit_kinds_forget(&kinds, &kind);
+		assert_true(audit_kinds_first(&kinds, &rec, &kind));
+		assert_false(audit_kinds_first(&kinds, &rec, &kind));
+	}
+	audit_kinds_done(&kinds);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_kind_that_was_taken_back_is_new_again),
 		with_dir(every_line_is_one_json_object),
 		with_dir(empty_fields_are_left_out),
 		with_dir(file_is_private),
