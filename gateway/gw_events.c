@@ -77,7 +77,7 @@ static void write_refusal(struct gw_sandbox *sb, const struct audit_net *rec, bo
 	uint64_t written = sb->log.written;
 
 	audit_kind_of(rec, &kind);
-	if (one && gw_sums_count(sb->sums, &kind)) {
+	if (!rec->suppressed && gw_sums_count(sb->sums, &kind, rec->count)) {
 		sb->noisy = true;
 		return;
 	}
@@ -260,7 +260,7 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 		.duration_ms = event->duration_ms,
 		.latency_us = event->dial_us,
 		.has_bytes = event->end != RELAY_END_DENIED,
-		.count = 1,
+		.count = event->again ? event->again : 1,
 	};
 
 	if (n) {
@@ -277,7 +277,7 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 		rec.reason = event->detail ? event->detail : policy_reason_text(event->decision.reason, event->decision.allow);
 	} else {
 		rec.detail = event->detail;
-		sb->allowed++;
+		sb->allowed += event->again ? 0 : 1;
 	}
 	write_record(sb, &rec);
 }

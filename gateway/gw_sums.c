@@ -27,13 +27,13 @@ static bool holds(const struct sum *s, const struct audit_kind *kind)
 	return s->used && memcmp(&s->kind, kind, sizeof(*kind)) == 0;
 }
 
-bool gw_sums_count(struct gw_sums *sums, const struct audit_kind *kind)
+bool gw_sums_count(struct gw_sums *sums, const struct audit_kind *kind, uint64_t n)
 {
 	struct sum *s = sums ? place_of(sums, kind) : NULL;
 
 	if (!s || !holds(s, kind))
 		return false;
-	s->count++;
+	s->count += n;
 	return true;
 }
 

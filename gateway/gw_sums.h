@@ -9,8 +9,8 @@
 
 struct gw_sums;
 
-/* Whether KIND was written a moment ago: it has been counted, then. */
-bool gw_sums_count(struct gw_sums *sums, const struct audit_kind *kind);
+/* Whether KIND was written a moment ago: N more of it have been counted, then. */
+bool gw_sums_count(struct gw_sums *sums, const struct audit_kind *kind, uint64_t n);
 
 /* KIND has just been written to LOG as a record of SANDBOX: count those that follow. Makes *SUMS when there is none. */
 void gw_sums_begin(struct gw_sums **sums, const struct audit_kind *kind, struct audit_writer *log, const char *sandbox);

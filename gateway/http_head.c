@@ -424,6 +424,13 @@ static int body_char(struct http_body *b, char c)
 	return -EBADMSG;
 }
 
+void http_body_skip(struct http_body *b, uint64_t n)
+{
+	b->left -= n;
+	if (!b->left)
+		b->state = b->state == HTTP_BODY_LENGTH ? HTTP_BODY_DONE : HTTP_BODY_DATA_CR;
+}
+
 ssize_t http_body_take(struct http_body *b, const char *data, size_t len)
 {
 	size_t at = 0;
@@ -433,9 +440,7 @@ ssize_t http_body_take(struct http_body *b, const char *data, size_t len)
 			size_t n = b->left < len - at ? (size_t)b->left : len - at;
 
 			at += n;
-			b->left -= n;
-			if (!b->left)
-				b->state = b->state == HTTP_BODY_LENGTH ? HTTP_BODY_DONE : HTTP_BODY_DATA_CR;
+			http_body_skip(b, n);
 		} else if (body_char(b, data[at++]) < 0) {
 			return -EBADMSG;
 		}

@@ -79,6 +79,9 @@ struct http_body {
 
 void http_body_init(struct http_body *b, const struct http_head *h);
 
+/* N bytes of what is left of the length or the chunk have passed. */
+void http_body_skip(struct http_body *b, uint64_t n);
+
 /* How many of the LEN bytes belong to the body; it has ended when B->state is HTTP_BODY_DONE. -EBADMSG: bad framing. */
 ssize_t http_body_take(struct http_body *b, const char *data, size_t len);
 

@@ -15,7 +15,7 @@
 
 #define ACCEPT_BUDGET 64
 #define RESUME_MS 100
-#define RUN_BUDGET 32 /* flows that run in a turn of the loop */
+#define RUN_US 300 /* how long flows run before the sockets are asked again */
 #define CONNECTIONS_DEFAULT 512
 
 /* ---- flows ---- */
@@ -58,6 +58,7 @@ void relay_flow_tell(struct relay_flow *f)
 		.duration_ms = ak_now_ms() - f->started_ms,
 		.dial_us = f->dial_us,
 		.generation = f->sb->generation,
+		.again = f->again,
 	};
 
 	f->relay->hooks.event(f->relay->hooks.ctx, f->sb, &ev);
@@ -334,24 +335,37 @@ void relay_run_cancel(struct relay_tcp *t)
 	t->run_pprev = NULL;
 }
 
-/* Others wait meanwhile, so only some flows run before the sockets are asked again, the DNS proxy's among them. */
-bool relay_run_now(struct relay *r)
+/*
+ * Others wait meanwhile, the DNS proxy among them, so flows run for a moment only before the sockets are asked again. It is counted in time and
+ * not in flows, because what one costs is the sandbox's choice.
+ */
+bool relay_run_now(struct relay_tcp *t)
 {
-	return r->n_run < RUN_BUDGET && ++r->n_run;
+	struct relay *r = t->flow.relay;
+	uint64_t began_us = ak_now_us();
+
+	if (r->ran_us >= RUN_US)
+		return false;
+	relay_tcp_run(t);
+	r->ran_us += ak_since_us(began_us);
+	return true;
 }
 
 static void on_kick(evutil_socket_t fd, short what, void *arg)
 {
 	static const struct timeval now = { 0 };
 	struct relay *r = arg;
+	uint64_t began_us = ak_now_us();
 
-	r->n_run = 0;
-	for (int i = 0; i < RUN_BUDGET && r->run_queue; i++) {
+	r->ran_us = 0;
+	do {
 		struct relay_tcp *t = r->run_queue;
 
+		if (!t)
+			return;
 		relay_run_cancel(t);
 		relay_tcp_run(t);
-	}
+	} while (ak_now_us() - began_us < RUN_US);
 	if (r->run_queue)
 		event_add(r->kick, &now);
 }

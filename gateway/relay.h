@@ -51,7 +51,7 @@ enum relay_end {
 	RELAY_END_NUM
 };
 
-/* What became of one flow, told once, at its end. Pointers are borrowed during the call, from which no relay_ function may be called. */
+/* What became of one flow, told once, at its end; datagrams that follow a refused one are told a second time, in a sum. Pointers are borrowed during the call, from which no relay_ function may be called. */
 struct relay_event {
 	enum relay_end end;
 	enum policy_proto proto;
@@ -68,6 +68,7 @@ struct relay_event {
 	uint32_t
 		dial_us; /* from its acceptance until the far side was connected, the peek included; 0 when it never was, and for UDP */
 	uint64_t generation;
+	uint64_t again; /* 0, or so many more of a refusal that was told: nothing else is new */
 };
 
 struct relay_hooks {

@@ -73,6 +73,7 @@ struct relay_flow {
 	uint64_t bytes_out, bytes_in;
 	uint64_t started_us, started_ms, active_ms;
 	uint32_t dial_us; /* see struct relay_event */
+	uint64_t again; /* likewise */
 	struct event timer;
 };
 
@@ -175,6 +176,7 @@ struct relay_tcp {
 	struct http_body body;
 	bool in_body;
 	unsigned requests;
+	struct relay_names *names; /* owned: other names that its requests gave; NULL until there is a second */
 	enum relay_upgrade upgrade;
 	struct relay_tcp *run_next, **run_pprev; /* the run queue; pprev NULL when not in it */
 };
@@ -193,6 +195,9 @@ enum relay_look {
 
 /* Look at what OUT's buffer holds past its ready part. */
 enum relay_look relay_tcp_look(struct relay_tcp *t);
+
+/* Forget the names that were let in, all but the last: they are judged afresh when they come again. */
+void relay_names_forget(struct relay_tcp *t);
 
 /*
  * Read once into OUT's buffer, to be looked at: the count, 0 at the end, -EAGAIN, or another -errno; -EDQUOT when the sandbox has too many large
@@ -229,7 +234,7 @@ struct relay {
 	bool paused;
 	struct event *kick; /* owned: flows that used up their turn */
 	struct relay_tcp *run_queue, **run_tail; /* first in, first out */
-	unsigned n_run; /* flows that ran since the last kick */
+	uint64_t ran_us; /* how long flows ran since the last kick, out of turn */
 	struct relay_pipe_pool pipes;
 	struct relay_udp *udp[RELAY_UDP_BUCKETS];
 	struct relay_host *host; /* owned */
@@ -243,8 +248,8 @@ struct relay_sandbox *relay_sandbox_of(struct relay *r, const struct ak_addr *sr
 /* Let T go on in a later turn of the loop, after those that wait already. */
 void relay_run_later(struct relay_tcp *t);
 
-/* May one more flow run in this turn? Then it is counted. */
-bool relay_run_now(struct relay *r);
+/* Run T at once; false when others have run long enough already, and it is to run later. */
+bool relay_run_now(struct relay_tcp *t);
 void relay_run_cancel(struct relay_tcp *t);
 
 /* Stop accepting until a flow ends or a moment has passed. */

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NAMES_PAST 8
+
 static bool is_strict(const struct relay_tcp *t)
 {
 	return t->must_read || t->flow.route == RELAY_ROUTE_NAMED;
@@ -69,6 +71,86 @@ static enum relay_look judge_odd_name(struct relay_tcp *t, const char *raw)
 	return RELAY_LOOK_PASS;
 }
 
+/* ---- names that were let in ---- */
+
+/*
+ * Requests come by the hundred, for a few hosts: a verdict stands until the policy changes. The flow itself holds the last one, with what the
+ * log tells of it; these are those before.
+ */
+struct relay_names {
+	struct let_in {
+		char *raw; /* owned: as the flow gave it, or NULL */
+		struct policy_decision decision;
+		struct learned_name *name; /* owned reference, or NULL */
+	} past[NAMES_PAST];
+	unsigned at; /* whose place is next */
+};
+
+static void let_in_done(struct let_in *p)
+{
+	free(p->raw);
+	learned_name_unref(p->name);
+	*p = (struct let_in){ 0 };
+}
+
+void relay_names_forget(struct relay_tcp *t)
+{
+	for (size_t i = 0; t->names && i < NAMES_PAST; i++)
+		let_in_done(&t->names->past[i]);
+	free(t->names);
+	t->names = NULL;
+}
+
+/* The flow's last name and P change places. */
+static void names_swap(struct relay_flow *f, struct let_in *p)
+{
+	struct let_in last = { f->sni, f->decision, f->name };
+
+	f->sni = p->raw;
+	f->decision = p->decision;
+	f->name = p->name;
+	*p = last;
+}
+
+/* Was RAW let in before? Then it is the flow's last name from here on. */
+static bool names_find(struct relay_tcp *t, const char *raw)
+{
+	struct relay_flow *f = &t->flow;
+
+	if (!t->requests || !f->sni || !f->decision.allow)
+		return false;
+	if (strcmp(f->sni, raw) == 0)
+		return true;
+	for (size_t i = 0; t->names && i < NAMES_PAST; i++) {
+		struct let_in *p = &t->names->past[i];
+
+		if (p->raw && strcmp(p->raw, raw) == 0) {
+			names_swap(f, p);
+			f->detail = NULL;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Another name follows: keep the last one if it was let in. Without memory for that it is judged again, nothing worse. */
+static void names_keep(struct relay_tcp *t)
+{
+	struct relay_flow *f = &t->flow;
+	struct let_in *p;
+
+	if (!t->requests || !f->sni || !f->decision.allow)
+		return;
+	if (!t->names)
+		t->names = calloc(1, sizeof(*t->names));
+	if (!t->names)
+		return;
+	p = &t->names->past[t->names->at++ % NAMES_PAST];
+	let_in_done(p);
+	*p = (struct let_in){ f->sni, f->decision, learned_name_ref(f->name) };
+	f->sni = NULL;
+}
+
 /* The flow has named RAW. */
 static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
 {
@@ -76,9 +158,9 @@ static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
 	char name[POLICY_NAME_MAX];
 	struct relay_verdict v;
 
-	/* Requests come by the hundred, for one host: the verdict stands, for a change of policy judges the flow again. */
-	if (t->requests && f->sni && f->decision.allow && strcmp(f->sni, raw) == 0)
+	if (names_find(t, raw))
 		return RELAY_LOOK_PASS;
+	names_keep(t);
 	free(f->sni);
 	f->sni = strdup(raw);
 	if (!f->sni)

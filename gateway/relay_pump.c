@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 
 #define ROUNDS 8
-#define ROUNDS_LOOKED 2 /* what must be looked at takes longer */
+#define LOOK_ROUNDS 4 /* what must be looked at takes longer: it counts as so many */
 #define LOOK_BYTES HTTP_HEAD_MAX /* what every flow may collect: a head fits, and so does nearly every ClientHello */
 #define LARGE_PER_SANDBOX 32 /* flows that may collect TLS_HELLO_MAX at once */
 #define COPY_BYTES 65536
@@ -232,18 +232,22 @@ static int fill_blind(const struct way *w, uint64_t max, size_t *ret_n)
 	return way_read(w, n);
 }
 
-/* The rest of a body whose length is known needs no look. */
+/* The rest of a body whose length is known needs no look, nor does the rest of a chunk that is longer than a look. */
+static bool body_is_blind(const struct relay_tcp *t)
+{
+	if (t->inspect != RELAY_INSPECT_HTTP || !t->in_body || t->out.len)
+		return false;
+	return t->body.state == HTTP_BODY_LENGTH || (t->body.state == HTTP_BODY_DATA && t->body.left >= LOOK_BYTES);
+}
+
 static int fill_body(const struct way *w)
 {
 	struct relay_tcp *t = w->t;
 	size_t n;
 	int rc = fill_blind(w, t->body.left, &n);
 
-	t->body.left -= n;
-	if (!t->body.left) {
-		t->body.state = HTTP_BODY_DONE;
-		t->in_body = false;
-	}
+	http_body_skip(&t->body, n);
+	t->in_body = t->body.state != HTTP_BODY_DONE;
 	return rc;
 }
 
@@ -255,7 +259,7 @@ static int fill_looked(const struct way *w)
 
 	if (t->upgrade == RELAY_UPGRADE_ASKED)
 		return 0;
-	if (t->inspect == RELAY_INSPECT_HTTP && t->in_body && t->body.state == HTTP_BODY_LENGTH && !w->d->len)
+	if (body_is_blind(t))
 		return fill_body(w);
 	n = relay_look_read(t);
 	rc = way_read(w, n);
@@ -332,18 +336,20 @@ static bool way_release_rest(const struct way *w)
 	return true;
 }
 
-static int way_rounds(const struct way *w)
+/* How many rounds the next one counts as. */
+static int way_cost(const struct way *w)
 {
-	return w->out && w->t->inspect != RELAY_INSPECT_OFF && !w->t->in_body ? ROUNDS_LOOKED : ROUNDS;
+	return w->out && w->t->inspect != RELAY_INSPECT_OFF && !body_is_blind(w->t) ? LOOK_ROUNDS : 1;
 }
 
 /* 0 when this way waits, 1 when it used up its turn, -1 when the flow is to end. */
 static int way_pump(const struct way *w)
 {
 	struct relay_dir *d = w->d;
-	int rc;
+	int rc, cost;
 
-	for (int i = 0; i < way_rounds(w); i++) {
+	for (int left = ROUNDS; left > 0; left -= cost) {
+		cost = 1;
 		if ((d->ready || d->piped) && !d->writable)
 			return 0;
 		rc = flush_buf(w);
@@ -354,6 +360,7 @@ static int way_pump(const struct way *w)
 			continue;
 		if (d->eof)
 			way_finish(w);
+		cost = way_cost(w);
 		rc = d->eof || !d->readable ? 0 : way_fill(w);
 		if (rc <= 0) {
 			dir_rest(w->t->flow.relay, d);

@@ -55,6 +55,7 @@ static void tcp_finish(struct relay_tcp *t)
 		event_del(&t->on_client);
 	server_close(t, reset);
 	relay_large_done(t);
+	relay_names_forget(t);
 	t->client = reset ? close_reset(t->client) : ak_close(t->client);
 	relay_dir_done(t->flow.relay, &t->out);
 	relay_dir_done(t->flow.relay, &t->in);
@@ -261,9 +262,7 @@ static void tcp_ready(struct relay_tcp *t)
 {
 	if (t->run_pprev && t->inspect != RELAY_INSPECT_OFF)
 		return;
-	if (relay_run_now(t->flow.relay))
-		relay_tcp_run(t);
-	else
+	if (!relay_run_now(t))
 		relay_run_later(t);
 }
 
@@ -413,6 +412,7 @@ bool relay_tcp_rejudge(struct relay_tcp *t)
 {
 	bool stays = relay_flow_rejudge(&t->flow, t->state != RELAY_PEEK);
 
+	relay_names_forget(t);
 	/* A flow that had only a moment to name itself may now have to. */
 	tcp_set_demands(t);
 	/* What was let through unread, as no name mattered, cannot be judged any more. */

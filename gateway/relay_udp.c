@@ -4,7 +4,7 @@
  * The sandbox's datagrams come on a transparent socket whose control message names the wanted destination. Replies
  * must carry that destination as their source; they leave through a raw socket with headers of our making, because one
  * bound socket per far address would have to be opened inside the gateway's namespace, where this process is not.
- * A refused flow leaves a short-lived marker behind, so that its retries cost one answer and no further event.
+ * A refused flow leaves a short-lived marker behind, so that its retries cost one answer each and one event in all, their sum.
  */
 #include "gateway/relay_flow.h"
 
@@ -134,11 +134,11 @@ static void udp_release(struct relay_udp *u)
 
 void relay_udp_end(struct relay_udp *u, enum relay_end end, const char *detail)
 {
-	/* The refused ones told theirs when they were refused. */
-	if (u->fd >= 0) {
+	/* The refused ones told theirs when they were refused: only how often it came again is new. */
+	if (u->fd >= 0)
 		relay_flow_fail(&u->flow, end, detail);
+	if (u->fd >= 0 || u->flow.again)
 		relay_flow_tell(&u->flow);
-	}
 	udp_release(u);
 }
 
@@ -266,6 +266,7 @@ static ssize_t send_far(int fd, size_t len)
 static void udp_forward(struct relay_udp *u, size_t len)
 {
 	if (u->fd < 0) {
+		u->flow.again++;
 		udp_icmp(u, RELAY_ICMP_PROHIBITED, len);
 		return;
 	}

@@ -125,6 +125,20 @@ def test_h9_quic_names_cannot_be_read_so_udp_443_is_closed_while_names_are_denie
     allowed(lab.netlog(), name="ok.test", port=443, proto="udp")
 
 
+def test_h9_every_refused_datagram_is_counted(lab):
+    many = """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('11.66.0.2', 443)); s.settimeout(5)
+for _ in range(50):
+    try: s.send(b'x'); s.recv(10)
+    except OSError: pass
+out = True
+"""
+    worked(lab.probe(BLOCK, [["eval", many]], timeout=60)[0])
+    rows = [r for r in lab.netlog() if r.get("dst") == "11.66.0.2" and r.get("port") == 443]
+    assert sum(r["count"] + r.get("suppressed", 0) for r in rows) == 50 and len(rows) <= 3, rows
+    assert lab.arrived("11.66.0.2", 443) == 0
+
+
 def test_h9_udp_443_opens_by_a_rule_that_names_it_and_by_no_other(lab):
     """QUIC's SNI is not read: the address that DNS told for the rule's name decides, whatever name is said inside."""
     for rules, opens in ((["ok.test"], False), (["ok.test:443"], False), (["ok.test:443/tcp"], False), (["ok.test:443/udp"], True)):

@@ -45,6 +45,7 @@ struct rig_event {
 	uint64_t bytes_out, bytes_in, generation;
 	uint16_t port;
 	uint32_t dial_us;
+	uint64_t again;
 };
 
 struct rig {
@@ -141,7 +142,8 @@ static inline void rig_on_event(void *ctx, struct relay_sandbox *sb, const struc
 		.bytes_in = ev->bytes_in,
 		.generation = ev->generation,
 		.port = ev->port,
-		.dial_us = ev->dial_us };
+		.dial_us = ev->dial_us,
+		.again = ev->again };
 	snprintf(e->seen, sizeof(e->seen), "%s", ev->seen);
 	snprintf(e->sni, sizeof(e->sni), "%s", ev->sni ? ev->sni : "");
 	snprintf(e->name, sizeof(e->name), "%s", ev->name ? ev->name->name : "");

@@ -3,6 +3,8 @@
 
 #define ALLOW_OK "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test\"]}"
 
+#define ALLOW_TWO "{\"version\":1,\"name\":\"t\",\"default\":\"deny\",\"allow\":[\"ok.test\",\"two.test\"]}"
+
 #define REQ(host) "GET / HTTP/1.1\r\nHost: " host "\r\n\r\n"
 
 /* ok.test at 11.1.2.3 is asked for something. */
@@ -140,6 +142,94 @@ static void body_of_known_length_passes_and_the_next_request_is_seen(void **stat
 	rig_flow_close(&f);
 }
 
+static void names_let_in_before_are_judged_anew_after_a_change_of_policy(void **state)
+{
+	static const char both[] = REQ("ok.test") REQ("two.test") REQ("ok.test") REQ("two.test") REQ("ok.test");
+	struct rig_flow f;
+
+	rig_open(ALLOW_TWO, 80, NULL);
+	rig_learn("ok.test", "11.1.2.3");
+	rig_learn("two.test", "11.1.2.3");
+	f = rig_flow_open("11.1.2.3", 80, both, strlen(both));
+	rig_expect(f.peer, both);
+	rig_set_policy(ALLOW_OK);
+	rig_send(f.fd, REQ("ok.test"), strlen(REQ("ok.test")));
+	rig_expect(f.peer, REQ("ok.test"));
+	rig_send(f.fd, REQ("two.test"), strlen(REQ("two.test")));
+	assert_int_equal(rig_end_of(f.peer), ECONNRESET);
+	rig_wait_events(1);
+	assert_int_equal(rig.events[0].end, RELAY_END_DENIED);
+	assert_string_equal(rig.events[0].sni, "two.test");
+	rig_flow_close(&f);
+}
+
+/* ---- how long others wait ---- */
+
+#define CROWD 48
+#define CHUNKED "POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+static uint64_t cpu_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* The longest turn of the loop while N flows have much to say, all of it made of TEXT. */
+static uint64_t longest_turn(size_t n, const char *first, const char *text)
+{
+	struct rig_flow flows[CROWD] = { { .far = rig_listen(rig.ns_far, "11.1.2.3", 80) } };
+	static char bulk[128 * 1024];
+	size_t len = strlen(text), whole = sizeof(bulk) / len * len;
+	uint64_t longest = 0;
+
+	for (size_t at = 0; at < whole; at += len)
+		memcpy(bulk + at, text, len);
+	for (size_t i = 0; i < n; i++) {
+		flows[i].far = flows[0].far;
+		rig_flow_again(&flows[i], "11.1.2.3", 80, first, strlen(first));
+	}
+	for (size_t i = 0; i < n; i++)
+		assert_true(send(flows[i].fd, bulk, whole, MSG_NOSIGNAL) > 0);
+	for (int i = 0; i < 50; i++) {
+		uint64_t began_us = cpu_us(), took_us;
+
+		event_base_loop(rig.base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
+		took_us = cpu_us() - began_us;
+		longest = took_us > longest ? took_us : longest;
+	}
+	for (size_t i = 0; i < n; i++)
+		rig_flow_end(&flows[i]);
+	close(flows[0].far);
+	return longest;
+}
+
+static void a_turn_is_no_longer_for_a_crowd(void **state)
+{
+	static const char *const shapes[][2] = { { CHUNKED, "1\r\nX\r\n" }, { REQ("ok.test"), REQ("ok.test") REQ("two.test") } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+		uint64_t few = UINT64_MAX, many = UINT64_MAX;
+
+		for (int j = 0; j < 3; j++) {
+			uint64_t us;
+
+			rig_open(ALLOW_TWO, 80, NULL);
+			rig_learn("ok.test", "11.1.2.3");
+			rig_learn("two.test", "11.1.2.3");
+			us = longest_turn(3, shapes[i][0], shapes[i][1]);
+			few = us < few ? us : few;
+			us = longest_turn(CROWD, shapes[i][0], shapes[i][1]);
+			many = us < many ? us : many;
+			rig_close(NULL);
+		}
+		print_message("longest turn: %llu us with 3 flows, %llu us with %d\n", (unsigned long long)few,
+			(unsigned long long)many, CROWD);
+		assert_true(many < 4 * few);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +238,8 @@ int main(void)
 		RIG_TEST(smuggled_request_never_arrives),
 		RIG_TEST(websocket_is_opaque_once_the_far_side_agrees),
 		RIG_TEST(refused_upgrade_stays_http),
+		RIG_TEST(names_let_in_before_are_judged_anew_after_a_change_of_policy),
+		RIG_TEST(a_turn_is_no_longer_for_a_crowd),
 		RIG_TEST(body_of_known_length_passes_and_the_next_request_is_seen),
 	};
 

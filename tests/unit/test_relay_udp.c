@@ -103,6 +103,7 @@ static void refused_at_once_and_told_once(void **state)
 	}
 	assert_int_equal(rig.n_events, 1);
 	assert_int_equal(rig.events[0].end, RELAY_END_DENIED);
+	assert_int_equal(rig.events[0].again, 0);
 	close(fd);
 	fd = client(RIG_SRC, "11.1.2.5"); /* never learned */
 	assert_int_equal(send(fd, "x", 1, 0), 1);
@@ -117,6 +118,27 @@ static void refused_at_once_and_told_once(void **state)
 	assert_true(silent(far));
 	close(fd);
 	close(far);
+}
+
+static void datagrams_after_a_refused_one_are_told_in_a_sum(void **state)
+{
+	int fd;
+
+	rig_open(ALLOW_OK, PORT, NULL);
+	rig_learn("other.test", "11.1.2.4");
+	fd = client(RIG_SRC, "11.1.2.4");
+	for (int i = 0; i < 50; i++) {
+		assert_int_equal(send(fd, "x", 1, 0), 1);
+		expect_error(fd);
+	}
+	assert_int_equal(rig.n_events, 1);
+	rig_set_policy(ALLOW_OK); /* forgets what was refused */
+	assert_int_equal(rig.n_events, 2);
+	assert_int_equal(rig.events[1].end, RELAY_END_DENIED);
+	assert_int_equal(rig.events[1].again, 49);
+	assert_int_equal(rig.events[1].reason, rig.events[0].reason);
+	assert_int_equal(rig.sb.n_flows, 0);
+	close(fd);
 }
 
 static void refusal_over_ipv6_is_an_error_too(void **state)
@@ -253,6 +275,7 @@ int main(void)
 		RIG_TEST(datagrams_of_every_size_come_back_from_where_they_were_sent),
 		RIG_TEST(ipv6_datagrams_come_back_too),
 		RIG_TEST(refused_at_once_and_told_once),
+		RIG_TEST(datagrams_after_a_refused_one_are_told_in_a_sum),
 		RIG_TEST(refusal_over_ipv6_is_an_error_too),
 		RIG_TEST(native_passes_addresses_but_denied_names),
 		RIG_TEST(host_addresses_and_strangers_get_nothing),
