@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +17,13 @@
 const char *const guard_names[] = { ".gitmodules", ".mcp.json", "agentkernel.toml", ".envrc", ".vscode", ".idea", ".claude",
 	".codex", ".gemini", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
 	".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish", ".gitconfig",
-	".ssh", NULL };
+	".ssh", "opencode.json", "opencode.jsonc", ".opencode", ".husky", ".cursor", ".devcontainer", ".devcontainer.json",
+	NULL };
 /* commondir and gitdir say where git reads the rest. */
 const char *const guard_git_names[] = { "hooks", "config", "config.worktree", "info", "commondir", "gitdir", NULL };
 const char *const guard_git_watched[] = { "rebase-merge/git-rebase-todo", NULL }; /* its exec lines are commands */
+
+#define MOUNTS_RESERVED 32 /* for one git folder, and what comes after the nested ones */
 
 /* ---- opening ---- */
 
@@ -66,20 +70,56 @@ static struct guard_mount *find_mount(struct guard *g, const char *path)
 	return NULL;
 }
 
-int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly)
+/* Is PATH below DIR? */
+static bool is_below(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return !strncmp(path, dir, n) && path[n] == '/';
+}
+
+static void drop_below(struct guard *g, const char *path)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		if (is_below(g->mounts[i].path, path))
+			free(g->mounts[i].path);
+		else
+			g->mounts[kept++] = g->mounts[i];
+	}
+	g->n_mounts = kept;
+}
+
+/* Is PATH read-only by what is mounted so far? */
+static bool is_closed(const struct guard *g, const char *path)
+{
+	const struct guard_mount *nearest = NULL;
+
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		const struct guard_mount *m = &g->mounts[i];
+
+		if ((!strcmp(m->path, path) || is_below(path, m->path)) && (!nearest || is_below(m->path, nearest->path)))
+			nearest = m;
+	}
+	return nearest && nearest->readonly;
+}
+
+bool guard_closed(const struct guard *g, size_t root, const char *rel)
 {
 	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
-	struct guard_mount *m = path ? find_mount(g, path) : NULL;
-	_cleanup_close_ int fd = -1;
+
+	return !path || is_closed(g, path);
+}
+
+static int put_mount(struct guard *g, size_t root, const char *rel, bool readonly)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
 	struct stat st;
+	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
 
 	if (!path)
 		return -ENOMEM;
-	if (m) {
-		m->readonly |= readonly;
-		return 0;
-	}
-	fd = guard_open(g, root, rel, &st);
 	if (fd < 0)
 		return fd;
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
@@ -88,6 +128,41 @@ int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly)
 		return -E2BIG;
 	g->mounts[g->n_mounts++] =
 		(struct guard_mount){ .path = TAKE(path), .readonly = readonly, .dev = st.st_dev, .ino = st.st_ino };
+	return 0;
+}
+
+int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+	struct guard_mount *m = path ? find_mount(g, path) : NULL;
+
+	if (!path)
+		return -ENOMEM;
+	if (is_closed(g, path)) /* nothing in it can be moved; a writable mount would open it */
+		return 0;
+	if (readonly)
+		drop_below(g, path); /* or writable mounts would stay on top */
+	if (readonly && (m = find_mount(g, path)))
+		m->readonly = true;
+	return m ? 0 : put_mount(g, root, rel, readonly);
+}
+
+int guard_except(struct guard *g, size_t root, const char *rel)
+{
+	return g->n_mounts + MOUNTS_RESERVED > GUARD_MOUNTS_MAX ? -E2BIG : put_mount(g, root, rel, false);
+}
+
+int guard_reset(struct guard *g, size_t root, const char *rel, bool readonly)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+	struct guard_mount *m = path ? find_mount(g, path) : NULL;
+
+	if (!m)
+		return path ? -ENOENT : -ENOMEM;
+	if (readonly)
+		drop_below(g, path);
+	m = find_mount(g, path);
+	m->readonly = readonly;
 	return 0;
 }
 
@@ -103,8 +178,7 @@ static int pin_parents(struct guard *g, size_t root, const char *rel)
 	return rc;
 }
 
-/* Where a link leads, as a path below its root without links: NULL when that is elsewhere, or nowhere. */
-static char *behind_link(const struct guard *g, size_t root, const char *rel)
+char *guard_behind_link(const struct guard *g, size_t root, const char *rel)
 {
 	_cleanup_close_ int fd = guard_open_beneath(g->roots[root].fd, rel);
 	size_t len = strlen(g->roots[root].path);
@@ -121,24 +195,63 @@ static char *behind_link(const struct guard *g, size_t root, const char *rel)
 	return !strncmp(path, g->roots[root].path, len) && path[len] == '/' ? strdup(path + len + 1) : NULL;
 }
 
+static int close_path(struct guard *g, size_t root, const char *rel)
+{
+	int rc = pin_parents(g, root, rel);
+
+	return rc < 0 ? rc : guard_pin(g, root, rel, true);
+}
+
+char *guard_seen_above(const struct guard *g, size_t root, const char *rel, struct stat *ret)
+{
+	_cleanup_free_ char *path = strdup(rel);
+
+	while (path && path[0]) {
+		char *slash = strrchr(path, '/');
+		int fd;
+
+		*(slash ? slash : path) = '\0';
+		fd = guard_open(g, root, path, ret);
+		ak_close(fd);
+		if (fd >= 0)
+			break;
+	}
+	return TAKE(path);
+}
+
+/* Whether REL is there cannot be seen: a sandbox could make it so, and open the folder again the next time. */
+static int close_above(struct guard *g, size_t root, const char *rel)
+{
+	struct stat st;
+	_cleanup_free_ char *dir = guard_seen_above(g, root, rel, &st);
+
+	if (!dir)
+		return -ENOMEM;
+	if (!dir[0])
+		return -EACCES;
+	if (!guard_closed(g, root, dir))
+		guard_say(g, "'%.120s' is read-only inside: you have no permission to look into it (chmod u+rwx)", dir);
+	return close_path(g, root, dir);
+}
+
 int guard_protect(struct guard *g, size_t root, const char *rel)
 {
 	_cleanup_free_ char *real = NULL;
 	struct stat st;
 	int rc = guard_open(g, root, rel, &st);
 
-	if (rc < 0)
-		return rc == -ENOMEM ? rc : 0; /* not there, or behind a link: looked at in the end */
+	if (rc == -EACCES)
+		return g->protect ? close_above(g, root, rel) : 0;
+	if (rc < 0 && rc != -ELOOP)
+		return rc == -ENOMEM ? rc : 0; /* not there: looked at in the end */
 	ak_close(rc);
-	if (S_ISLNK(st.st_mode)) {
-		real = behind_link(g, root, rel);
+	if (rc == -ELOOP || S_ISLNK(st.st_mode)) {
+		real = guard_behind_link(g, root, rel);
 		rel = real;
 	}
 	if (!rel || !g->protect)
 		return 0;
-	rc = pin_parents(g, root, rel);
-	if (rc == 0)
-		rc = guard_pin(g, root, rel, true);
+	rc = close_path(g, root, rel);
 	return rc == -ENOMEM || rc == -E2BIG ? rc : 0;
 }
 
@@ -155,6 +268,30 @@ size_t guard_mounts(const struct guard *g, struct sandbox_mount ret[static GUARD
 }
 
 /* ---- life ---- */
+
+void guard_say(struct guard *g, const char *fmt, ...)
+{
+	size_t n = strlen(g->note);
+	va_list args;
+
+	if (n && n + 2 < sizeof(g->note))
+		g->note[n++] = '\n';
+	va_start(args, fmt);
+	vsnprintf(g->note + n, sizeof(g->note) - n, fmt, args);
+	va_end(args);
+}
+
+int guard_failed(const struct guard *g, int rc, struct ak_err *err)
+{
+	const char *project = g->roots[GUARD_PROJECT].path;
+
+	if (rc == -E2BIG)
+		return ak_fail(err, E2BIG,
+			"project folder '%s': too many links among the files that are protected in it; remove them, or use "
+			"--project-writable",
+			project);
+	return ak_fail_errno(err, -rc, "project folder '%s' cannot be protected", project);
+}
 
 const char *guard_note(const struct guard *g)
 {
@@ -209,7 +346,7 @@ int guard_new(const char *project, const struct project_id *id, const struct ak_
 	g->roots[0].path = strdup(project);
 	rc = g->roots[0].path ? protect_names(g) : -ENOMEM;
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "project folder '%s'", project);
+		return g->roots[0].path ? guard_failed(g, rc, err) : ak_fail(err, ENOMEM, "out of memory");
 	rc = guard_git(g, paths, err);
 	if (rc < 0)
 		return rc;

@@ -14,21 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NESTED_MAX 12 /* git folders in one git folder */
-#define VISITS_MAX 512
-#define DEPTH_MAX 6
 #define POINTER_MAX (PATH_MAX + 64)
 #define CONFIG_MAX (256u << 10)
-
-/* ---- git folders in a git folder ---- */
-
-struct walk {
-	const struct guard *g; /* borrowed */
-	size_t root;
-	int (*fn)(void *ctx, size_t root, const char *rel);
-	void *ctx;
-	size_t found, visits;
-};
 
 static bool is_file(int dir, const char *name)
 {
@@ -44,88 +31,6 @@ static bool is_dir(int dir, const char *name)
 	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int find_nested(struct walk *w, const char *rel, unsigned depth);
-
-/* REL is a folder below modules or worktrees: a git folder, or one more part of its name. */
-static int visit(struct walk *w, int fd, const char *rel, unsigned depth)
-{
-	_cleanup_free_ char *modules = NULL;
-	int rc;
-
-	if (++w->visits > VISITS_MAX || depth > DEPTH_MAX)
-		return -E2BIG;
-	if (!is_file(fd, "HEAD"))
-		return find_nested(w, rel, depth + 1);
-	if (++w->found > NESTED_MAX)
-		return -E2BIG;
-	modules = guard_join(rel, "modules");
-	rc = modules ? w->fn(w->ctx, w->root, rel) : -ENOMEM;
-	return rc < 0 ? rc : find_nested(w, modules, depth + 1);
-}
-
-/* All folders in REL. */
-static int find_nested(struct walk *w, const char *rel, unsigned depth)
-{
-	struct stat st;
-	int fd = guard_open(w->g, w->root, rel, &st), list, rc = 0;
-	DIR *dir;
-
-	if (fd < 0)
-		return 0;
-	list = S_ISDIR(st.st_mode) ? openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	ak_close(fd);
-	dir = list < 0 ? NULL : fdopendir(list);
-	if (!dir) {
-		ak_close(list);
-		return 0;
-	}
-	for (const struct dirent *e; rc == 0 && (e = readdir(dir));) {
-		_cleanup_close_ int child = -1;
-		_cleanup_free_ char *path = NULL;
-
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !is_dir(list, e->d_name))
-			continue;
-		path = guard_join(rel, e->d_name);
-		child = openat(list, e->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		rc = !path ? -ENOMEM : child < 0 ? 0 : visit(w, child, path, depth);
-	}
-	closedir(dir);
-	return rc;
-}
-
-int guard_git_each(
-	const struct guard *g, const struct guard_place *place, int (*fn)(void *ctx, size_t root, const char *rel), void *ctx)
-{
-	static const char *const inner[] = { "worktrees", "modules" };
-	struct walk w = { .g = g, .root = place->root, .fn = fn, .ctx = ctx };
-	int rc = fn(ctx, place->root, place->rel);
-
-	for (size_t i = 0; rc == 0 && place->nested && i < ARRAY_SIZE(inner); i++) {
-		_cleanup_free_ char *rel = guard_join(place->rel, inner[i]);
-
-		rc = rel ? find_nested(&w, rel, 0) : -ENOMEM;
-	}
-	return rc;
-}
-
-/* ---- protecting one ---- */
-
-static int protect_in(struct guard *g, size_t root, const char *rel, const char *name)
-{
-	_cleanup_free_ char *path = guard_join(rel, name);
-
-	return path ? guard_protect(g, root, path) : -ENOMEM;
-}
-
-static int protect_folder(void *ctx, size_t root, const char *rel)
-{
-	int rc = 0;
-
-	for (size_t i = 0; guard_git_names[i] && rc == 0; i++)
-		rc = protect_in(ctx, root, rel, guard_git_names[i]);
-	return rc;
-}
-
 static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
 {
 	struct guard_place *p = &g->places[g->n_places];
@@ -137,12 +42,8 @@ static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
 	if (!p->rel)
 		return -ENOMEM;
 	g->n_places++;
-	rc = guard_git_each(g, p, protect_folder, g);
-	if (rc != -E2BIG)
-		return rc;
-	/* More than can be mounted one by one: none of them can be used inside. */
-	rc = protect_in(g, root, rel, "modules");
-	return rc < 0 ? rc : protect_in(g, root, rel, "worktrees");
+	rc = guard_protect_folder(g, root, rel);
+	return rc < 0 || !nested ? rc : guard_protect_nested(g, root, rel);
 }
 
 /* ---- a git folder outside ---- */
@@ -282,7 +183,7 @@ static int add_worktree(struct guard *g, const char *repository, const char *fol
 	if (rc == 0)
 		rc = guard_protect(g, GUARD_OUTSIDE, "worktrees");
 	if (rc == 0)
-		rc = guard_pin(g, GUARD_OUTSIDE, own, false);
+		rc = guard_except(g, GUARD_OUTSIDE, own);
 	return rc < 0 ? rc : add_place(g, GUARD_OUTSIDE, own, true);
 }
 
@@ -295,7 +196,7 @@ static int add_submodule(struct guard *g, const char *folder)
 
 static int refuse(struct guard *g, const char *folder)
 {
-	snprintf(g->note, sizeof(g->note),
+	guard_say(g,
 		"git will not work inside: '.git' leads to '%.120s', which does not name this project in return and is not mounted",
 		folder);
 	return 0;
@@ -371,5 +272,5 @@ int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 		rc = follow_file(g, &st, paths);
 	for (size_t i = 0; rc == 0 && i < g->n_places; i++)
 		rc = protect_hooks(g, &g->places[i]);
-	return rc < 0 ? ak_fail_errno(err, -rc, "the git folder of '%s'", g->roots[GUARD_PROJECT].path) : 0;
+	return rc < 0 ? guard_failed(g, rc, err) : 0;
 }

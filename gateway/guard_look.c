@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,25 +106,66 @@ static void look_at(struct watch *w, int dir, const char *name, const char *rel,
 		add_row(w, rel, &st);
 }
 
+static void add_cut(struct watch *w, const char *rel)
+{
+	_cleanup_free_ char *rest = NULL;
+
+	if (asprintf(&rest, "%s/", rel) < 0) {
+		rest = NULL;
+		w->look->failed = true;
+		return;
+	}
+	add_row(w, rest, NULL);
+}
+
+static void look_path(struct watch *w, int fd, const char *rel, const struct stat *st)
+{
+	if (!S_ISDIR(st->st_mode) || !look_into(w, fd, rel, 0))
+		add_row(w, rel, st);
+	if (w->cut)
+		add_cut(w, rel);
+}
+
+/* A link leads to the path REL, if that is in the project. */
+static void look_behind(const struct guard *g, struct guard_look *l, size_t root, const char *rel)
+{
+	_cleanup_free_ char *real = guard_behind_link(g, root, rel);
+	struct watch w = { .g = g, .look = l, .root = root, .name_len = real ? strlen(real) : 0 };
+	struct stat st;
+	_cleanup_close_ int fd = real ? guard_open(g, root, real, &st) : -1;
+
+	if (fd >= 0)
+		look_path(&w, fd, real, &st);
+}
+
+/* REL cannot be opened as it is: the folder or link that is in the way counts. */
+static void look_above(const struct guard *g, struct guard_look *l, size_t root, const char *rel)
+{
+	struct stat st = { .st_size = 0 };
+	_cleanup_free_ char *seen = guard_seen_above(g, root, rel, &st);
+	struct watch w = { .g = g, .look = l, .root = root, .name_len = seen ? strlen(seen) : 0 };
+
+	l->failed |= !seen;
+	for (size_t i = 0; seen && i < l->n; i++) {
+		if (l->rows[i].root == root && !strcmp(l->rows[i].rel, seen))
+			return;
+	}
+	if (seen)
+		add_row(&w, seen, &st);
+}
+
 static void look_name(const struct guard *g, struct guard_look *l, size_t root, const char *rel)
 {
 	struct watch w = { .g = g, .look = l, .root = root, .name_len = strlen(rel) };
 	struct stat st;
 	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
-	_cleanup_free_ char *rest = NULL;
 
-	if (fd < 0)
-		return;
-	if (!S_ISDIR(st.st_mode) || !look_into(&w, fd, rel, 0))
-		add_row(&w, rel, &st);
-	if (!w.cut)
-		return;
-	rest = guard_join(rel, "/");
-	l->failed |= !rest;
-	if (rest) {
-		rest[w.name_len + 1] = '\0';
-		add_row(&w, rest, NULL);
-	}
+	if (fd == -EACCES || fd == -ELOOP)
+		look_above(g, l, root, rel);
+	if (fd == -ELOOP || (fd >= 0 && S_ISLNK(st.st_mode)))
+		look_behind(g, l, root, rel);
+	if (fd >= 0)
+		look_path(&w, fd, rel, &st);
 }
 
 struct looking {
@@ -131,10 +173,9 @@ struct looking {
 	struct guard_look *look; /* borrowed */
 };
 
-static int look_git(void *ctx, size_t root, const char *rel)
+static int look_git(const struct looking *l, size_t root, const char *rel)
 {
 	static const char *const *const lists[] = { guard_git_names, guard_git_watched };
-	const struct looking *l = ctx;
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
 		for (const char *const *name = lists[i]; *name; name++) {
@@ -146,6 +187,44 @@ static int look_git(void *ctx, size_t root, const char *rel)
 		}
 	}
 	return 0;
+}
+
+static int look_nested(void *ctx, size_t root, const char *rel, enum guard_kind kind)
+{
+	const struct looking *l = ctx;
+
+	switch (kind) {
+	case GUARD_INNER:
+		break;
+	case GUARD_GIT:
+	case GUARD_LIKE:
+		return look_git(l, root, rel);
+	case GUARD_LINK:
+		look_name(l->g, l->look, root, rel);
+		break;
+	}
+	return 0;
+}
+
+/* PLACE, and what is nested in it; that not all of it could be seen is a row of its own. */
+static int look_place(struct looking *l, const struct guard_place *place)
+{
+	struct watch w = { .g = l->g, .look = l->look, .root = place->root };
+	int rc = look_git(l, place->root, place->rel);
+
+	for (size_t i = 0; rc == 0 && place->nested && guard_git_inner[i]; i++) {
+		struct guard_walk walk = { .g = l->g, .root = place->root, .fn = look_nested, .ctx = l };
+		_cleanup_free_ char *rel = guard_join(place->rel, guard_git_inner[i]);
+
+		if (!rel)
+			return -ENOMEM;
+		rc = guard_nested(&walk, place->rel, guard_git_inner[i]);
+		if (rc == 0 || rc == -ENOMEM)
+			continue;
+		add_cut(&w, rel);
+		rc = 0;
+	}
+	return rc;
 }
 
 void guard_look(const struct guard *g, struct guard_look *ret)
@@ -162,7 +241,7 @@ void guard_look(const struct guard *g, struct guard_look *ret)
 		look_name(g, ret, GUARD_PROJECT, g->hooks);
 	ak_close(fd);
 	for (size_t i = 0; i < g->n_places; i++)
-		ret->failed |= guard_git_each(g, &g->places[i], look_git, &l) == -ENOMEM;
+		ret->failed |= look_place(&l, &g->places[i]) == -ENOMEM;
 }
 
 /* ---- comparing ---- */
@@ -234,7 +313,7 @@ static void collect(const struct guard *g, const struct guard_look *before, cons
 		if (!is_news(before, row))
 			continue;
 		name = ret->n == TOLD_MAX	     ? NULL
-			: row->root == GUARD_PROJECT ? strdup(row->rel)
+			: row->root == GUARD_PROJECT ? strdup(row->rel[0] ? row->rel : ".")
 						     : guard_join(g->roots[row->root].path, row->rel);
 		if (name)
 			ret->names[ret->n++] = name;

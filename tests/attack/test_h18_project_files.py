@@ -270,3 +270,108 @@ def test_h18_a_back_pointer_that_the_sandbox_wrote_does_not_help(any_user):
     r = lab.run([*CLAUDE, "--project-writable", "--", "sh", "-c", "rm -f .git; echo 'gitdir: l' > .git"], cwd=victim)
     r = lab.run([*CLAUDE, "--", "cat", secret + "/id"], cwd=victim)
     assert r.code != 0 and "key" not in r.out, r
+
+
+# ---- git folders in the project's git folder ----
+
+NESTED = """
+mkdir -p src/lib; cd src/lib; GIT init -q; echo l > l; GIT add l; GIT commit -qm l; cd "$OLDPWD"; GIT init -q; echo one > file; GIT add file; GIT commit -qm one;
+GIT submodule --quiet add $PWD/src/lib third_party/lib; GIT commit -qm sub
+"""
+MODULE = ".git/modules/third_party/lib"
+PLANT = "cd .git/modules/third_party/lib; printf '[core]\\n\\tfsmonitor = touch PWNED\\n' >> config; echo evil > hooks/post-checkout; chmod 755 hooks/post-checkout; cd ../../../..; "
+PREPARE = {
+    "many folders beside it": ("for i in $(seq 200); do d=.git/modules/third_party/d$i; mkdir -p $d/info; echo > $d/HEAD; done", ""),
+    "a folder that cannot be listed": ("chmod 300 .git/modules", "chmod 300 .git/modules"),
+    "a folder above it that cannot be listed": ("chmod 300 .git/modules/third_party", "chmod 300 .git/modules/third_party"),
+    "a HEAD that is a link": ("cd %s; rm HEAD; ln -s refs/heads/main HEAD" % MODULE, ""),
+    "no HEAD for one run": ("mv %s/HEAD kept" % MODULE, "mv kept %s/HEAD" % MODULE),
+    "a HEAD in the folder above it": ("echo ref: refs/heads/main > .git/modules/third_party/HEAD", ""),
+    "a git folder that cannot be seen": ("chmod 0 .git", "chmod 0 .git"),
+    "a module that cannot be seen": ("chmod 0 %s" % MODULE, "chmod 0 %s" % MODULE),
+    "many plain files": ("cd .git/modules; for i in $(seq 5000); do echo > f$i; done 2>&-", ""),
+    "a protected name that leads into it": ("mkdir %s/x; ln -s %s/x .claude; ln -s %s/x .vscode; rm %s/HEAD" % ((MODULE,) * 4), ""),
+}
+
+
+def git_files(lab, *names):
+    out = {}
+    script(lab, "chmod u+rwx .git; find .git -type d -exec chmod u+rwx {} \\;")
+    for name in names:
+        for path, _, files in os.walk(project(lab, name)):
+            for f in files:
+                if "hooks" in path or "info" in path.split("/") or f in ("config", "config.worktree", "commondir"):
+                    with open(os.path.join(path, f), "rb") as fh:
+                        out[os.path.join(path, f)] = fh.read()
+    return out
+
+
+@pytest.mark.parametrize("how", PREPARE)
+def test_h18_one_run_cannot_prepare_the_git_folder_of_a_submodule_for_the_next(any_user, how):
+    lab = any_user
+    script(lab, NESTED)
+    before = git_files(lab, ".git")
+    first, last = PREPARE[how]
+    lab.run([*CLAUDE, "--", "sh", "-c", first], timeout=60)
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "chmod 755 .git .git/modules .git/modules/third_party %s; %s%s" % (MODULE, PLANT, last)], timeout=60)
+    after = git_files(lab, ".git")
+    assert {p: after.get(p) for p in before} == before, r
+    assert not os.path.exists(project(lab, MODULE, "hooks", "post-checkout")), r
+
+
+def test_h18_what_cannot_be_seen_in_the_end_is_told(any_user):
+    lab = any_user
+    script(lab, NESTED)
+    for path, hide in ((".git", "chmod 0 .git"), (".config", "mkdir -p .config/fish; echo x > .config/fish/config.fish; chmod 0 .config"), (MODULE, "chmod 0 " + MODULE)):
+        r = lab.run([*CLAUDE, "--", "sh", "-c", hide])
+        if os.geteuid() != 0 or path == ".config":
+            assert path in r.err, (path, r)
+        script(lab, "chmod 755 .git; chmod 755 .config %s || true" % MODULE)
+    script(lab, "rm -rf .config")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "mkdir conf; ln -s conf .config; mkdir conf/fish; echo x > conf/fish/config.fish"])
+    assert ".config" in r.err, r
+    script(lab, "rm -rf conf/fish")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "mkdir conf/fish; echo x > conf/fish/config.fish"])
+    assert "conf/fish/config.fish" in r.err, r
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "for i in $(seq 600); do mkdir -p .git/worktrees/w$i; done"], timeout=60)
+    assert ".git/worktrees" in r.err, r
+
+
+def test_h18_git_goes_on_working_in_submodules_and_worktrees_inside(any_user):
+    lab = any_user
+    script(lab, NESTED + "GIT worktree add -q trees/a")
+    for where in ("third_party/lib", "trees/a"):
+        r = lab.run([*CLAUDE, "--", "sh", "-ec", ("cd %s; " % where + COMMIT).replace("GIT ", GIT)], timeout=60)
+        assert r.code == 0, (where, r)
+        assert "run later" not in r.err and "read-only" not in r.err, r
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", ("GIT worktree add -q trees/b; cd trees/b; " + COMMIT.replace("side", "side2")).replace("GIT ", GIT)], timeout=60)
+    assert r.code == 0 and ".git/worktrees/b/gitdir" in r.err, r
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", "GIT worktree list; cd trees/b; GIT rebase -q main; GIT status --porcelain".replace("GIT ", GIT)], timeout=60)
+    assert r.code == 0 and "trees/a" in r.out and "trees/b" in r.out, r
+    before = git_files(lab, ".git/worktrees")
+    lab.run([*CLAUDE, "--", PYTHON, "-c", ATTACKS, *[os.path.relpath(p, project(lab)) for p in before]])
+    assert git_files(lab, ".git/worktrees") == before
+
+
+@pytest.mark.parametrize("kind", ["modules", "worktrees"])
+def test_h18_more_git_folders_than_can_be_protected_are_read_only_and_it_is_told(any_user, kind):
+    lab = any_user
+    script(lab, NESTED)
+    if kind == "modules":
+        script(lab, "cd .git/modules; for i in $(seq 40); do mkdir -p a/b; cp -r third_party/lib a/b/c$i; touch a/b/c$i/config.worktree a/b/c$i/commondir; done; mkdir ../worktrees")
+    else:
+        script(lab, "for i in $(seq 40); do GIT worktree add -q trees/$i; done")
+    before = git_files(lab, ".git")
+    names = [os.path.relpath(p, project(lab)) for p in before if "/%s/" % kind in p]
+    r = lab.run([*CLAUDE, "--", PYTHON, "-c", ATTACKS, *names], timeout=120)
+    assert r.code == 0 and "'.git/%s' is read-only inside" % kind in r.err, r
+    assert git_files(lab, ".git") == before
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", COMMIT.replace("GIT ", GIT)], timeout=60)
+    assert r.code == 0, r
+
+
+def test_h18_settings_of_further_tools_are_protected(any_user):
+    lab = any_user
+    script(lab, "echo mine > opencode.json; for d in .husky .cursor .devcontainer .opencode; do mkdir $d; done")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > opencode.json; for d in .husky .cursor .devcontainer .opencode; do echo evil > $d/x; done"])
+    assert script(lab, "cat opencode.json; ls .husky .cursor .devcontainer .opencode | grep x || true") == "mine\n", r
