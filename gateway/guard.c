@@ -298,6 +298,11 @@ const char *guard_note(const struct guard *g)
 	return g->note;
 }
 
+const char *guard_outside(const struct guard *g)
+{
+	return g && g->n_roots > GUARD_OUTSIDE ? g->roots[GUARD_OUTSIDE].path : "";
+}
+
 void guard_free(struct guard *g)
 {
 	if (!g)

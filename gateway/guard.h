@@ -32,7 +32,10 @@ void guard_free(struct guard *g);
 /* What goes on top of the project, in this order: at most GUARD_MOUNTS_MAX, with strings that are the guard's. */
 size_t guard_mounts(const struct guard *g, struct sandbox_mount ret[static GUARD_MOUNTS_MAX]);
 
-/* What the user should know at the start; "" when nothing. */
+/* The git folder outside the project that is mounted as well; "" when there is none. */
+const char *guard_outside(const struct guard *g);
+
+/* What the user should know at the start, a line or several; "" when nothing. */
 const char *guard_note(const struct guard *g);
 
 /*

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/state.h"
 #include "vmctl/source.h"
 
 #include <ctype.h>
@@ -75,39 +76,67 @@ static bool resolve_from(const char *base, const char *path, char ret[static PAT
 	return full && path[0] && realpath(full, ret);
 }
 
-static bool same_file(const char *path, const struct stat *want)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && st.st_dev == want->st_dev && st.st_ino == want->st_ino;
-}
-
 static bool is_repository(int dir)
 {
 	return is_file(dir, "HEAD") && is_dir(dir, "objects") && is_dir(dir, "refs") && is_file(dir, "config");
+}
+
+/* A line that ends with a backslash goes on in the next one. */
+static void join_lines(char *text)
+{
+	char *to = text;
+
+	for (const char *from = text; *from; from++) {
+		if (from[0] == '\\' && from[1] == '\n')
+			from++;
+		else
+			*to++ = *from;
+	}
+	*to = '\0';
+}
+
+/* TEXT, a value with all that follows it in its line, without quotes, comment and white space at its end. */
+static char *plain_value(char *text)
+{
+	char *to = text, *end = text; /* END: of what is not white space */
+	bool quoted = false;
+
+	for (const char *from = text; *from && (quoted || !strchr("#;", *from)); from++) {
+		if (*from == '"') {
+			quoted = !quoted;
+			continue;
+		}
+		if (*from == '\\' && from[1])
+			from++;
+		*to++ = *from;
+		if (quoted || !strchr(" \t\r", *from))
+			end = to;
+	}
+	*end = '\0';
+	return text;
 }
 
 /* The value of core.KEY in the text of a git configuration; NULL when it has none. Changes TEXT. */
 static const char *core_value(char *text, const char *key)
 {
 	const char *found = NULL;
-	size_t len = strlen(key), n;
+	size_t len = strlen(key);
 	bool core = false;
 	char *save = NULL;
 
+	join_lines(text);
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		line += strspn(line, " \t");
-		if (line[0] == '[')
+		if (line[0] == '[') {
 			core = !strncasecmp(line, "[core]", 6);
+			line += strcspn(line, "]");
+			line += strspn(line, "] \t");
+		}
 		if (!core || strncasecmp(line, key, len) != 0)
 			continue;
 		line += len + strspn(line + len, " \t");
-		if (line[0] != '=')
-			continue;
-		line += 1 + strspn(line + 1, " \t\"");
-		for (n = strlen(line); n > 0 && strchr(" \t\r\"", line[n - 1]); n--)
-			line[n - 1] = '\0';
-		found = line;
+		if (line[0] == '=')
+			found = plain_value(line + 1 + strspn(line + 1, " \t"));
 	}
 	return found;
 }
@@ -119,43 +148,102 @@ static int open_folder(const char *path)
 	return mnt_source_open(&(struct sandbox_mount){ .source = path }, &ignored);
 }
 
+/* PATH, as it stands in a file of FOLDER, is WANT, with no link on the way: a sandbox could have made that. */
+static bool names(const char *folder, const char *path, const char *want)
+{
+	_cleanup_free_ char *full = path[0] == '/' ? strdup(path) : guard_join(folder, path);
+	_cleanup_close_ int fd = full ? open_folder(full) : -1;
+	char real[PATH_MAX];
+
+	return fd >= 0 && realpath(full, real) && !strcmp(real, want);
+}
+
+/* Is the part of a path with LEN bytes at NAME one that git folders have? */
+static bool is_git_name(const char *name, size_t len)
+{
+	return (len >= 4 && !strncmp(name + len - 4, ".git", 4)) || (len == 5 && !strncmp(name, ".bare", 5));
+}
+
+/* A folder whose files are a project of its own is no git folder, whatever was written into it. */
+static bool is_git_folder(int fd, const char *path)
+{
+	const char *base = strrchr(path, '/') + 1;
+
+	return is_repository(fd) && is_git_name(base, strlen(base)) && faccessat(fd, ".git", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+}
+
+/* The same for PATH of a submodule, which has any name below modules of a git folder. */
+static bool is_module_folder(int fd, const char *path)
+{
+	for (const char *part = path; *part; part += 1 + strcspn(part + 1, "/")) {
+		if (is_git_name(part + 1, strcspn(part + 1, "/")) && strstr(part + 1, "/modules/"))
+			return is_repository(fd) && faccessat(fd, ".git", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+	}
+	return false;
+}
+
 /* FOLDER, of a submodule, has its own repository and says that its files are the project. */
 static bool submodule_points_back(const struct guard *g, int fd, const char *folder)
 {
-	_cleanup_free_ char *config = is_repository(fd) ? read_small(fd, "config", CONFIG_MAX) : NULL;
+	_cleanup_free_ char *config = is_module_folder(fd, folder) ? read_small(fd, "config", CONFIG_MAX) : NULL;
 	const char *value = config ? core_value(config, "worktree") : NULL;
-	char files[PATH_MAX];
 
-	return value && resolve_from(folder, value, files) && !strcmp(files, g->roots[GUARD_PROJECT].path);
+	return value && value[0] && names(folder, value, g->roots[GUARD_PROJECT].path);
 }
 
 /*
- * FOLDER is R/worktrees/NAME of a repository R, and its file gitdir names the project's .git (which is DOT_GIT). RET is R. Only what lies in R says where
- * R is: nothing of the project is believed.
+ * FOLDER is R/worktrees/NAME of a repository R, and its file gitdir names the project's .git. RET is R. Only what lies in R says where R is: nothing of
+ * the project is believed.
  */
-static bool worktree_points_back(int fd, const char *folder, const struct stat *dot_git, char ret[static PATH_MAX])
+static bool worktree_points_back(const struct guard *g, int fd, const char *folder, char ret[static PATH_MAX])
 {
 	_cleanup_free_ char *back = read_small(fd, "gitdir", POINTER_MAX), *common = read_small(fd, "commondir", POINTER_MAX);
+	_cleanup_free_ char *dot_git = guard_join(g->roots[GUARD_PROJECT].path, ".git");
 	_cleanup_close_ int repository = -1;
-	char file[PATH_MAX];
 	size_t n;
 
-	if (!back || !common || !resolve_from(folder, common, ret) || !resolve_from(folder, back, file) ||
-		!same_file(file, dot_git))
+	if (!back || !common || !dot_git || !resolve_from(folder, common, ret) || !names(folder, back, dot_git))
 		return false;
 	n = strlen(ret);
 	if (strncmp(folder, ret, n) != 0 || strncmp(folder + n, "/worktrees/", 11) != 0 || strchr(folder + n + 11, '/'))
 		return false;
 	repository = open_folder(ret);
-	return repository >= 0 && is_repository(repository);
+	return repository >= 0 && is_git_folder(repository, ret);
 }
 
-/* The folder goes in writable, as the project does: nothing that could not be one, and nothing that holds the project or its mounts. */
+struct claim {
+	const char *path; /* borrowed */
+	bool taken;
+};
+
+/* What lies in the project of a sandbox was perhaps written by it, to be mounted here; its .git is where worktrees of that project belong. */
+static int compare_claim(void *ctx, struct state_sandbox *s)
+{
+	struct claim *c = ctx;
+	_cleanup_free_ char *git = guard_join(s->dir, ".git");
+
+	if (!git)
+		return -ENOMEM;
+	if (s->dir[0] && (project_inside(s->dir, c->path) || (project_inside(c->path, s->dir) && !project_inside(c->path, git))))
+		c->taken = true;
+	return 0;
+}
+
+static bool is_claimed(const char *path, const struct ak_paths *paths)
+{
+	struct claim c = { .path = path };
+	struct ak_err ignored;
+
+	return state_each(paths, compare_claim, NULL, &c, &ignored) < 0 || c.taken;
+}
+
+/* The folder goes in writable, as the project does: nothing that could not be one, that holds the project or its mounts, or is another's. */
 static bool may_mount(const struct guard *g, const char *path, const struct ak_paths *paths)
 {
 	struct ak_err ignored;
 
-	return project_check(path, PROJECT_NAMED, paths, &ignored) == 0 && !project_inside(g->roots[GUARD_PROJECT].path, path);
+	return project_check(path, PROJECT_NAMED, paths, &ignored) == 0 && !project_inside(g->roots[GUARD_PROJECT].path, path) &&
+		!is_claimed(path, paths);
 }
 
 static int add_root(struct guard *g, const char *path)
@@ -167,6 +255,7 @@ static int add_root(struct guard *g, const char *path)
 		return r->fd;
 	r->path = strdup(path);
 	g->n_roots++;
+	guard_say(g, "the project's git folder '%.160s' is mounted as well, writable except for its hooks and settings", path);
 	return r->path ? guard_pin(g, GUARD_OUTSIDE, "", false) : -ENOMEM;
 }
 
@@ -197,7 +286,8 @@ static int add_submodule(struct guard *g, const char *folder)
 static int refuse(struct guard *g, const char *folder)
 {
 	guard_say(g,
-		"git will not work inside: '.git' leads to '%.120s', which does not name this project in return and is not mounted",
+		"git will not work inside: '.git' leads to '%.120s', which does not name this project in return, or "
+		"belongs to the project of another sandbox, and is not mounted",
 		folder);
 	return 0;
 }
@@ -215,9 +305,9 @@ static int follow_file(struct guard *g, const struct stat *dot_git, const struct
 	if (project_inside(folder, project)) /* written by whoever wrote the project */
 		return folder[strlen(project)] == '/' ? add_place(g, GUARD_PROJECT, folder + strlen(project) + 1, true) : 0;
 	fd = open_folder(folder);
-	if (fd < 0)
+	if (fd < 0 || dot_git->st_nlink > 1) /* a hard link: it may be another folder's */
 		return refuse(g, folder);
-	if (worktree_points_back(fd, folder, dot_git, repository))
+	if (worktree_points_back(g, fd, folder, repository))
 		return may_mount(g, repository, paths) ? add_worktree(g, repository, folder) : refuse(g, folder);
 	if (submodule_points_back(g, fd, folder) && may_mount(g, folder, paths))
 		return add_submodule(g, folder);

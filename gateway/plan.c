@@ -419,7 +419,7 @@ void run_plan_look(struct run_plan *plan, const struct run_opts *opts, const str
 		return;
 	project_sockets(plan->project, line, sizeof(line));
 	run_plan_note(plan, line);
-	shared_note(paths, plan->name, plan->project, opts, line, sizeof(line));
+	shared_note(paths, plan->name, plan->project, guard_outside(plan->guard), opts, line, sizeof(line));
 	run_plan_note(plan, line);
 }
 

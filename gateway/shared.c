@@ -94,7 +94,7 @@ static bool overlap(const char *a, const char *b)
 
 struct seeker {
 	const struct ak_paths *paths; /* borrowed, like all of these */
-	const char *self, *project, *rules;
+	const char *self, *project, *outside, *rules;
 	struct strbuf names;
 	size_t n;
 };
@@ -108,7 +108,7 @@ static void compare(struct seeker *k, const char *name)
 	if (!strcmp(name, k->self) || state_load(k->paths, name, &s, &ignored) < 0)
 		return;
 	rules = rules_of_state(&s);
-	if (!rules || !overlap(s.dir, k->project) || !strcmp(rules, k->rules))
+	if (!rules || (!overlap(s.dir, k->project) && !overlap(s.dir, k->outside)) || !strcmp(rules, k->rules))
 		return;
 	if (k->n++ < 8)
 		strbuf_printf(&k->names, "%s%s (%s)", k->names.len ? ", " : "", name, ak_mode_name(s.mode));
@@ -134,10 +134,10 @@ static void each_running(struct seeker *k)
 		closedir(dir);
 }
 
-static void write_note(
-	const struct ak_paths *paths, const char *self, const char *project, const char *rules, char *ret, size_t size)
+static void write_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
+	const char *rules, char *ret, size_t size)
 {
-	struct seeker k = { .paths = paths, .self = self, .project = project, .rules = rules };
+	struct seeker k = { .paths = paths, .self = self, .project = project, .outside = outside, .rules = rules };
 
 	ret[0] = '\0';
 	if (project[0] && rules)
@@ -148,19 +148,19 @@ static void write_note(
 	strbuf_done(&k.names);
 }
 
-void shared_note(
-	const struct ak_paths *paths, const char *self, const char *project, const struct run_opts *opts, char *ret, size_t size)
+void shared_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
+	const struct run_opts *opts, char *ret, size_t size)
 {
 	_cleanup_free_ char *rules = rules_of_run(opts);
 
-	write_note(paths, self, project, rules, ret, size);
+	write_note(paths, self, project, outside, rules, ret, size);
 }
 
-void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, char *ret, size_t size)
+void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, const char *outside, char *ret, size_t size)
 {
 	_cleanup_free_ char *rules = rules_of_state(s);
 
-	write_note(paths, s->name, s->dir, rules, ret, size);
+	write_note(paths, s->name, s->dir, outside, rules, ret, size);
 }
 
 /* ---- all of them ---- */

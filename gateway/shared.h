@@ -11,10 +11,10 @@
 
 #include <stddef.h>
 
-/* For SELF, with PROJECT and the rules of OPTS: the line that names the running sandboxes of another policy with that project, one around it or one in
+/* For SELF, with PROJECT, OUTSIDE (guard_outside) and the rules of OPTS: the line that names the running sandboxes of another policy with that project, one around it or one in
  * it; "" when there are none. */
-void shared_note(
-	const struct ak_paths *paths, const char *self, const char *project, const struct run_opts *opts, char *ret, size_t size);
+void shared_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
+	const struct run_opts *opts, char *ret, size_t size);
 
 /* Open a folder of the host by the path that the user typed. Links in it are the user's, but those in a persistent sandbox's project may be the sandbox's:
  * -ELOOP. */
@@ -22,7 +22,7 @@ int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak
 
 struct state_sandbox;
 /* The same for a persistent one. */
-void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, char *ret, size_t size);
+void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, const char *outside, char *ret, size_t size);
 
 /* Add "shared_with", names, to each of LIST (SandboxInfo) that shares its project with one of another policy; how many do. */
 int shared_mark(const struct ak_paths *paths, cJSON *list, struct ak_err *err);

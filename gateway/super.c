@@ -125,7 +125,7 @@ static void look(struct super *v)
 		return;
 	project_sockets(v->plan.project, line, sizeof(line));
 	run_plan_note(&v->plan, line);
-	shared_note_state(v->paths, v->state, line, sizeof(line));
+	shared_note_state(v->paths, v->state, guard_outside(v->plan.guard), line, sizeof(line));
 	run_plan_note(&v->plan, line);
 }
 

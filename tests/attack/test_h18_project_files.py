@@ -370,6 +370,56 @@ def test_h18_more_git_folders_than_can_be_protected_are_read_only_and_it_is_told
     assert r.code == 0, r
 
 
+# ---- another sandbox's project ----
+
+FORGE = """mkdir -p {at}/objects {at}/refs {at}/worktrees/n; echo ref: refs/heads/main > {at}/HEAD; printf '[core]\\n\\tworktree = {pa}\\n' > {at}/config; echo {pa}/.git > {at}/worktrees/n/gitdir;
+echo ../.. > {at}/worktrees/n/commondir; cp {at}/HEAD {at}/worktrees/n/HEAD"""
+
+
+@pytest.mark.parametrize("at,leads", [(".", "worktrees/n"), (".", "."), ("sub", "sub/worktrees/n"), ("sub.git", "sub.git/worktrees/n"), ("x/.git/modules/y", "x/.git/modules/y")])
+def test_h18_two_sandboxes_cannot_mount_one_project_in_the_other(any_boxes, at, leads):
+    b, lab = any_boxes, any_boxes.lab
+    script(lab, "mkdir pa pb; cd pb; GIT init -q; echo secret > file")
+    pa, pb = project(lab, "pa"), project(lab, "pb")
+    if at in ("sub.git", "x/.git/modules/y"):  # the others are no git folders by their names
+        b.create("other", *CLAUDE, "--dir", pb)
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", FORGE.format(at=at, pa=pa)], cwd=pb)
+    assert r.code == 0, r
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", "printf 'gitdir: %s\\n' > .git" % os.path.normpath(os.path.join(pb, leads))], cwd=pa)
+    assert r.code == 0, r
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "cat %s/file; echo evil > %s/planted; echo evil > %s/.git/hooks/pre-commit" % (pb, os.path.join(pb, at), pb)], cwd=pa)
+    assert "secret" not in r.out and "not mounted" in r.err, r
+    assert not os.path.exists(os.path.join(pb, at, "planted")) and not os.path.exists(os.path.join(pb, ".git", "hooks", "pre-commit"))
+
+
+@pytest.mark.parametrize("forge", ["ln wt/.git .git", "mv wt/.git .git; mv wt gone; ln -s . wt", "cp wt/.git .git; mv wt gone; ln -s . wt"])
+def test_h18_the_git_file_of_a_worktree_in_the_project_is_of_no_use_elsewhere(any_user, forge):
+    lab = any_user
+    script(lab, "mkdir g pc; cd g; GIT init -q; echo one > file; GIT add file; GIT commit -qm one; GIT worktree add -q ../pc/wt")
+    pc, git = project(lab, "pc"), project(lab, "g", ".git")
+    lab.run([*CLAUDE, "--", "sh", "-ec", forge], cwd=pc)
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > %s/planted" % git], cwd=pc)
+    assert "not mounted" in r.err and not os.path.exists(os.path.join(git, "planted")), r
+
+
+def test_h18_a_git_folder_outside_is_told_at_the_start(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    script(lab, "mkdir main; cd main; GIT init -q; echo one > file; GIT add file; GIT commit -qm one; GIT worktree add -q ../tree")
+    git = project(lab, "main", ".git")
+    b.up("x", *CODEX, "--dir", project(lab, "main"))
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", COMMIT.replace("GIT ", GIT)], cwd=project(lab, "tree"), timeout=60)
+    assert r.code == 0 and "'%s'" % git in r.err and "shared with x" in r.err, r
+
+
+def test_h18_hooks_folders_are_found_however_the_configuration_is_written(any_user):
+    lab = any_user
+    for text in ("[core] hooksPath = tools/hooks", "[core]\n\thooksPath = tools/hooks # ours", "[core]\n\thooksPath = \"tools/hooks\" ; ours", "[CORE]hookspath=tools/hooks;x"):
+        script(lab, "rm -rf .git tools; GIT init -q; mkdir -p tools/hooks; printf '%s\\n' >> .git/config" % text.replace("\n", "\\n"))
+        assert "tools/hooks" == script(lab, "GIT config core.hooksPath").strip()
+        r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > tools/hooks/pre-commit"])
+        assert os.listdir(project(lab, "tools", "hooks")) == [], (text, r)
+
+
 def test_h18_settings_of_further_tools_are_protected(any_user):
     lab = any_user
     script(lab, "echo mine > opencode.json; for d in .husky .cursor .devcontainer .opencode; do mkdir $d; done")
