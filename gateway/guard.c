@@ -112,6 +112,17 @@ bool guard_closed(const struct guard *g, size_t root, const char *rel)
 	return !path || is_closed(g, path);
 }
 
+bool guard_holds(const struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+
+	for (size_t i = 0; path && i < g->n_mounts; i++) {
+		if (!strcmp(g->mounts[i].path, path) || is_below(g->mounts[i].path, path))
+			return true;
+	}
+	return !path;
+}
+
 static int put_mount(struct guard *g, size_t root, const char *rel, bool readonly)
 {
 	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);

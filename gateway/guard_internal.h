@@ -75,6 +75,7 @@ int guard_except(struct guard *g, size_t root, const char *rel);
 /* Change the mount of REL; read-only takes away all mounts below it. -ENOENT without one. */
 int guard_reset(struct guard *g, size_t root, const char *rel, bool readonly);
 bool guard_closed(const struct guard *g, size_t root, const char *rel); /* read-only, by itself or by what is above it */
+bool guard_holds(const struct guard *g, size_t root, const char *rel); /* is there a mount at or below it? */
 /* Make REL read-only, when it is there, or the folder in which that cannot be seen. */
 int guard_protect(struct guard *g, size_t root, const char *rel);
 
@@ -102,7 +103,7 @@ struct guard_walk {
 	size_t root;
 	int (*fn)(void *ctx, size_t root, const char *rel, enum guard_kind kind);
 	void *ctx;
-	size_t found, entries; /* so far */
+	size_t found, entries, links; /* so far */
 };
 /* All in INNER (of guard_git_inner) of the git folder REL. Not all could be visited: -E2BIG, or -EACCES and other errors of opening. */
 int guard_nested(struct guard_walk *w, const char *rel, const char *inner);

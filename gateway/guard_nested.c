@@ -36,6 +36,12 @@ static int type_of(int dir, const char *name)
 	return errno == ENOENT ? 0 : -errno;
 }
 
+static int visit_link(struct guard_walk *w, const char *rel)
+{
+	w->links++;
+	return w->fn(w->ctx, w->root, rel, GUARD_LINK);
+}
+
 static int visit_inner(struct guard_walk *w, const char *rel, const char *inner, unsigned depth)
 {
 	_cleanup_free_ char *path = guard_join(rel, inner);
@@ -48,7 +54,7 @@ static int visit_inner(struct guard_walk *w, const char *rel, const char *inner,
 		return fd;
 	ak_close(fd);
 	if (S_ISLNK(st.st_mode))
-		return w->fn(w->ctx, w->root, path, GUARD_LINK);
+		return visit_link(w, path);
 	if (!S_ISDIR(st.st_mode))
 		return 0;
 	rc = w->fn(w->ctx, w->root, path, GUARD_INNER);
@@ -97,7 +103,7 @@ static int visit_entry(struct guard_walk *w, int dir, const char *rel, const cha
 	if (type < 0 || ++w->entries > ENTRIES_MAX)
 		return type < 0 ? type : -E2BIG;
 	if (type == S_IFLNK)
-		return w->fn(w->ctx, w->root, path, GUARD_LINK);
+		return visit_link(w, path);
 	if (type != S_IFDIR)
 		return 0;
 	fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -165,30 +171,44 @@ static int protect_one(void *ctx, size_t root, const char *rel, enum guard_kind 
 
 static void say_closed(struct guard *g, const char *rel, bool worktrees, int rc)
 {
+	const char *why = "you have no permission to look into all of it (chmod -R u+rwX)";
+
+	if (rc == -E2BIG)
+		why = "there are more git folders or files in it than can be protected one by one";
+	if (rc == -ELOOP)
+		why = "symbolic links are in it, or lead into it";
 	guard_say(g, "'%.120s' is read-only inside, so git cannot %s: %s", rel,
-		worktrees ? "add worktrees or commit in those it has" : "commit in submodules",
-		rc == -E2BIG ? "there are more git folders or files in it than can be protected one by one"
-			     : "you have no permission to look into all of it (chmod -R u+rwX)");
+		worktrees ? "add worktrees or commit in those it has" : "commit in submodules", why);
+}
+
+/* Without a mount of its own it is closed by what is above, or a link whose target is closed. */
+static int close_inner(struct guard *g, size_t root, const char *rel, bool worktrees, int why)
+{
+	int rc = guard_reset(g, root, rel, true);
+
+	say_closed(g, rel, worktrees, why);
+	return rc == -ENOENT && why == -ELOOP ? 0 : rc < 0 ? why : 0;
 }
 
 static int protect_inner(struct guard *g, size_t root, const char *rel, const char *inner)
 {
 	struct guard_walk w = { .g = g, .root = root, .fn = protect_one, .ctx = g };
 	_cleanup_free_ char *path = guard_join(rel, inner);
-	bool worktrees = !strcmp(inner, WORKTREES);
+	bool worktrees = !strcmp(inner, WORKTREES), entered;
 	int rc;
 
 	if (!path)
 		return -ENOMEM;
 	if (!g->protect || guard_closed(g, root, path))
 		return 0;
+	entered = guard_holds(g, root, path); /* by a link with a protected name: what it leads to must stay closed */
 	rc = guard_nested(&w, rel, inner);
+	if (rc == 0 && (entered || w.links))
+		rc = -ELOOP;
 	if (rc == -ENOMEM)
 		return rc;
-	if (rc < 0) {
-		say_closed(g, path, worktrees, rc);
-		return guard_reset(g, root, path, true) < 0 ? rc : 0;
-	}
+	if (rc < 0)
+		return close_inner(g, root, path, worktrees, rc);
 	if (worktrees) /* new ones may be added, and are told */
 		(void)guard_reset(g, root, path, false);
 	return 0;

@@ -290,6 +290,8 @@ PREPARE = {
     "a git folder that cannot be seen": ("chmod 0 .git", "chmod 0 .git"),
     "a module that cannot be seen": ("chmod 0 %s" % MODULE, "chmod 0 %s" % MODULE),
     "many plain files": ("cd .git/modules; for i in $(seq 5000); do echo > f$i; done 2>&-", ""),
+    "a protected name that is it": ("ln -s %s .claude" % MODULE, "echo evil > .claude/settings.json"),
+    "a link to a folder in it": ("cd .git; mkdir -p %s/x/hooks; cp %s/config %s/x; ln -s third_party/lib/x modules/x" % ((MODULE[5:],) * 3), "echo evil > .git/modules/x/hooks/x"),
     "a protected name that leads into it": ("mkdir %s/x; ln -s %s/x .claude; ln -s %s/x .vscode; rm %s/HEAD" % ((MODULE,) * 4), ""),
 }
 
@@ -316,15 +318,45 @@ def test_h18_one_run_cannot_prepare_the_git_folder_of_a_submodule_for_the_next(a
     r = lab.run([*CLAUDE, "--", "sh", "-c", "chmod 755 .git .git/modules .git/modules/third_party %s; %s%s" % (MODULE, PLANT, last)], timeout=60)
     after = git_files(lab, ".git")
     assert {p: after.get(p) for p in before} == before, r
-    assert not os.path.exists(project(lab, MODULE, "hooks", "post-checkout")), r
+    for name in (MODULE + "/hooks/post-checkout", MODULE + "/settings.json", MODULE + "/x/hooks/x"):
+        assert not os.path.exists(project(lab, name)), (name, r)
+
+
+@pytest.mark.parametrize("link", [".", "..", "a", "../modules"])
+def test_h18_links_among_worktrees_open_nothing(any_user, link):
+    lab = any_user
+    script(lab, NESTED + "GIT worktree add -q trees/a")
+    before = git_files(lab, ".git")
+    lab.run([*CLAUDE, "--", "sh", "-c", "ln -s %s .git/worktrees/0; ln -s %s .git/worktrees/z" % (link, link)])
+    r = lab.run([*CLAUDE, "--", PYTHON, "-c", ATTACKS, *[os.path.relpath(p, project(lab)) for p in before]], timeout=60)
+    assert "read-only inside" in r.err and git_files(lab, ".git") == before, r
+
+
+def test_h18_a_project_that_cannot_be_protected_does_not_start(any_user):
+    lab = any_user
+    script(lab, "mkdir p")
+    where = project(lab, "p")
+    r = lab.run([*CLAUDE, "--", PYTHON, "-c", """
+import os
+for n in ('.mcp.json', '.envrc', '.vscode', '.idea', '.claude', '.codex', '.gemini', '.bashrc', '.profile', '.zshrc', '.zshenv', '.zlogin', '.ssh', '.husky', '.cursor'):
+    os.makedirs('links/' + n + '/1/2/3/4/5/6/7/8'); os.symlink('links/' + n + '/1/2/3/4/5/6/7/8', n)
+"""], cwd=where)
+    assert r.code == 0 and ".husky" in r.err, r
+    r = lab.run([*CLAUDE, "--", "touch", "made"], cwd=where)
+    assert r.code == 125 and "--project-writable" in r.err and not os.path.exists(os.path.join(where, "made")), r
+    script(lab, "rm -rf p; mkdir p")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "chmod 0 ."], cwd=where)
+    lab.spawn(["chmod", "755", where], env=lab.env()).wait()
+    if lab.who == "user":
+        assert "run later" in r.err, r
 
 
 def test_h18_what_cannot_be_seen_in_the_end_is_told(any_user):
     lab = any_user
     script(lab, NESTED)
-    for path, hide in ((".git", "chmod 0 .git"), (".config", "mkdir -p .config/fish; echo x > .config/fish/config.fish; chmod 0 .config"), (MODULE, "chmod 0 " + MODULE)):
+    for path, hide in ((".git", "chmod 0 .git"), (".config", "mkdir -p .config/fish; echo x > .config/fish/config.fish; chmod 0 .config"), (".git/modules", "chmod 0 " + MODULE)):
         r = lab.run([*CLAUDE, "--", "sh", "-c", hide])
-        if os.geteuid() != 0 or path == ".config":
+        if lab.who == "user" or path == ".config":
             assert path in r.err, (path, r)
         script(lab, "chmod 755 .git; chmod 755 .config %s || true" % MODULE)
     script(lab, "rm -rf .config")
