@@ -246,6 +246,22 @@ static bool may_mount(const struct guard *g, const char *path, const struct ak_p
 		!is_claimed(path, paths);
 }
 
+char *guard_module_file(const struct guard *g, size_t root, const char *rel)
+{
+	struct stat st;
+	const char *project = g->roots[GUARD_PROJECT].path;
+	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
+	_cleanup_free_ char *folder = guard_join(g->roots[root].path, rel),
+			    *config = fd < 0 ? NULL : read_small(fd, "config", CONFIG_MAX);
+	const char *value = config ? core_value(config, "worktree") : NULL;
+	char files[PATH_MAX];
+	size_t n = strlen(project);
+
+	if (!folder || !value || !resolve_from(folder, value, files) || !project_inside(files, project) || files[n] != '/')
+		return NULL;
+	return guard_join(files + n + 1, ".git");
+}
+
 static int add_root(struct guard *g, const char *path)
 {
 	struct guard_root *r = &g->roots[g->n_roots];

@@ -90,6 +90,8 @@ extern const char *const guard_git_inner[]; /* folders of a git folder with more
 
 /* guard_git.c: find the project's git folders and protect what is in them. */
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err);
+/* The file .git of the submodule whose git folder is REL, below the project; NULL when it is not there. */
+char *guard_module_file(const struct guard *g, size_t root, const char *rel);
 
 /* guard_nested.c: what is found in modules and worktrees. */
 enum guard_kind {

@@ -192,12 +192,16 @@ static int look_git(const struct looking *l, size_t root, const char *rel)
 static int look_nested(void *ctx, size_t root, const char *rel, enum guard_kind kind)
 {
 	const struct looking *l = ctx;
+	_cleanup_free_ char *file = NULL;
 
 	switch (kind) {
 	case GUARD_INNER:
 		break;
 	case GUARD_GIT:
 	case GUARD_LIKE:
+		file = guard_module_file(l->g, root, rel); /* it could lead to another git folder */
+		if (file)
+			look_name(l->g, l->look, GUARD_PROJECT, file);
 		return look_git(l, root, rel);
 	case GUARD_LINK:
 		look_name(l->g, l->look, root, rel);

@@ -322,6 +322,15 @@ def test_h18_one_run_cannot_prepare_the_git_folder_of_a_submodule_for_the_next(a
         assert not os.path.exists(project(lab, name)), (name, r)
 
 
+def test_h18_a_submodule_that_leads_to_another_git_folder_is_told(any_user):
+    lab = any_user
+    script(lab, NESTED)
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", "cp -r %s forged; echo 'gitdir: ../../forged' > third_party/lib/.git" % MODULE])
+    assert r.code == 0 and "third_party/lib/.git" in r.err, r
+    r = lab.run([*CLAUDE, "--", "true"])
+    assert "run later" not in r.err, r
+
+
 @pytest.mark.parametrize("link", [".", "..", "a", "../modules"])
 def test_h18_links_among_worktrees_open_nothing(any_user, link):
     lab = any_user
