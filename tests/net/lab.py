@@ -523,7 +523,7 @@ class Lab:
             return [PYTHON, "-c", f.read(), json.dumps(steps)]
 
     def netlog(self, *options, name=None):
-        r = self.ak(["network", "log", name or "--last", "--json", *options])
+        r = self.ak(["network", "log", name or "--last", "--json", *options], timeout=120)  # tens of MiB after a flood
         if r.code != 0:
             raise LabError("network log: %r" % r)
         return [json.loads(line) for line in r.out.splitlines()]
