@@ -263,6 +263,8 @@ void st_call_sockets(const struct st_vector *v, struct st_outcome *ret);
 void st_call_set_ids(const struct st_vector *v, struct st_outcome *ret);
 void st_call_nesting(const struct st_vector *v, struct st_outcome *ret);
 void st_call_odd_sockets(const struct st_vector *v, struct st_outcome *ret);
+void st_call_left_behind(const struct st_vector *v, struct st_outcome *ret);
+void st_call_words(const struct st_vector *v, struct st_outcome *ret);
 void st_call_records(const struct st_vector *v, struct st_outcome *ret);
 
 /* ---- outside ---- */

@@ -2,12 +2,15 @@
 #include "gateway/selftest.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -131,4 +134,47 @@ void st_call_odd_sockets(const struct st_vector *v, struct st_outcome *ret)
 		}
 	}
 	st_say(ret, "refused", "%s", "");
+}
+
+/* ---- what would stay behind on the host ---- */
+
+static const char *changes_host(void)
+{
+	_cleanup_close_ int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	_cleanup_close_ int tty = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	_cleanup_close_ int file = open(PLACE, O_CREAT | O_RDWR | O_CLOEXEC, 0755);
+	struct rlimit core = { 0 };
+	int discipline = 0;
+
+	if (score >= 0)
+		return "oom_score_adj can be written";
+	if (tty >= 0 && ioctl(tty, TIOCSETD, &discipline) == 0)
+		return "a terminal's line discipline can be set";
+	if (file >= 0 && fcntl(file, F_SETLEASE, F_WRLCK) == 0)
+		return "a lease makes the host wait";
+	if (getrlimit(RLIMIT_CORE, &core) < 0 || core.rlim_max > 1)
+		return "a core dump starts the host's program";
+	return NULL;
+}
+
+void st_call_left_behind(const struct st_vector *v, struct st_outcome *ret)
+{
+	const char *what = changes_host();
+
+	(void)v;
+	st_say(ret, what ? "changed" : "refused", "%s", what ? what : "");
+}
+
+/* The words that started the sandbox may hold secrets, and are the host's. */
+void st_call_words(const struct st_vector *v, struct st_outcome *ret)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t len = 0;
+	int rc = ak_read_file(AT_FDCWD, "/proc/1/cmdline", 65536, &text, &len);
+
+	(void)v;
+	if (rc == 0 && strcmp(text, "agentkernel") != 0)
+		st_say(ret, "seen", "%s", text);
+	else
+		st_say(ret, "none", "%s", "");
 }

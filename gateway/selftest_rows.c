@@ -82,6 +82,8 @@ const struct selftest_row st_rows[] = {
 	{ .id = "h2", .what = "set-uid and set-gid files" },
 	{ .id = "h6", .what = "namespaces and odd sockets of its own" },
 	{ .id = "h9", .what = "a denied host, everything else allowed, by what cannot be read" },
+	{ .id = "h17", .what = "terminals, memory score, leases and core dumps" },
+	{ .id = "h27", .what = "the words that started the sandbox" },
 	{ .id = "inv6", .what = "the gateway process holds no power" },
 	{ .id = NULL },
 };
@@ -349,6 +351,8 @@ const struct st_vector st_vectors[] = {
 	{ .row = "h9", .runs = NATIVE, .kind = ST_TLS, .host = "11.66.32.1", .port = 443, .type = ST_HELLO_SSL2, .want = "refused", .log = "SSLv2" },
 	{ .row = "h9", .runs = NATIVE, .kind = ST_UDP, .host = "11.66.32.1", .port = 443, .want = "refused", .log = "QUIC", .within_ms = 300 },
 	{ .row = "h9", .runs = NATIVE, .kind = ST_TLS, .host = "11.1.0.6", .port = 443, .name = "Other.test", .type = ST_HELLO_BIG, .want = "works", .far = ST_SOMETHING, .log = "" },
+	CALL("h17", BOTH, st_call_left_behind, "refused"),
+	CALL("h27", BOTH, st_call_words, "none"),
 	{ .row = "inv6", .runs = BOTH, .kind = ST_GATEWAY, .want = "confined", .far = ST_UNSEEN },
 	{ .row = "g6", .runs = DEAD, .kind = ST_TCP, .host = "11.1.60.1", .port = 7, .want = "works", .far = ST_SOMETHING },
 	{ .row = "g6", .runs = DEAD, .kind = ST_GATEWAY, .type = 1, .want = "killed", .far = ST_UNSEEN },
