@@ -170,24 +170,3 @@ def test_h25_what_was_sent_ahead_is_answered_whole_also_after_the_end(keyed):
         s.shutdown(1)
         text = f.read()
     assert text.count(b'"ok"') == n and json.loads(text.splitlines()[-1])["success"] is True
-
-
-def test_h25_heads_that_drip_in_cost_in_proportion_to_their_length(keyed):
-    """The time that the server spends on the second half of a head is about that of the first: it would be three times."""
-    def ticks():
-        return sum(map(int, keyed.lab.host(["cat", "/proc/%d/schedstat" % keyed.proc.pid]).out.split()[:1]))
-
-    def drip(s, n):
-        before = ticks()
-        for _ in range(n):
-            s.sendall(b"x")
-        keyed.alive()
-        return ticks() - before
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(keyed.connect()) for _ in range(4)]
-        for s in socks:
-            s.setsockopt(6, 1, 1)
-            s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
-        first = sum(drip(s, 4000) for s in socks)
-        second = sum(drip(s, 4000) for s in socks)
-    assert second < 2 * first, (first, second)
