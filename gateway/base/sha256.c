@@ -2,7 +2,6 @@
 #include "gateway/base/sha256.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -221,6 +220,11 @@ void sha256_done(struct sha256 *s, uint8_t ret[static SHA256_SIZE])
 
 void sha256_hex(const uint8_t digest[static SHA256_SIZE], char ret[static SHA256_HEX])
 {
-	for (int i = 0; i < SHA256_SIZE; i++)
-		snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+	static const char digits[] = "0123456789abcdef";
+
+	for (int i = 0; i < SHA256_SIZE; i++) {
+		ret[2 * i] = digits[digest[i] >> 4];
+		ret[2 * i + 1] = digits[digest[i] & 15];
+	}
+	ret[SHA256_HEX - 1] = '\0';
 }
