@@ -1,9 +1,10 @@
 /* agentkernel: find the command's row, run it, turn what it returns into an exit code. */
 #include "gateway/base/io.h"
+#include "gateway/base/say.h"
 #include "gateway/base/title.h"
-#include "gateway/cmd.h"
-#include "gateway/selftest.h"
-#include "gateway/super.h"
+#include "gateway/cli/cmd.h"
+#include "gateway/selftest/selftest.h"
+#include "gateway/super/super.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,8 +9,8 @@
  * no allow_cidr makes a gateway's end of a link, behind which the host's services sit, or another sandbox reachable. The rest of
  * 100.64.0.0/10 opens like any private range: overlay networks use it.
  */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <assert.h>
 

@@ -2,8 +2,8 @@
  * The name table: sorted rules, one entry a host text, one open-addressing hash over the entries.
  * The built-in names sit in the same table, so that a look-up meets them on its way.
  */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Rules as they are added, from files and from flags, and taken away again. */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <assert.h>
 #include <errno.h>

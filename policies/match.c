@@ -6,8 +6,8 @@
  * with this port before those without one, deny before allow; a level that says nothing of this port leaves it to the
  * next; at the end the default.
  */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <string.h>
 

@@ -4,10 +4,10 @@
  * A policy is built aside and handed over whole; the first error drops it, so that a bad file never half-applies.
  * The printed form ("compiled": true) is read here too: its rules are objects that say which policy they came from.
  */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
+#include "policies/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  * and `host:443` is tcp, while a deny without a protocol covers both, so that a rule meant to stop something never
  * leaves its QUIC twin open.
  */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <ctype.h>
 #include <errno.h>

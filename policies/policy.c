@@ -1,6 +1,6 @@
 /* The policy as an object: birth, references, end, and what it says of itself. */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * Telling: labels, reasons, and the canonical JSON of a compiled policy. What is printed can be read back by policy_parse and means
  * the same, down to the policy each rule is said to come from.
  */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <assert.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  * NAT64 (64:ff9b::/96) is the one form that is judged by the IPv4 address inside: the finished IPv4 segments are
  * cut into prefixes and take part in the IPv6 sweep.
  */
-#include "policies/internal.h"
 #include "gateway/base/cleanup.h"
+#include "policies/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

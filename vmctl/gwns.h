@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define GWNS_ID_MAX 16383 /* link ids are 1 … this: the links lie in 100.64.0.0/16, which never opens */
+
 enum gwns_fd {
 	GWNS_NFNL, /* nfnetlink: rules and sets */
 	GWNS_NFLOG,

@@ -1,6 +1,8 @@
 /* Strict reading of JSON: see json.h. */
 #include "gateway/base/json.h"
 
+#include "gateway/base/cleanup.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -235,5 +237,40 @@ int json_get_object(const cJSON *obj, const char *key, const cJSON **ret, struct
 	if (!cJSON_IsObject(item))
 		return ak_fail(err, EINVAL, "%s: must be an object", key);
 	*ret = item;
+	return 1;
+}
+
+void json_strings_free(char **list)
+{
+	for (size_t i = 0; list && list[i]; i++)
+		free(list[i]);
+	free(list);
+}
+
+void json_strings_freep(char ***list)
+{
+	json_strings_free(*list);
+}
+
+int json_get_strings(const cJSON *obj, const char *key, char ***ret, struct ak_err *err)
+{
+	_cleanup_(json_strings_freep) char **list = NULL;
+	const cJSON *array = NULL, *item;
+	size_t n = 0;
+	int rc = json_get_array(obj, key, &array, err);
+
+	if (rc <= 0)
+		return rc;
+	list = calloc((size_t)cJSON_GetArraySize(array) + 1, sizeof(*list));
+	if (!list)
+		return ak_fail(err, ENOMEM, "out of memory");
+	cJSON_ArrayForEach(item, array) {
+		if (!cJSON_IsString(item))
+			return ak_fail(err, EINVAL, "%s[%zu]: must be a string", key, n);
+		list[n] = strdup(item->valuestring);
+		if (!list[n++])
+			return ak_fail(err, ENOMEM, "out of memory");
+	}
+	*ret = TAKE(list);
 	return 1;
 }

@@ -35,4 +35,9 @@ const char *json_text(const cJSON *obj, const char *key, const char *other);
 void json_freep(cJSON **obj);
 #define _cleanup_json_ __attribute__((cleanup(json_freep)))
 
+/* A string list of OBJ as a NULL-terminated array of its own; *RET stays NULL when KEY is absent. -EINVAL with the place. */
+int json_get_strings(const cJSON *obj, const char *key, char ***ret, struct ak_err *err);
+void json_strings_free(char **list);
+void json_strings_freep(char ***list);
+
 #endif

@@ -2,8 +2,8 @@
  * How long the matcher takes, at several sizes of policy: nanoseconds a look-up, printed as a table.
  * Exits 1 when a name costs a microsecond or more at 100,000 rules.
  */
-#include "policies/policy.h"
 #include "gateway/base/cleanup.h"
+#include "policies/policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,31 +15,31 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # harness → what reads the input: whole sources, or those functions of a source that does more
 PARSERS = {
-    "audit": ["gateway/audit_read.c", "gateway/audit_time.c", "gateway/netlog.c", "gateway/netlog_print.c",
-              "gateway/audit_file.c:last_record,read_tail_window,read_tail,read_predecessor,continue_chain,audit_open",
-              "gateway/daemon_adopt.c:read_tail,seconds_left,put,seen_before,previous_line,too_old,adopt_learned",
-              "gateway/http_stats.c:tally_reason,tally_time,http_tally_line,http_tally_put,number_at,http_stats_add"],
-    "daemon_ask": ["gateway/daemon_ask.c", "gateway/state_json.c:state_edit_parse,get_text,get_words,get_number,state_limits_get,get_numbers,get_edit,get_edits,"
+    "audit": ["gateway/log/audit_read.c", "gateway/log/audit_time.c", "gateway/log/netlog.c", "gateway/log/netlog_print.c",
+              "gateway/log/audit_file.c:last_record,read_tail_window,read_tail,read_predecessor,continue_chain,audit_open",
+              "gateway/daemon/adopt.c:read_tail,seconds_left,put,seen_before,previous_line,too_old,adopt_learned",
+              "gateway/http/stats.c:tally_reason,tally_time,http_tally_line,http_tally_put,number_at,http_stats_add"],
+    "daemon_ask": ["gateway/daemon/ask.c", "gateway/store/state_json.c:state_edit_parse,get_text,get_words,get_number,state_limits_get,get_numbers,get_edit,get_edits,"
                    "get_env,check_version,state_from_json"],
     "dns": ["dnsproxy/wire_name.c", "dnsproxy/wire_query.c", "dnsproxy/wire_reply.c"],
-    "gw_control": ["gateway/gw_control.c"],
-    "gw_msg": ["gateway/gw_msg.c"],
-    "hello": ["gateway/tls_hello.c"],
-    "http_api": ["gateway/http_request.c", "gateway/http_auth.c:digest,http_keys_ok,http_is_loopback,split_host,http_host_ok,http_origin_ok",
-                 "gateway/http_route.c"],
-    "http_head": ["gateway/http_head.c"],
-    "ipc": ["gateway/ipc.c", "gateway/client_exec.c:number_of,text_of,take_message,client_exec_poll", "vmctl/gwns_msg.c", "vmctl/job.c", "vmctl/msg.c",
+    "gw_control": ["gateway/host/control.c"],
+    "gw_msg": ["gateway/host/msg.c"],
+    "hello": ["gateway/wire/tls_hello.c"],
+    "http_api": ["gateway/http/request.c", "gateway/http/auth.c:digest,http_keys_ok,http_is_loopback,split_host,http_host_ok,http_origin_ok",
+                 "gateway/http/route.c"],
+    "http_head": ["gateway/wire/http_head.c"],
+    "ipc": ["gateway/ipc/ipc.c", "gateway/service/exec.c:number_of,text_of,take_message,service_exec_poll", "vmctl/gwns_msg.c", "vmctl/job.c", "vmctl/msg.c",
             "vmctl/pack.c"],
     "json": ["gateway/base/json.c", "gateway/base/jsonscan.c", "gateway/base/base64.c"],
-    "mcp": ["gateway/mcp_session.c", "gateway/mcp_tools.c"],
+    "mcp": ["gateway/mcp/session.c", "gateway/mcp/tools.c"],
     "netlink_ack": ["nft/batch.c:fw_acks_parse,fw_acks_result,batch_read_acks,batch_write,fw_batch_send", "nft/counts.c",
                     "vmctl/rtnl.c:take_acks,read_acks,rtnl_send"],
     "nflog": ["nft/nflog.c"],
     "policy": ["policies/parse.c", "policies/pattern.c", "policies/edit.c", "policies/compile.c", "policies/match.c", "policies/print.c"],
-    "resolv": ["gateway/resolv.c:nameserver_of,server_ok,resolv_parse"],
-    "super": ["gateway/super_exec.c", "vmctl/sandbox_exec.c",
-              "gateway/super_serve.c:answer_empty,on_root,on_namespaces,on_status,on_signal_op,look_again,on_stop,on_message,on_gone,on_sandbox,super_finish",
-              "gateway/ipc_server.c:peer_free,peer_kill,on_dead,message_done,on_readable,on_writable,ipc_server_find,ipc_peer_send,ipc_peer_fail",
+    "resolv": ["gateway/host/resolv.c:nameserver_of,server_ok,resolv_parse"],
+    "super": ["gateway/super/exec.c", "vmctl/sandbox_exec.c",
+              "gateway/super/serve.c:answer_empty,on_root,on_namespaces,on_status,on_signal_op,look_again,on_stop,on_message,on_gone,on_sandbox,super_finish",
+              "gateway/ipc/server.c:peer_free,peer_kill,on_dead,message_done,on_readable,on_writable,ipc_server_find,ipc_peer_send,ipc_peer_fail",
               "vmctl/sandbox.c:end,on_silence,on_init_pid,on_ready,on_message,take_message,sandbox_poll,sandbox_signal"],
     "target": ["policies/pattern.c:is_name_char,ends_in_number,name_fault,policy_name_ok,parse_port,shown,about,parse_proto,check_text,lower_host,split,"
                "target_read,policy_target_parse",
@@ -124,7 +124,7 @@ def main(build, *names):
     print("\nall sources, by every unit test and corpus")
     subprocess.run(["ctest", "-j", str(os.cpu_count()), "--output-on-failure"], cwd=build, stdout=subprocess.DEVNULL)
     seen = reached(build)
-    for folder in ("gateway/base", "policies", "nft", "dnsproxy", "vmctl", "gateway"):
+    for folder in sorted({os.path.dirname(name) for name in seen}):
         show(folder, [line for name, lines in seen.items() if os.path.dirname(name) == folder for line in lines])
     show("together", [line for lines in seen.values() for line in lines])
 

@@ -6,13 +6,13 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/jsonscan.h"
-#include "gateway/daemon_internal.h"
-#include "gateway/http.h"
-#include "gateway/netlog.h"
+#include "gateway/daemon/internal.h"
+#include "gateway/http/http.h"
+#include "gateway/log/audit.h"
+#include "gateway/log/netlog.h"
 
 #include <poll.h>
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/daemon_internal.h"
+#include "gateway/daemon/internal.h"
 
 static const struct ak_paths paths = { .state = "/nowhere", .runtime = "/nowhere", .config = "/nowhere", .data = AK_SOURCE_DIR };
 

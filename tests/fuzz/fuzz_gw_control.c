@@ -9,7 +9,8 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/gw_internal.h"
+#include "gateway/host/internal.h"
+#include "gateway/log/stats.h"
 
 #include <event2/event.h>
 #include <sys/mman.h>
@@ -143,7 +144,7 @@ static void check_change(const struct gw_msg *msg, const struct gw_sandbox *sb, 
 		return;
 	}
 	must(now && (msg->type == GW_MSG_LEARNED ? now == sb : now->generation == msg->generation));
-	must(msg->type != GW_MSG_ADD || (!sb && msg->id > 0 && msg->id <= GW_ID_MAX));
+	must(msg->type != GW_MSG_ADD || (!sb && msg->id > 0 && msg->id <= GWNS_ID_MAX));
 	if (msg->type == GW_MSG_ADD || msg->type == GW_MSG_ASSIGN)
 		must(!strncmp(now->name, msg->name, GW_NAME_MAX - 1));
 }

@@ -6,7 +6,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/gw.h"
+#include "gateway/host/gw.h"
 
 #include <errno.h>
 #include <sys/socket.h>

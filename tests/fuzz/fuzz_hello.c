@@ -1,5 +1,5 @@
 /* ClientHello parser: whatever the bytes, a whole answer and no byte read past the end; a longer input never turns OK into MORE. */
-#include "gateway/tls_hello.h"
+#include "gateway/wire/tls_hello.h"
 
 #include <stdlib.h>
 #include <string.h>

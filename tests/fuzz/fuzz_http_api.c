@@ -1,8 +1,8 @@
 /* The API's front: a stream of requests, whole and in pieces, through everything that runs before a verb is called. */
 #include "gateway/base/cleanup.h"
 #include "gateway/base/jsonscan.h"
-#include "gateway/http_auth.h"
-#include "gateway/http_route.h"
+#include "gateway/http/auth.h"
+#include "gateway/http/route.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* HTTP requests as a stream: heads and bodies in turn, and the same in pieces, must agree about where each request begins. */
-#include "gateway/http_head.h"
+#include "gateway/wire/http_head.h"
 
 #include <stdlib.h>
 #include <string.h>

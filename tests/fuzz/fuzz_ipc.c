@@ -8,8 +8,8 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/client.h"
-#include "gateway/ipc.h"
+#include "gateway/ipc/ipc.h"
+#include "gateway/service/service.h"
 #include "vmctl/gwns.h"
 #include "vmctl/internal.h"
 
@@ -83,13 +83,13 @@ static void as_object(bool with_fds, size_t more)
 	int fds[IPC_FDS_MAX];
 	size_t n = with_fds ? IPC_FDS_MAX : 0;
 	_cleanup_json_ cJSON *obj = NULL;
-	_cleanup_(ipc_strings_freep) char **list = NULL;
+	_cleanup_(json_strings_freep) char **list = NULL;
 	struct ak_err err;
 
 	if (ipc_recv(here, &obj, with_fds ? fds : NULL, with_fds ? &n : NULL) != 1)
 		return;
 	must(n <= IPC_FDS_MAX && cJSON_IsObject(obj));
-	(void)ipc_get_strings(obj, "argv", &list, &err);
+	(void)json_get_strings(obj, "argv", &list, &err);
 	pass_on(obj, fds, n, more);
 	close_all(fds, n);
 }
@@ -110,14 +110,14 @@ static void as_answer(bool with_fds)
 
 static void as_exit(void)
 {
-	struct client_exec x = { .sock = here, .tty_fd = -1 };
-	struct client_exit end;
+	struct service_exec x = { .sock = here, .tty_fd = -1 };
+	struct service_exit end;
 	struct ak_err err = { "" };
-	int rc = client_exec_poll(&x, false, &end, &err);
+	int rc = service_exec_poll(&x, false, &end, &err);
 
 	must(rc != 1 || memchr(end.why.text, 0, sizeof(end.why.text)));
 	must(rc >= 0 || err.text[0]);
-	(void)client_exec_signal(&x, 15);
+	(void)service_exec_signal(&x, 15);
 	ak_close(x.tty_fd);
 }
 

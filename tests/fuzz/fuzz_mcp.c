@@ -3,9 +3,9 @@
  * below a blank picks the revision and what becomes of calls: answered at once, refused, or left until they are cancelled; any other input
  * greets the server itself.
  */
-#include "gateway/mcp_session.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/jsonscan.h"
+#include "gateway/mcp/session.h"
 
 #include <errno.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  *
  * Input: the file; after a NUL, edits with a NUL between them, each a digit and a text.
  */
-#include "policies/policy.h"
 #include "gateway/base/cleanup.h"
+#include "policies/policy.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* resolv.conf is the host's, yet anyone may have written it: what is taken from it are addresses of servers, each of which reads back. */
 #include "gateway/base/addr.h"
 #include "gateway/base/cleanup.h"
-#include "gateway/resolv.h"
+#include "gateway/host/resolv.h"
 
 #include <stdint.h>
 #include <stdlib.h>

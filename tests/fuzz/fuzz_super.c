@@ -9,8 +9,8 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/jsonscan.h"
-#include "gateway/events.h"
-#include "gateway/super_internal.h"
+#include "gateway/log/events.h"
+#include "gateway/super/internal.h"
 #include "vmctl/caller.h"
 
 #include <errno.h>

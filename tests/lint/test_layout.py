@@ -1,23 +1,43 @@
-"""The shape of the tree: fixed top level, who may include whom, sizes of files and functions, no generated or foreign files."""
+"""The shape of the tree: fixed top level, rooms and their doors, sizes of files and functions, no generated or foreign files."""
 import os
 import re
 import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TOP = {"CMakeLists.txt", "gateway", "dnsproxy", "nft", "vmctl", "policies", "tests", "README.md", "SECURITY.md", "Makefile", "LICENSE"}
-# folder → folders whose headers it may include (DESIGN: modules); its own is always allowed.
-MAY_INCLUDE = {
-    "gateway/base": set(),
-    "policies": {"gateway/base"},
-    "nft": {"policies", "gateway/base"},
-    "dnsproxy": {"policies", "gateway/base"},
-    "vmctl": {"gateway/base"},
-    "gateway": {"gateway/base", "policies", "nft", "dnsproxy", "vmctl"},
+TOP = {"CMakeLists.txt", "gateway", "dnsproxy", "nft", "vmctl", "policies", "tests", "README.md", "SECURITY.md", "ARCHITECTURE.md",
+       "CONTRIBUTING.md", "Makefile", "LICENSE"}
+# Every folder with sources: which folders it may include, besides gateway/base and itself, and its doors: the headers that others may include.
+# The list goes from the bottom to the top; a folder may only include what stands above it here.
+ROOMS = {
+    "gateway/base": ((), "*"),
+    "policies": ((), "policy.h"),
+    "nft": (("policies",), "fw.h"),
+    "dnsproxy": (("policies",), "dnsproxy.h"),
+    "vmctl": ((), "gwns.h labns.h sandbox.h source.h"),
+    "gateway/wire": ((), "http_head.h tls_hello.h"),
+    "gateway/log": ((), "audit.h audit_anchor.h audit_kinds.h events.h events_story.h follow.h netlog.h stats.h"),
+    "gateway/project": (("vmctl", "gateway/log"), "guard.h owndir.h project.h"),
+    "gateway/store": (("policies", "vmctl", "gateway/log", "gateway/project"),
+                      "plan.h policy_dirs.h rundir.h runs.h shared.h state.h state_server.h"),
+    "gateway/ipc": ((), "ipc.h server.h spawn.h"),
+    "gateway/relay": (("policies", "gateway/wire"), "relay.h"),
+    "gateway/host": (("policies", "nft", "dnsproxy", "vmctl", "gateway/log", "gateway/relay"), "gw.h resolv.h"),
+    "gateway/run": (("gateway/log", "gateway/store", "gateway/host"), "gw_log.h io.h run.h tty.h"),
+    "gateway/super": (("vmctl", "gateway/ipc", "gateway/log", "gateway/store"), "super.h"),
+    "gateway/daemon": (("dnsproxy", "gateway/ipc", "gateway/log", "gateway/store", "gateway/host", "gateway/run", "gateway/super"), "daemon.h"),
+    "gateway/service": (("gateway/ipc", "gateway/log", "gateway/store", "gateway/run", "gateway/super", "gateway/daemon"), "service.h session.h"),
+    "gateway/http": (("gateway/wire", "gateway/log", "gateway/store", "gateway/service"), "http.h"),
+    "gateway/mcp": (("gateway/ipc", "gateway/log", "gateway/store", "gateway/service"), "mcp.h"),
+    "gateway/selftest": (("nft", "dnsproxy", "vmctl", "gateway/log"), "selftest.h"),
+    "gateway/cli": (("gateway/log", "gateway/store", "gateway/run", "gateway/daemon", "gateway/service", "gateway/http", "gateway/mcp",
+                     "gateway/selftest"), "cmd.h"),
+    "gateway": (("gateway/cli", "gateway/selftest", "gateway/super"), ""),
+    "vmctl/gen": ((), ""),
 }
-# Only the named header of a folder is public to others (the base is all public).
-PUBLIC = {"policies": {"policy.h"}, "nft": {"fw.h"}, "dnsproxy": {"dnsproxy.h"}}
-THIRD_PARTY = {"cjson/": {"gateway/base"}, "libnftnl/": {"nft"}, "libmnl/": {"nft"}, "ares": {"dnsproxy"}, "event2/": {"dnsproxy", "gateway"},
-               "seccomp.h": {"vmctl", "gateway"}}
+EVENT_LOOPS = {"dnsproxy", "gateway/ipc", "gateway/relay", "gateway/host", "gateway/super", "gateway/daemon", "gateway/http"}
+THIRD_PARTY = {"cjson/": {"gateway/base"}, "libnftnl/": {"nft"}, "libmnl/": {"nft"}, "event2/": EVENT_LOOPS,
+               "seccomp.h": {"vmctl/gen", "gateway/host"}}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
 def files(*suffixes):
@@ -36,7 +56,7 @@ def read(name):
 
 
 def folder_of(path):
-    return "gateway/base" if path.startswith("gateway/base/") else path.split("/")[0]
+    return os.path.dirname(path)
 
 
 def sources():
@@ -48,19 +68,77 @@ def test_the_top_level_is_the_fixed_one():
     assert not {n for n in extra if not n.startswith(".")}, extra
 
 
-def test_a_folder_includes_only_what_it_may():
-    bad = []
+def includes():
+    """(file, what it includes) for every include of a header of ours."""
     for name in sources():
-        own = folder_of(name)
-        for line in re.findall(r'^\s*#\s*include\s+"([^"]+)"', read(name), re.M):
-            other = folder_of(line) if "/" in line else own
-            if other == own:
-                continue
-            if other not in MAY_INCLUDE.get(own, set()):
-                bad.append("%s includes %s" % (name, line))
-            elif other in PUBLIC and os.path.basename(line) not in PUBLIC[other]:
-                bad.append("%s includes the internal header %s" % (name, line))
+        for line in INCLUDE.findall(read(name)):
+            yield name, line if "/" in line else "%s/%s" % (folder_of(name), line)
+
+
+def test_every_folder_is_a_room_of_the_table():
+    unknown = {folder_of(n) for n in sources()} - set(ROOMS)
+    assert not unknown, "not in ROOMS: %s" % unknown
+
+
+def test_the_rooms_have_no_cycle():
+    """A table that names only what stands above cannot have a cycle."""
+    order = list(ROOMS)
+    for room, (uses, _) in ROOMS.items():
+        below = [u for u in uses if order.index(u) >= order.index(room)]
+        assert not below, "%s may not use %s, which stands below it" % (room, below)
+
+
+def test_a_room_includes_only_what_it_may_and_only_through_doors():
+    bad = []
+    for name, line in includes():
+        own, other = folder_of(name), folder_of(line)
+        if own == other or line == "seccomp_table.inc":
+            continue
+        uses, _ = ROOMS[own]
+        doors = ROOMS.get(other, ((), ""))[1]
+        if other != "gateway/base" and other not in uses:
+            bad.append("%s includes %s: %s may not use %s" % (name, line, own, other))
+        elif doors != "*" and os.path.basename(line) not in doors.split():
+            bad.append("%s includes %s, which is no door of %s" % (name, line, other))
+        if line.endswith("internal.h"):
+            bad.append("%s includes the internal header %s" % (name, line))
     assert not bad, "\n".join(bad)
+
+
+def test_the_table_allows_nothing_that_nobody_needs():
+    used = {(folder_of(n), folder_of(line)) for n, line in includes()}
+    opened = {line for n, line in includes() if folder_of(n) != folder_of(line)}
+    spare = ["%s → %s" % (room, u) for room, (uses, _) in ROOMS.items() for u in uses if (room, u) not in used]
+    spare += ["%s/%s" % (room, d) for room, (_, doors) in ROOMS.items() for d in doors.split() if d != "*" and "%s/%s" % (room, d) not in opened]
+    assert not spare, "nobody uses: %s" % ", ".join(spare)
+
+
+def test_headers_do_not_include_each_other_in_circles():
+    graph = {}
+    for name, line in includes():
+        if name.endswith(".h"):
+            graph.setdefault(name, set()).add(line)
+    done = set()
+
+    def walk(name, path):
+        assert name not in path, " → ".join(path[path.index(name):] + [name])
+        if name not in done:
+            for other in sorted(graph.get(name, ())):
+                walk(other, path + [name])
+            done.add(name)
+    for name in sorted(graph):
+        walk(name, [])
+
+
+def test_the_libraries_link_what_the_rooms_may_use():
+    """gateway/CMakeLists.txt builds one library a room; what it links is what the table says."""
+    rows = dict((m[0], m[1].split()) for m in re.findall(r"^ak_room\((\w+) ([^)]*)\)", read("gateway/CMakeLists.txt"), re.M))
+    rooms = {r.split("/")[1] for r in ROOMS if r.startswith("gateway/")} - {"base"}
+    assert set(rows) == rooms
+    for room, links in rows.items():
+        uses = {u.split("/")[-1] for u in ROOMS["gateway/" + room][0]} | {"base"}
+        assert {x for x in links if "::" not in x} == uses, room
+        assert ("PkgConfig::EVENT" in links) == ("gateway/" + room in EVENT_LOOPS), room
 
 
 def test_third_party_headers_stay_in_their_folder():

@@ -2,9 +2,9 @@
 #ifndef AK_TEST_AUDIT_COMMON_H
 #define AK_TEST_AUDIT_COMMON_H
 
-#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/log/audit.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -14,7 +14,7 @@
 #include "gateway/base/addr.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/relay.h"
+#include "gateway/relay/relay.h"
 
 #include <errno.h>
 #include <event2/event.h>

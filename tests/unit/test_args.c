@@ -1,8 +1,10 @@
 /* The words of a command line, and the one table that help, completion and the man page must agree with. */
-#include "gateway/cmd.h"
+#include "gateway/cli/cmd.h"
+#include "gateway/log/audit.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/number.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,13 +247,13 @@ static void counts_and_points_in_time(void **state)
 	assert_int_equal(ak_parse_count("11", 1, 10, &n, &err), -ERANGE);
 	assert_int_equal(ak_parse_count("7x", 1, 10, &n, &err), -EINVAL);
 	assert_int_equal(ak_parse_count("", 0, 10, &n, &err), -EINVAL);
-	assert_int_equal(ak_parse_since("10m", 3600000000u, &us, &err), 0);
+	assert_int_equal(audit_parse_since("10m", 3600000000u, &us, &err), 0);
 	assert_int_equal(us, 3000000000u);
-	assert_int_equal(ak_parse_since("100d", 3600000000u, &us, &err), 0);
+	assert_int_equal(audit_parse_since("100d", 3600000000u, &us, &err), 0);
 	assert_int_equal(us, 0);
-	assert_int_equal(ak_parse_since("1970-01-01T00:00:07Z", 0, &us, &err), 0);
+	assert_int_equal(audit_parse_since("1970-01-01T00:00:07Z", 0, &us, &err), 0);
 	assert_int_equal(us, 7000000);
-	assert_int_equal(ak_parse_since("yesterday", 0, &us, &err), -EINVAL);
+	assert_int_equal(audit_parse_since("yesterday", 0, &us, &err), -EINVAL);
 }
 
 static void the_longest_name_wins(void **state)

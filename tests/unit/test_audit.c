@@ -1,9 +1,9 @@
 /* The audit chain: what is written can be read by any JSON tool, and no record can be changed, moved, doubled or taken away unnoticed. */
 #include "tests/unit/audit_common.h"
 
-#include "gateway/audit_kinds.h"
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
+#include "gateway/log/audit_kinds.h"
 
 #include <signal.h>
 #include <sys/mman.h>

@@ -1,8 +1,9 @@
 /* Audit files: rotation, many writers at once, a disk that is really full, readers that follow, and `audit verify` over a state folder. */
 #include "tests/unit/audit_common.h"
 
-#include "gateway/audit_anchor.h"
-#include "gateway/cmd.h"
+#include "gateway/base/say.h"
+#include "gateway/cli/cmd.h"
+#include "gateway/log/audit_anchor.h"
 
 #include <sched.h>
 #include <sys/mount.h>

@@ -6,7 +6,7 @@
 #include "gateway/base/json.h"
 #include "gateway/base/sha256.h"
 #include "gateway/base/strbuf.h"
-#include "gateway/resolv.h"
+#include "gateway/host/resolv.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

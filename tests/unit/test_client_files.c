@@ -2,7 +2,7 @@
  * Files of a sandbox through its root: a folder stands for the root, beside it lies what must never be touched, and in it lies what a hostile
  * sandbox would plant.
  */
-#include "gateway/client.h"
+#include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
@@ -80,7 +80,7 @@ static int read_text(struct rig *r, const char *path, char *buf, size_t size, st
 {
 	_cleanup_free_ char *data = NULL;
 	size_t len;
-	int rc = client_file_read(r->root, path, 1 << 20, &data, &len, err);
+	int rc = service_file_read(r->root, path, 1 << 20, &data, &len, err);
 
 	if (rc == 0)
 		snprintf(buf, size, "%s", data);
@@ -96,30 +96,30 @@ static void what_is_written_is_read(void **state)
 	struct stat st;
 	size_t len;
 
-	assert_int_equal(client_file_write(r->root, "/srv/a", bytes, sizeof(bytes), 0640, false, &err), 0);
-	assert_int_equal(client_file_read(r->root, "/srv/a", 100, &data, &len, &err), 0);
+	assert_int_equal(service_file_write(r->root, "/srv/a", bytes, sizeof(bytes), 0640, false, &err), 0);
+	assert_int_equal(service_file_read(r->root, "/srv/a", 100, &data, &len, &err), 0);
 	assert_int_equal(len, sizeof(bytes));
 	assert_memory_equal(data, bytes, len);
 	assert_int_equal(fstatat(r->root, "srv/a", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0640);
-	assert_int_equal(client_file_read(r->root, "/srv/a", 3, &data, &len, &err), -EFBIG);
-	assert_int_equal(client_file_write(r->root, "/no/such/place", "x", 1, 0600, false, &err), -ENOENT);
-	assert_int_equal(client_file_write(r->root, "/no//such/./place/f", "x", 1, 0600, true, &err), 0);
+	assert_int_equal(service_file_read(r->root, "/srv/a", 3, &data, &len, &err), -EFBIG);
+	assert_int_equal(service_file_write(r->root, "/no/such/place", "x", 1, 0600, false, &err), -ENOENT);
+	assert_int_equal(service_file_write(r->root, "/no//such/./place/f", "x", 1, 0600, true, &err), 0);
 	get(r->root, "no/such/place/f", "x");
 }
 
 static void set_id_bits_are_dropped(void **state)
 {
 	struct rig *r = *state;
-	struct client_copy c = { .files = 0 };
+	struct service_copy c = { .files = 0 };
 	struct ak_err err;
 	struct stat st;
 
-	assert_int_equal(client_file_write(r->root, "/srv/s", "x", 1, 06755, false, &err), 0);
+	assert_int_equal(service_file_write(r->root, "/srv/s", "x", 1, 06755, false, &err), 0);
 	assert_int_equal(fstatat(r->root, "srv/s", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0755);
 	assert_int_equal(fchmodat(r->root, "srv/s", 06711, 0), 0);
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	assert_int_equal(fstatat(r->host, "out/s", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0711);
 }
@@ -139,15 +139,15 @@ static void dots_and_links_stay_inside(void **state)
 		assert_true(read_text(r, ways[i], text, sizeof(text), &err) < 0);
 	/* The same paths for writing end inside, or nowhere. */
 	for (size_t i = 0; i < ARRAY_SIZE(ways); i++)
-		(void)client_file_write(r->root, ways[i], "evil", 4, 0644, true, &err);
+		(void)service_file_write(r->root, ways[i], "evil", 4, 0644, true, &err);
 	get(r->top, "secret", "the host's");
 	put(r->root, "secret", "the sandbox's");
 	assert_int_equal(read_text(r, "/up/secret", text, sizeof(text), &err), 0);
 	assert_string_equal(text, "the sandbox's");
-	assert_int_equal(client_file_delete(r->root, "/../secret", false, &err), 0);
-	assert_int_equal(client_file_delete(r->root, "/..", true, &err), -EINVAL);
-	assert_int_equal(client_file_delete(r->root, "/", true, &err), -EINVAL);
-	assert_int_equal(client_file_delete(r->root, "/srv/..", true, &err), -EINVAL);
+	assert_int_equal(service_file_delete(r->root, "/../secret", false, &err), 0);
+	assert_int_equal(service_file_delete(r->root, "/..", true, &err), -EINVAL);
+	assert_int_equal(service_file_delete(r->root, "/", true, &err), -EINVAL);
+	assert_int_equal(service_file_delete(r->root, "/srv/..", true, &err), -EINVAL);
 }
 
 static void a_link_is_replaced_not_followed(void **state)
@@ -161,7 +161,7 @@ static void a_link_is_replaced_not_followed(void **state)
 	assert_int_equal(symlinkat("/target", r->root, "link"), 0);
 	assert_int_equal(read_text(r, "/link", text, sizeof(text), &err), -EINVAL);
 	assert_non_null(strstr(err.text, "symbolic link"));
-	assert_int_equal(client_file_write(r->root, "/link", "new", 3, 0644, false, &err), 0);
+	assert_int_equal(service_file_write(r->root, "/link", "new", 3, 0644, false, &err), 0);
 	get(r->root, "target", "kept");
 	assert_int_equal(fstatat(r->root, "link", &st, AT_SYMLINK_NOFOLLOW), 0);
 	assert_true(S_ISREG(st.st_mode));
@@ -171,7 +171,7 @@ static void fifos_devices_sockets_and_folders_are_refused_at_once(void **state)
 {
 	struct rig *r = *state;
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	struct client_copy c = { .files = 0 };
+	struct service_copy c = { .files = 0 };
 	struct ak_err err;
 	struct stat st;
 	char text[64];
@@ -187,14 +187,14 @@ static void fifos_devices_sockets_and_folders_are_refused_at_once(void **state)
 	assert_non_null(strstr(err.text, "socket"));
 	assert_int_equal(read_text(r, "/srv", text, sizeof(text), &err), -EISDIR);
 	/* Neither replaced nor waited for. */
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	assert_int_equal(c.left_out, 2);
 	assert_int_equal(c.files, 1);
 	get(r->host, "out/file", "f");
 	assert_int_equal(fstatat(r->host, "out/fifo", &st, AT_SYMLINK_NOFOLLOW), -1);
-	assert_int_equal(client_file_write(r->root, "/srv/fifo", "x", 1, 0644, false, &err), -EINVAL);
-	assert_int_equal(client_file_write(r->root, "/srv", "x", 1, 0644, false, &err), -EISDIR);
-	assert_int_equal(client_copy_tree(r->host, "out/file", r->root, "srv/fifo", &c, &err), -EINVAL);
+	assert_int_equal(service_file_write(r->root, "/srv/fifo", "x", 1, 0644, false, &err), -EINVAL);
+	assert_int_equal(service_file_write(r->root, "/srv", "x", 1, 0644, false, &err), -EISDIR);
+	assert_int_equal(service_copy_tree(r->host, "out/file", r->root, "srv/fifo", &c, &err), -EINVAL);
 	assert_int_equal(fstatat(r->root, "srv/fifo", &st, AT_SYMLINK_NOFOLLOW), 0);
 	assert_true(S_ISFIFO(st.st_mode));
 	if (mknodat(r->root, "zero", S_IFCHR | 0666, makedev(1, 5)) == 0) {
@@ -207,15 +207,15 @@ static void the_kernels_own_files_are_refused(void **state)
 {
 	_cleanup_close_ int slash = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct rig *r = *state;
-	struct client_copy c = { .files = 0 };
+	struct service_copy c = { .files = 0 };
 	struct ak_err err;
 	_cleanup_free_ char *data = NULL;
 	size_t len;
 
-	assert_int_equal(client_file_read(slash, "/proc/version", 4096, &data, &len, &err), -EPERM);
-	assert_int_equal(client_file_write(slash, "/proc/sys/kernel/none", "x", 1, 0644, false, &err), -EPERM);
-	assert_int_equal(client_file_write(slash, "/proc/self/cwd/x", "x", 1, 0644, false, &err), -ELOOP);
-	assert_int_equal(client_copy_tree(slash, "proc", r->host, "proc", &c, &err), 0);
+	assert_int_equal(service_file_read(slash, "/proc/version", 4096, &data, &len, &err), -EPERM);
+	assert_int_equal(service_file_write(slash, "/proc/sys/kernel/none", "x", 1, 0644, false, &err), -EPERM);
+	assert_int_equal(service_file_write(slash, "/proc/self/cwd/x", "x", 1, 0644, false, &err), -ELOOP);
+	assert_int_equal(service_copy_tree(slash, "proc", r->host, "proc", &c, &err), 0);
 	assert_int_equal(c.left_out, 1);
 }
 
@@ -227,7 +227,7 @@ static void huge_names_are_told(void **state)
 	char *last = name + strlen(name);
 
 	memset(last, 'n', 300);
-	assert_int_equal(client_file_write(r->root, name, "x", 1, 0644, false, &err), -ENAMETOOLONG);
+	assert_int_equal(service_file_write(r->root, name, "x", 1, 0644, false, &err), -ENAMETOOLONG);
 	memset(path, '/', sizeof(path) - 1);
 	path[sizeof(path) - 2] = 'x';
 	path[sizeof(path) - 1] = '\0';
@@ -236,10 +236,10 @@ static void huge_names_are_told(void **state)
 	assert_int_equal(read_text(r, "", text, sizeof(text), &err), -EINVAL);
 	/* 255 is a name. */
 	last[255] = '\0';
-	assert_int_equal(client_file_write(r->root, name, "x", 1, 0644, false, &err), 0);
+	assert_int_equal(service_file_write(r->root, name, "x", 1, 0644, false, &err), 0);
 }
 
-static int add_name(void *ctx, const struct client_entry *e)
+static int add_name(void *ctx, const struct service_entry *e)
 {
 	strcat(ctx, e->name);
 	strcat(ctx, S_ISDIR(e->mode) ? "/ " : S_ISLNK(e->mode) ? "@ " : " ");
@@ -256,10 +256,10 @@ static void a_folder_is_listed_in_order_and_removed_as_a_tree(void **state)
 	put(r->root, "srv/a", "");
 	assert_int_equal(mkdirat(r->root, "srv/c", 0755), 0);
 	assert_int_equal(symlinkat("../..", r->root, "srv/d"), 0);
-	assert_int_equal(client_file_list(r->root, "/srv", add_name, names, &err), 0);
+	assert_int_equal(service_file_list(r->root, "/srv", add_name, names, &err), 0);
 	assert_string_equal(names, "a b c/ d@ ");
-	assert_int_equal(client_file_delete(r->root, "/srv", false, &err), -ENOTEMPTY);
-	assert_int_equal(client_file_delete(r->root, "/srv", true, &err), 0);
+	assert_int_equal(service_file_delete(r->root, "/srv", false, &err), -ENOTEMPTY);
+	assert_int_equal(service_file_delete(r->root, "/srv", true, &err), 0);
 	assert_int_equal(faccessat(r->root, "srv", F_OK, 0), -1);
 }
 
@@ -268,7 +268,7 @@ static void a_folder_is_listed_in_order_and_removed_as_a_tree(void **state)
 static void trees_are_copied_with_modes_links_and_times(void **state)
 {
 	struct rig *r = *state;
-	struct client_copy c = { .files = 0 };
+	struct service_copy c = { .files = 0 };
 	struct timespec times[2] = { { .tv_sec = 1000000 }, { .tv_sec = 1234567, .tv_nsec = 5 } };
 	struct ak_err err;
 	struct stat st;
@@ -279,7 +279,7 @@ static void trees_are_copied_with_modes_links_and_times(void **state)
 	assert_int_equal(fchmodat(r->root, "srv/sub/f", 0751, 0), 0);
 	assert_int_equal(utimensat(r->root, "srv/sub/f", times, 0), 0);
 	assert_int_equal(symlinkat("/etc/passwd", r->root, "srv/link"), 0);
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	get(r->host, "out/sub/f", "text");
 	assert_int_equal(fstatat(r->host, "out/sub/f", &st, 0), 0);
 	assert_int_equal(st.st_mode & 07777, 0751);
@@ -296,7 +296,7 @@ static void trees_are_copied_with_modes_links_and_times(void **state)
 static void a_planted_link_at_the_destination_is_never_written_through(void **state)
 {
 	struct rig *r = *state;
-	struct client_copy c = { .files = 0 };
+	struct service_copy c = { .files = 0 };
 	struct ak_err err;
 	struct stat st;
 
@@ -304,14 +304,14 @@ static void a_planted_link_at_the_destination_is_never_written_through(void **st
 	assert_int_equal(mkdirat(r->host, "out", 0755), 0);
 	assert_int_equal(symlinkat("../../secret", r->host, "out/f"), 0);
 	put(r->root, "srv/f", "evil");
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	get(r->top, "secret", "the host's");
 	get(r->host, "out/f", "evil");
 	/* A folder in place of which a link was put is refused. */
 	assert_int_equal(mkdirat(r->root, "srv/sub", 0755), 0);
 	put(r->root, "srv/sub/secret", "evil");
 	assert_int_equal(symlinkat("../..", r->host, "out/sub"), 0);
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), -ENOTDIR);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), -ENOTDIR);
 	get(r->top, "secret", "the host's");
 	assert_int_equal(fstatat(r->host, "out/sub", &st, AT_SYMLINK_NOFOLLOW), 0);
 	assert_true(S_ISLNK(st.st_mode));
@@ -320,7 +320,7 @@ static void a_planted_link_at_the_destination_is_never_written_through(void **st
 static void holes_stay_holes(void **state)
 {
 	struct rig *r = *state;
-	struct client_copy c = { .files = 0 };
+	struct service_copy c = { .files = 0 };
 	struct ak_err err;
 	struct stat st;
 	_cleanup_close_ int fd = openat(r->root, "srv/sparse", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -328,7 +328,7 @@ static void holes_stay_holes(void **state)
 	if (ftruncate(fd, 1ll << 40) < 0)
 		skip();
 	assert_int_equal(pwrite(fd, "x", 1, 1 << 20), 1);
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	assert_int_equal(fstatat(r->host, "out/sparse", &st, 0), 0);
 	assert_true(st.st_size == 1ll << 40);
 	assert_true(st.st_blocks < 4096);
@@ -344,7 +344,7 @@ static void depth_is_bounded_and_told(void **state)
 {
 	struct rig *r = *state;
 	char why[128] = "";
-	struct client_copy c = { .skipped = note_why, .ctx = why };
+	struct service_copy c = { .skipped = note_why, .ctx = why };
 	struct ak_err err;
 	int dir = openat(r->root, "srv", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -357,7 +357,7 @@ static void depth_is_bounded_and_told(void **state)
 		dir = next;
 	}
 	close(dir);
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), 0);
 	assert_int_equal(c.left_out, 1);
 	assert_non_null(strstr(why, "deep"));
 }
@@ -366,13 +366,13 @@ static void a_stop_leaves_no_half_file(void **state)
 {
 	struct rig *r = *state;
 	volatile sig_atomic_t stop = 1;
-	struct client_copy c = { .stop = &stop };
+	struct service_copy c = { .stop = &stop };
 	struct ak_err err;
 	char names[256] = "";
 
 	put(r->root, "srv/f", "text");
-	assert_int_equal(client_copy_tree(r->root, "srv", r->host, "out", &c, &err), -EINTR);
-	assert_int_equal(client_file_list(r->host, "/out", add_name, names, &err), 0);
+	assert_int_equal(service_copy_tree(r->root, "srv", r->host, "out", &c, &err), -EINTR);
+	assert_int_equal(service_file_list(r->host, "/out", add_name, names, &err), 0);
 	assert_string_equal(names, "");
 }
 
@@ -412,15 +412,15 @@ static void swapping_while_copying_gains_nothing(void **state)
 	put(r->root, "srv/x/secret", "the sandbox's");
 	assert_int_equal(pthread_create(&thread, NULL, swap, &s), 0);
 	for (int i = 0; i < 150; i++) {
-		struct client_copy c = { .files = 0 };
-		int rc = client_copy_tree(r->root, "srv", r->host, "out", &c, &err);
+		struct service_copy c = { .files = 0 };
+		int rc = service_copy_tree(r->root, "srv", r->host, "out", &c, &err);
 
 		/* What lay outside never arrives, whatever it is called. */
 		if (faccessat(r->host, "out/x/host", F_OK, 0) == 0 || faccessat(r->host, "out/x/root", F_OK, 0) == 0)
 			assert_true(fstatat(r->host, "out/x", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode));
 		if (read_text(r, "/srv/x/secret", text, sizeof(text), &err) == 0)
 			assert_string_equal(text, "the sandbox's");
-		(void)client_file_write(r->root, "/srv/x/new", "evil", 4, 0644, false, &err);
+		(void)service_file_write(r->root, "/srv/x/new", "evil", 4, 0644, false, &err);
 		(void)rc;
 		(void)ak_remove_tree(r->host, "out");
 	}

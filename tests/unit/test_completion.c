@@ -1,5 +1,5 @@
 /* The completion scripts, tried in the shells themselves; a shell that is not installed is left out. */
-#include "gateway/cmd.h"
+#include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"

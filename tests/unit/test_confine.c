@@ -1,7 +1,7 @@
 /* Invariant 6: untrusted bytes meet no power. What a taken-over gateway would try, tried from inside the confinement. */
 #include "gateway/base/addr.h"
 #include "gateway/base/cleanup.h"
-#include "gateway/confine.h"
+#include "gateway/host/confine.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Messages between the gateway and its supervisor: what one side may believe of the other. */
-#include "gateway/gw.h"
+#include "gateway/host/gw.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"

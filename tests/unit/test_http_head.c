@@ -1,4 +1,4 @@
-#include "gateway/http_head.h"
+#include "gateway/wire/http_head.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Whose a connection is: what the kernel's answer may look like, and real connections of our own. */
 #include "gateway/base/cleanup.h"
-#include "gateway/http_peer.h"
+#include "gateway/http/peer.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

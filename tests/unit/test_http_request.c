@@ -3,8 +3,8 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
-#include "gateway/http_auth.h"
-#include "gateway/http_route.h"
+#include "gateway/http/auth.h"
+#include "gateway/http/route.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* What /metrics makes of network records: times go into the histogram they belong to, and survive the way from worker to server. */
-#include "gateway/http.h"
+#include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
 

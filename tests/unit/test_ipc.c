@@ -1,5 +1,5 @@
 /* Talk between our own processes: objects, descriptors, sizes, strangers, stale sockets, and peers that do not read. */
-#include "gateway/ipc_server.h"
+#include "gateway/ipc/server.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"

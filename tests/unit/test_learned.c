@@ -1,4 +1,4 @@
-#include "gateway/learned.h"
+#include "gateway/relay/learned.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The protocol without processes: calls are answered by the test, and every line that is sent is looked at. */
-#include "gateway/mcp_session.h"
+#include "gateway/mcp/session.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/jsonscan.h"

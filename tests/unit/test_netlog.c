@@ -1,8 +1,8 @@
 /* What `network log` shows: like records are one row, an allowed question goes into its flow, and nothing steers the terminal. */
-#include "gateway/netlog.h"
+#include "gateway/log/netlog.h"
 
-#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
+#include "gateway/log/audit.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,8 +1,9 @@
 /* Where things are kept: for users, for root, with and without the XDG variables; and which names a sandbox may have. */
-#include "gateway/paths.h"
+#include "gateway/base/paths.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/store/policy_dirs.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

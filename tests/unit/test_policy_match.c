@@ -1,7 +1,7 @@
 /* The matcher against tests/unit/vectors/match.txt, and what a table of vectors cannot say. */
-#include "policies/policy.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "policies/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

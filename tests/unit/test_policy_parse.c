@@ -1,7 +1,7 @@
 /* Policy files: every way to be wrong names its place; extends, edits, printer, shipped files. */
-#include "policies/policy.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "policies/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>

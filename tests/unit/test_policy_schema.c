@@ -1,8 +1,8 @@
 /* The JSON Schema that editors use says the same as the parser, as far as a schema can. */
-#include "policies/policy.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
+#include "policies/policy.h"
 
 #include <fcntl.h>
 #include <regex.h>

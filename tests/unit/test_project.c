@@ -1,5 +1,5 @@
 /* The project folder as what it is, and not only where: links, other folders and other devices in its place. */
-#include "gateway/project.h"
+#include "gateway/project/project.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"

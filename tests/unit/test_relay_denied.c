@@ -1,6 +1,6 @@
 /* Rules that deny names where everything else is allowed, and addresses that become the host's: see relay_rig.h for the namespaces. */
-#include "relay_rig.h"
 #include "hello_build.h"
+#include "relay_rig.h"
 
 #define PLAIN "{\"version\":1,\"name\":\"t\",\"default\":\"allow\"}"
 #define DENY "{\"version\":1,\"name\":\"t\",\"default\":\"allow\",\"deny\":[\"evil.test\"]}"

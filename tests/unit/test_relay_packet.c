@@ -1,5 +1,5 @@
 #include "gateway/base/cleanup.h"
-#include "gateway/relay_packet.h"
+#include "gateway/relay/packet.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Local ports: each sandbox has its own half of them, and a kernel that cannot be told chooses itself. */
-#include "gateway/relay_ports.h"
+#include "gateway/relay/ports.h"
 
 #include "gateway/base/cleanup.h"
 

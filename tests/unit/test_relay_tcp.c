@@ -1,6 +1,6 @@
 /* TCP through a real relay: see relay_rig.h for the namespaces. */
-#include "relay_rig.h"
 #include "hello_build.h"
+#include "relay_rig.h"
 
 #include <sys/resource.h>
 

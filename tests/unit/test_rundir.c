@@ -1,9 +1,9 @@
 /* The folders of past runs: how many stay, which never go, and that a folder which is used again has nothing of the run before. */
-#include "gateway/rundir.h"
+#include "gateway/store/rundir.h"
 
-#include "gateway/audit.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/log/audit.h"
 
 #include <dirent.h>
 #include <errno.h>

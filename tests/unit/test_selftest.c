@@ -1,5 +1,5 @@
 /* The self-test's catalogue is whole, and its own DNS agrees with itself. */
-#include "gateway/selftest.h"
+#include "gateway/selftest/selftest.h"
 
 #include "gateway/base/cleanup.h"
 #include "policies/policy.h"

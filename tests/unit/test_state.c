@@ -1,5 +1,5 @@
 /* Persistent sandboxes on disk: whole or not at all, whatever happens around them; and what their edits mean. */
-#include "gateway/state.h"
+#include "gateway/store/state.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"

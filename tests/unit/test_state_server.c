@@ -1,9 +1,9 @@
 /* Sandboxes of MCP servers: what is kept of them, how many there may be, and when their server counts as gone. */
-#include "gateway/state_server.h"
+#include "gateway/store/state_server.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/client.h"
+#include "gateway/service/service.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -141,11 +141,11 @@ static void a_name_that_was_given_anew_is_another_sandbox(void **state)
 	assert_int_equal(state_load(&w->paths, "a", &s, &err), 0);
 	memcpy(uuid, s.uuid, sizeof(uuid));
 	state_done(&s);
-	assert_int_equal(client_same(&w->paths, "a", uuid, &err), 0);
+	assert_int_equal(service_same(&w->paths, "a", uuid, &err), 0);
 	assert_int_equal(state_remove(&w->paths, "a", gone, &err), 0);
-	assert_int_equal(client_same(&w->paths, "a", uuid, &err), -ENOENT);
+	assert_int_equal(service_same(&w->paths, "a", uuid, &err), -ENOENT);
 	assert_int_equal(make(w, "a", "0123", "/project", false), 0);
-	assert_int_equal(client_same(&w->paths, "a", uuid, &err), -ENOENT);
+	assert_int_equal(service_same(&w->paths, "a", uuid, &err), -ENOENT);
 }
 
 static void count_dead(void *ctx, const char *id)

@@ -1,4 +1,4 @@
-#include "gateway/tls_hello.h"
+#include "gateway/wire/tls_hello.h"
 #include "hello_build.h"
 
 #include <setjmp.h>

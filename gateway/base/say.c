@@ -1,0 +1,48 @@
+/* Our own lines on stderr and the end of standard output: see base/say.h. */
+#include "gateway/base/say.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/strbuf.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <unistd.h>
+
+void ak_say(const char *fmt, ...)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	strbuf_puts(&out, "agentkernel: ");
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		/* C0, DEL, and C1 in its UTF-8 form: what could steer a terminal. */
+		if (*p < 0x20 || *p == 0x7f)
+			strbuf_printf(&out, "\\x%02x", *p);
+		else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+			strbuf_printf(&out, "\\x%02x", *++p);
+		else
+			strbuf_putc(&out, (char)*p);
+	}
+	strbuf_putc(&out, '\n');
+	if (!out.failed)
+		ak_write_all(STDERR_FILENO, out.data, out.len);
+}
+
+int ak_flush(struct ak_err *err)
+{
+	int code;
+
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	code = errno ? errno : EIO;
+	__fpurge(stdout);
+	clearerr(stdout);
+	return ak_fail_errno(err, code, "cannot write the output");
+}

@@ -1,0 +1,21 @@
+/* What every command shares at its edge: exit codes, lines for the user, and flushing standard output. */
+#ifndef AK_SAY_H
+#define AK_SAY_H
+
+#include "gateway/base/err.h"
+
+enum {
+	AK_EXIT_ERROR = 1,
+	AK_EXIT_USAGE = 2,
+	AK_EXIT_DENY = 3,
+	AK_EXIT_TIMEOUT = 124,
+	AK_EXIT_FAILED = 125,
+};
+
+/* Print "agentkernel: …" on stderr in one write; control characters are escaped. */
+void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Flush stdout. What could not be written is dropped, so that a failure is reported once; -EPIPE when the reader has left. */
+int ak_flush(struct ak_err *err);
+
+#endif

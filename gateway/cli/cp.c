@@ -1,0 +1,294 @@
+/*
+ * cp SRC DST: files and folders between the host and a sandbox, which must run to be written to.
+ *
+ * NAME:/path is in a sandbox, everything else is on the host; "./x:y" is a file of the host. Where a folder is at DST the copy goes into it under
+ * its own name, as with cp -a. On the host, a destination that is itself a link is refused: in a project the sandbox may have put it there.
+ */
+#include "gateway/cli/cmd.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/service/service.h"
+#include "gateway/store/shared.h"
+#include "gateway/store/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* One side of the copy. */
+struct side {
+	const char *text; /* as given */
+	char sandbox[AK_NAME_MAX]; /* "": the host */
+	char path[PATH_MAX]; /* on its side */
+	bool slash; /* it ended with one: a folder is meant */
+	int root; /* owned; of the sandbox */
+	int dir; /* owned; the folder that holds it */
+	char base[NAME_MAX + 1]; /* its name in there */
+};
+
+static volatile sig_atomic_t stop;
+
+static void on_interrupt(int sig)
+{
+	stop = sig;
+}
+
+/* ---- words ---- */
+
+static int parse_side(struct side *s, const char *text, struct ak_err *err)
+{
+	const char *colon = strchr(text, ':'), *path = text;
+
+	s->text = text;
+	if (colon && !memchr(text, '/', (size_t)(colon - text))) {
+		size_t len = (size_t)(colon - text);
+
+		if (len == 0 || len >= sizeof(s->sandbox))
+			return ak_fail(err, EINVAL, "'%.80s': wants NAME:/path", text);
+		memcpy(s->sandbox, text, len);
+		s->sandbox[len] = '\0';
+		if (service_check_name(s->sandbox, err) < 0)
+			return -EINVAL;
+		path = colon + 1;
+		if (path[0] != '/')
+			return ak_fail(err, EINVAL, "'%.80s': the path in the sandbox must be absolute, as in %s:/tmp/x", text,
+				s->sandbox);
+	}
+	if (!path[0])
+		return ak_fail(err, EINVAL, "an empty path");
+	if (strlen(path) >= sizeof(s->path))
+		return ak_fail(err, ENAMETOOLONG, "'%.60s…': path too long", path);
+	memcpy(s->path, path, strlen(path) + 1);
+	s->slash = path[strlen(path) - 1] == '/';
+	return 0;
+}
+
+static int parse(int argc, char **argv, struct side sides[2])
+{
+	struct cmd_args a;
+	struct ak_err err;
+	const char *value;
+	int i, n = 0, rc = 0;
+
+	cmd_args_init(&a, cmd_row("cp"), argc, argv);
+	while (rc == 0 && (i = cmd_next(&a, &value)) != CMD_END) {
+		if (i == CMD_BAD || i == CMD_HELP)
+			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
+		if (i >= 0)
+			continue; /* --recursive: always */
+		rc = n < 2 ? parse_side(&sides[n++], value, &err) : ak_fail(&err, EINVAL, "unexpected '%.100s'", value);
+	}
+	if (rc == 0 && n < 2)
+		rc = ak_fail(&err, EINVAL, "wants SRC and DST; one of them is NAME:/path");
+	if (rc == 0 && !sides[0].sandbox[0] == !sides[1].sandbox[0])
+		rc = ak_fail(&err, EINVAL,
+			sides[0].sandbox[0] ? "only one side may be in a sandbox" : "one side must be in a sandbox: NAME:/path");
+	if (rc < 0) {
+		ak_say("cp: %s", err.text);
+		return 1 + AK_EXIT_USAGE;
+	}
+	return 0;
+}
+
+/* ---- the two folders ---- */
+
+/* The host's folder and name. */
+static int open_host(struct side *s, const struct ak_paths *paths, struct ak_err *err)
+{
+	char head[PATH_MAX];
+	size_t len = strlen(s->path), start;
+
+	while (len > 1 && s->path[len - 1] == '/')
+		len--;
+	for (start = len; start > 0 && s->path[start - 1] != '/';)
+		start--;
+	if (len - start > NAME_MAX)
+		return ak_fail(err, ENAMETOOLONG, "'%.60s…': file name too long", s->path + start);
+	snprintf(head, sizeof(head), "%.*s", start ? (int)start : 1, start ? s->path : ".");
+	snprintf(s->base, sizeof(s->base), "%.*s", (int)(len - start), s->path + start);
+	if (!s->base[0] || !strcmp(s->base, ".") || !strcmp(s->base, "..")) {
+		/* A folder without a name of its own. */
+		s->dir = shared_open_folder(paths, s->path, err);
+		s->base[0] = '\0';
+	} else {
+		s->dir = shared_open_folder(paths, head, err);
+	}
+	return s->dir < 0 ? s->dir : 0;
+}
+
+/* The root of a sandbox that runs; for what is read, else, the folder in which its files are kept. */
+static int open_root(struct side *s, bool read_only, const struct ak_paths *paths, const char **path, struct ak_err *err)
+{
+	struct ak_err other;
+	int rc;
+
+	s->root = service_root(paths, s->sandbox, err);
+	if (s->root >= 0 || !read_only || s->root == -EPERM)
+		return s->root;
+	rc = service_kept(paths, s->sandbox, path, &other);
+	if (rc < 0 && rc != -ENOENT)
+		*err = other;
+	s->root = rc < 0 ? -1 : rc;
+	return rc;
+}
+
+static int open_inside(struct side *s, bool read_only, const struct ak_paths *paths, struct ak_err *err)
+{
+	const char *path = s->path;
+	int rc = open_root(s, read_only, paths, &path, err);
+
+	if (rc < 0)
+		return rc;
+	if (path[strspn(path, "/.")] == '\0') { /* its root */
+		s->dir = fcntl(s->root, F_DUPFD_CLOEXEC, 3);
+		s->base[0] = '\0';
+		return s->dir < 0 ? ak_fail_errno(err, errno, "'%.200s'", s->text) : 0;
+	}
+	rc = service_file_parent(s->root, path, false, s->base, err);
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "%s", s->sandbox);
+	s->dir = rc;
+	return 0;
+}
+
+static int open_side(struct side *s, bool read_only, const struct ak_paths *paths, struct ak_err *err)
+{
+	return s->sandbox[0] ? open_inside(s, read_only, paths, err) : open_host(s, paths, err);
+}
+
+/* Go into the folder that S names, to put something called NAME there. */
+static int enter(struct side *s, const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	int fd = s->dir;
+
+	if (s->base[0] && s->slash)
+		fd = shared_open_folder(paths, s->path, err);
+	else if (s->base[0] && (fd = openat(s->dir, s->base, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		fd = ak_fail_errno(err, errno, "'%.200s'", s->text);
+	if (fd < 0)
+		return fd;
+	if (service_fs_forbidden(fd)) {
+		if (fd != s->dir)
+			ak_close(fd);
+		return ak_fail(err, EPERM, "'%.200s' is one of the kernel's own folders", s->text);
+	}
+	if (fd != s->dir) {
+		ak_close(s->dir);
+		s->dir = fd;
+	}
+	if (!name[0])
+		return ak_fail(err, EINVAL, "'%.200s': give the copy a name", s->text);
+	memcpy(s->base, name, strlen(name) + 1);
+	return 0;
+}
+
+/* What is at the destination decides what the copy is called. A link there is not followed, unless a slash on the host asks for it. */
+static int aim(const struct side *src, struct side *dst, const struct ak_paths *paths, struct ak_err *err)
+{
+	struct stat st;
+
+	if (!dst->base[0])
+		return enter(dst, paths, src->base, err);
+	if (dst->slash && dst->sandbox[0])
+		dst->slash = false; /* inside, links are the sandbox's: a slash only says that a folder is meant */
+	if (fstatat(dst->dir, dst->base, &st, dst->slash ? 0 : AT_SYMLINK_NOFOLLOW) < 0) {
+		if (errno == ENOENT && dst->path[strlen(dst->path) - 1] != '/')
+			return 0;
+		return ak_fail_errno(err, errno, "'%.200s'", dst->text);
+	}
+	if (S_ISLNK(st.st_mode))
+		return ak_fail(err, ELOOP, "'%.200s' is a symbolic link: name the place it leads to, or remove it", dst->text);
+	if (S_ISDIR(st.st_mode))
+		return enter(dst, paths, src->base, err);
+	if (dst->path[strlen(dst->path) - 1] == '/')
+		return ak_fail(err, ENOTDIR, "'%.200s' is not a folder", dst->text);
+	return 0;
+}
+
+static void say_skipped(void *ctx, const char *path, const char *why)
+{
+	(void)ctx;
+	ak_say("cp: '%s' %s: left out", path, why);
+}
+
+/* ---- copying ---- */
+
+/* A root or "." has no name in its folder: all that is in it is meant. */
+static int copy(struct side *src, struct side *dst, const struct ak_paths *paths, struct service_copy *c, struct ak_err *err)
+{
+	struct stat st;
+	int rc;
+
+	if (!src->base[0])
+		memcpy(src->base, ".", 2);
+	if (fstatat(src->dir, src->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return ak_fail_errno(err, errno, "'%.200s'", src->text);
+	if (src->slash && !S_ISDIR(st.st_mode))
+		return ak_fail(err, ENOTDIR, "'%.200s' is not a folder", src->text);
+	if (strcmp(src->base, ".") != 0 || dst->base[0] == '\0') {
+		rc = aim(src, dst, paths, err);
+		if (rc < 0)
+			return rc;
+	}
+	return service_copy_tree(src->dir, src->base, dst->dir, dst->base, c, err);
+}
+
+static void record(const struct ak_paths *paths, const struct side *src, const struct side *dst)
+{
+	if (src->sandbox[0])
+		service_file_event(paths, src->sandbox, "copy_out", src->path);
+	else
+		service_file_event(paths, dst->sandbox, "copy_in", dst->path);
+}
+
+static void side_done(struct side *s)
+{
+	ak_close(s->root);
+	ak_close(s->dir);
+}
+
+static void take_signals(void)
+{
+	struct sigaction sa = { .sa_handler = on_interrupt };
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
+}
+
+int cmd_cp(int argc, char **argv)
+{
+	static struct side sides[2]; /* large */
+	struct service_copy c = { .stop = &stop, .skipped = say_skipped };
+	struct ak_paths paths;
+	struct ak_err err;
+	int rc;
+
+	for (int i = 0; i < 2; i++)
+		sides[i].root = sides[i].dir = -1;
+	rc = parse(argc, argv, sides);
+	if (rc)
+		return rc - 1;
+	take_signals();
+	rc = ak_paths_init(&paths, &err);
+	for (int i = 0; i < 2 && rc == 0; i++)
+		rc = open_side(&sides[i], i == 0, &paths, &err);
+	if (rc == 0) {
+		rc = copy(&sides[0], &sides[1], &paths, &c, &err);
+		record(&paths, &sides[0], &sides[1]);
+	}
+	for (int i = 0; i < 2; i++)
+		side_done(&sides[i]);
+	if (rc < 0)
+		ak_say("cp: %s", err.text);
+	if (rc == -EINTR && stop)
+		return 128 + (int)stop;
+	if (rc == -EINVAL)
+		return AK_EXIT_USAGE;
+	return rc < 0 || c.left_out ? AK_EXIT_ERROR : 0;
+}

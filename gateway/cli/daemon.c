@@ -1,0 +1,247 @@
+/* daemon start, stop, status, prewarm. */
+#include "gateway/cli/cmd.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/daemon/daemon.h"
+#include "gateway/service/service.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LISTEN_FD 3 /* where a service manager puts the first socket */
+#define STOP_WAIT_MS 15000
+
+/* 0 to go on; else the exit code + 1. FLAG is set when the command's one flag was given. */
+static int parse(const char *command, int argc, char **argv, bool *flag)
+{
+	struct cmd_args a;
+	const char *value;
+	int i;
+
+	cmd_args_init(&a, cmd_row(command), argc, argv);
+	while ((i = cmd_next(&a, &value)) != CMD_END) {
+		if (i == CMD_ARG)
+			ak_say("%s: takes no arguments", command);
+		if (i < 0)
+			return 1 + (i == CMD_HELP ? 0 : AK_EXIT_USAGE);
+		*flag = true;
+	}
+	return 0;
+}
+
+static int fail(const char *command, const struct ak_err *err)
+{
+	ak_say("%s: %s", command, err->text);
+	return AK_EXIT_ERROR;
+}
+
+/* ---- start ---- */
+
+static int check_listener(int fd, struct ak_err *err)
+{
+	int type = 0, on = 0;
+	socklen_t len = sizeof(type);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) < 0)
+		return ak_fail_errno(err, errno, "the socket that was passed on");
+	if (type != SOCK_SEQPACKET || !on)
+		return ak_fail(err, EINVAL, "the socket that was passed on is not what ListenSequentialPacket= makes");
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+		return ak_fail_errno(err, errno, "the socket that was passed on");
+	return ak_set_nonblock(fd, true) < 0 ? ak_fail_errno(err, errno, "the socket that was passed on") : 0;
+}
+
+/* The socket that a service manager passed on (its protocol: LISTEN_PID is us, LISTEN_FDS sockets from 3 up), or -1. */
+static int passed_listener(int *ret, struct ak_err *err)
+{
+	const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
+	bool ours = pid && n && strtol(pid, NULL, 10) == getpid();
+	long count = ours ? strtol(n, NULL, 10) : 0;
+
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_FDNAMES");
+	*ret = -1;
+	if (count <= 0)
+		return 0;
+	if (count > 1)
+		return ak_fail(err, EINVAL, "%ld sockets were passed on; one is wanted", count);
+	*ret = LISTEN_FD;
+	return check_listener(LISTEN_FD, err);
+}
+
+static int say_running(const struct ak_paths *paths)
+{
+	_cleanup_json_ cJSON *status = NULL;
+	struct ak_err ignored;
+	const cJSON *pid;
+
+	if (service_call(paths, false, "ping", NULL, &status, &ignored) < 0)
+		return 0;
+	pid = cJSON_GetObjectItemCaseSensitive(status, "pid");
+	ak_say("daemon start: a daemon is running already (pid %d)", cJSON_IsNumber(pid) ? (int)pid->valuedouble : 0);
+	return AK_EXIT_ERROR;
+}
+
+static int start_foreground(const struct ak_paths *paths)
+{
+	struct ak_err err;
+	int listener, rc = passed_listener(&listener, &err);
+
+	/* With a socket of the service manager's, asking whether someone answers on it would ask ourselves. */
+	if (rc == 0 && listener < 0 && say_running(paths))
+		return AK_EXIT_ERROR;
+	if (rc == 0)
+		rc = daemon_main(paths, listener, &err);
+	return rc < 0 ? fail("daemon start", &err) : 0;
+}
+
+int cmd_daemon_start(int argc, char **argv)
+{
+	bool foreground = false;
+	struct ak_paths paths;
+	struct ak_err err;
+	int sock, code = parse("daemon start", argc, argv, &foreground);
+
+	if (code)
+		return code - 1;
+	if (ak_paths_init(&paths, &err) < 0)
+		return fail("daemon start", &err);
+	if (foreground)
+		return start_foreground(&paths);
+	if (say_running(&paths))
+		return AK_EXIT_ERROR;
+	sock = daemon_connect(&paths, true, &err);
+	if (sock < 0)
+		return fail("daemon start", &err);
+	ak_close(sock);
+	return 0;
+}
+
+/* ---- stop ---- */
+
+int cmd_daemon_stop(int argc, char **argv)
+{
+	uint64_t until = ak_now_ms() + STOP_WAIT_MS;
+	bool none = false;
+	struct ak_paths paths;
+	struct ak_err err;
+	int code = parse("daemon stop", argc, argv, &none);
+
+	if (code)
+		return code - 1;
+	if (ak_paths_init(&paths, &err) < 0 || service_daemon_stop(&paths, &err) < 0)
+		return fail("daemon stop", &err);
+	/* It has said yes; the next command must not meet it on its way out. */
+	while (service_daemon_runs(&paths)) {
+		if (ak_now_ms() > until) {
+			ak_say("daemon stop: it has not ended after %d s", STOP_WAIT_MS / 1000);
+			return AK_EXIT_ERROR;
+		}
+		usleep(2000);
+	}
+	return 0;
+}
+
+/* ---- status ---- */
+
+static double number_of(const cJSON *obj, const char *key)
+{
+	const cJSON *n = cJSON_GetObjectItemCaseSensitive(obj, key);
+
+	return cJSON_IsNumber(n) ? n->valuedouble : 0;
+}
+
+static void print_pool(const cJSON *pool)
+{
+	const cJSON *row;
+
+	printf("\n%-8s %5s %5s %5s %9s %7s %8s %8s %8s\n", "MODE", "MIN", "MAX", "WARM", "BUILDING", "IN USE", "HITS", "MISSES",
+		"FAILED");
+	cJSON_ArrayForEach(row, pool) {
+		printf("%-8s %5.0f %5.0f %5.0f %9.0f %7.0f %8.0f %8.0f %8.0f%s%s\n", json_text(row, "mode", ""),
+			number_of(row, "min"), number_of(row, "max"), number_of(row, "warm"), number_of(row, "building"),
+			number_of(row, "in_use"), number_of(row, "hits"), number_of(row, "misses"), number_of(row, "failed"),
+			json_text(row, "reason", "")[0] ? "  " : "", json_text(row, "reason", ""));
+	}
+}
+
+static void print_status(const cJSON *s)
+{
+	const cJSON *gateway = cJSON_GetObjectItemCaseSensitive(s, "gateway"),
+		    *boxes = cJSON_GetObjectItemCaseSensitive(s, "sandboxes");
+	const char *reason = json_text(gateway, "reason", "");
+	double up_s = ((double)ak_wall_us() - number_of(s, "started_us")) / 1e6;
+
+	printf("daemon      running, pid %.0f, version %s, for %.0f s\n", number_of(s, "pid"), json_text(s, "version", ""),
+		up_s > 0 ? up_s : 0);
+	printf("gateway     %s, pid %.0f, %.0f restarts%s%s\n", json_text(gateway, "state", ""), number_of(gateway, "pid"),
+		number_of(gateway, "restarts"), reason[0] ? ": " : "", reason);
+	printf("sandboxes   %.0f, %.0f running\n", number_of(boxes, "total"), number_of(boxes, "running"));
+	print_pool(cJSON_GetObjectItemCaseSensitive(s, "pool"));
+}
+
+int cmd_daemon_status(int argc, char **argv)
+{
+	_cleanup_json_ cJSON *status = NULL;
+	bool json = false;
+	struct ak_paths paths;
+	struct ak_err err;
+	int rc, code = parse("daemon status", argc, argv, &json);
+
+	if (code)
+		return code - 1;
+	if (ak_paths_init(&paths, &err) < 0)
+		return fail("daemon status", &err);
+	rc = service_daemon_status(&paths, &status, &err);
+	if (rc == -ENOTCONN && json)
+		puts("{\"running\":false}");
+	if (rc < 0)
+		return fail("daemon status", &err);
+	if (!cJSON_HasObjectItem(status, "running"))
+		cJSON_AddTrueToObject(status, "running");
+	if (json)
+		return cmd_print_json(status);
+	print_status(status);
+	return 0;
+}
+
+/* ---- prewarm ---- */
+
+int cmd_daemon_prewarm(int argc, char **argv)
+{
+	_cleanup_json_ cJSON *answer = NULL;
+	enum ak_mode mode = AK_MODE_NUM;
+	unsigned long long count = 1;
+	struct ak_paths paths;
+	struct cmd_args a;
+	struct ak_err err;
+	const char *value;
+	int i, rc = 0;
+
+	cmd_args_init(&a, cmd_row("daemon prewarm"), argc, argv);
+	while (rc == 0 && (i = cmd_next(&a, &value)) != CMD_END) {
+		if (i == CMD_ARG)
+			ak_say("daemon prewarm: takes no arguments");
+		if (i < 0)
+			return i == CMD_HELP ? 0 : AK_EXIT_USAGE;
+		if (!strcmp(a.cmd->opts[i].name, "mode"))
+			rc = ak_mode_parse(value, &mode, &err);
+		else
+			rc = ak_parse_count(value, 1, 256, &count, &err);
+	}
+	if (rc == 0 && mode == AK_MODE_NUM)
+		rc = ak_fail(&err, EINVAL, "which mode? give --mode claude, codex, gemini or native");
+	if (rc < 0) {
+		ak_say("daemon prewarm: %s", err.text);
+		return AK_EXIT_USAGE;
+	}
+	if (ak_paths_init(&paths, &err) < 0 || service_prewarm(&paths, mode, (unsigned)count, &answer, &err) < 0)
+		return fail("daemon prewarm", &err);
+	return 0;
+}

@@ -1,0 +1,222 @@
+/* exec: a command in a running sandbox. attach: a shell in it, or the command that was left there. */
+#include "gateway/cli/cmd.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/run/tty.h"
+#include "gateway/service/service.h"
+#include "gateway/service/session.h"
+#include "gateway/store/state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* ---- words ---- */
+
+struct words {
+	const char *name;
+	const char *env[PLAN_LIST_MAX];
+	struct service_exec_opts opts;
+	bool fresh, quiet; /* attach --new */
+	bool warned;
+};
+
+static int take_timeout(struct words *w, const char *value, struct ak_err *err)
+{
+	unsigned long long ms;
+	int rc = ak_parse_duration(value, &ms, err);
+
+	if (rc == 0 && ms == 0)
+		rc = ak_fail(err, EINVAL, "'%s': must be more than 0", value);
+	if (rc == 0)
+		w->opts.timeout_ms = ms;
+	return rc < 0 ? ak_err_prefix(err, rc, "--timeout") : 0;
+}
+
+static int take_option(struct words *w, const char *opt, const char *value, struct ak_err *err)
+{
+	if (!strcmp(opt, "timeout"))
+		return take_timeout(w, value, err);
+	if (!strcmp(opt, "env")) {
+		if (w->opts.n_env == PLAN_LIST_MAX)
+			return ak_fail(err, E2BIG, "--env: more than %d variables", PLAN_LIST_MAX);
+		w->env[w->opts.n_env++] = value;
+	}
+	if (!strcmp(opt, "workdir"))
+		w->opts.workdir = value;
+	w->opts.tty |= !strcmp(opt, "tty");
+	w->fresh |= !strcmp(opt, "new");
+	w->quiet |= !strcmp(opt, "quiet");
+	return 0;
+}
+
+/*
+ * Options may stand before the name and between it and the command, whose own are never touched. 0 to go on; else the exit code + 1.
+ */
+static int parse(const char *command, int argc, char **argv, bool wants_command, struct words *w)
+{
+	struct cmd_args a;
+	struct ak_err err;
+	const char *value;
+	int i;
+
+	cmd_args_init(&a, cmd_row(command), argc, argv);
+	while ((i = cmd_next(&a, &value)) != CMD_END) {
+		if (i == CMD_BAD || i == CMD_HELP)
+			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
+		if (i == CMD_ARG && !w->name) {
+			w->name = value;
+			/* "--" before the name ends the options for good. */
+			a.only_operands = a.at >= 2 && !strcmp(argv[a.at - 2], "--");
+		} else if (i == CMD_ARG && wants_command) {
+			w->opts.argv = argv + a.at - 1;
+			break;
+		} else if (i == CMD_ARG) {
+			ak_say("%s: unexpected '%.100s'", command, value);
+			return 1 + AK_EXIT_USAGE;
+		} else if (take_option(w, a.cmd->opts[i].name, value, &err) < 0) {
+			ak_say("%s: %s", command, err.text);
+			return 1 + AK_EXIT_USAGE;
+		}
+	}
+	if (!w->name || (wants_command && !w->opts.argv)) {
+		ak_say("%s: which %s? For example: agentkernel %s work%s", command, w->name ? "command" : "sandbox", command,
+			wants_command ? " npm test" : "");
+		return 1 + AK_EXIT_USAGE;
+	}
+	w->opts.env = w->env;
+	return 0;
+}
+
+/* ---- ends ---- */
+
+static int fail(const char *command, int rc, const struct ak_err *err)
+{
+	ak_say("%s: %s", command, err->text);
+	return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_FAILED;
+}
+
+/* A sandbox whose daemon is gone has no network, and the command would fail in puzzling ways. */
+static void warn_without_daemon(const struct ak_paths *paths, const char *name)
+{
+	struct state_sandbox s = { 0 };
+	struct ak_err ignored;
+
+	if (service_daemon_runs(paths) || state_load(paths, name, &s, &ignored) < 0)
+		return;
+	if (state_network(&s))
+		ak_say("no daemon is running, so '%s' has no network; 'agentkernel daemon start' brings it back", name);
+	state_done(&s);
+}
+
+static void say_left(const struct service_exit *end)
+{
+	if (end->n_left)
+		ak_say("%u process%s on in the background: %s", end->n_left, end->n_left == 1 ? " goes" : "es go", end->left);
+}
+
+static int finish(const struct session *s, const struct words *w)
+{
+	const struct service_exec_opts *opts = &w->opts;
+
+	if (s->detached) {
+		ak_say("left running; 'agentkernel attach %s' returns to it", s->name);
+		return 0;
+	}
+	if (s->end.timed_out)
+		ak_say("timed out after %llu.%03llus", (unsigned long long)opts->timeout_ms / 1000,
+			(unsigned long long)opts->timeout_ms % 1000);
+	else if (s->end.why.text[0])
+		ak_say("%s", s->end.why.text);
+	if (!w->quiet)
+		say_left(&s->end);
+	return s->end.exit_code;
+}
+
+/* ---- exec ---- */
+
+static int run_in(const char *command, const struct ak_paths *paths, struct words *w, struct session *s)
+{
+	struct winsize size;
+	struct ak_err err;
+	int rc;
+
+	if (w->opts.tty && (ioctl(0, TIOCGWINSZ, &size) == 0 || ioctl(1, TIOCGWINSZ, &size) == 0)) {
+		w->opts.rows = size.ws_row;
+		w->opts.cols = size.ws_col;
+	}
+	tty_save();
+	rc = service_exec_start(paths, w->name, &w->opts, &s->exec, &err);
+	if (rc < 0)
+		return fail(command, rc, &err);
+	/* Now, because it takes time that the command can use. */
+	if (!w->quiet && !w->warned)
+		warn_without_daemon(paths, w->name);
+	w->warned = true;
+	rc = session_run(s, &err);
+	service_exec_done(&s->exec);
+	tty_restore();
+	return rc < 0 ? fail(command, -EIO, &err) : -1;
+}
+
+int cmd_exec(int argc, char **argv)
+{
+	struct words w = { .opts.stdio = { 0, 1, 2 } };
+	struct session s;
+	struct ak_paths paths;
+	struct ak_err err;
+	int code = parse("exec", argc, argv, true, &w);
+
+	if (code)
+		return code - 1;
+	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
+		return fail("exec", -EIO, &err);
+	code = run_in("exec", &paths, &w, &s);
+	session_done(&s);
+	return code >= 0 ? code : finish(&s, &w);
+}
+
+/* ---- attach ---- */
+
+static int take_left(const struct words *w, struct session *s, bool *ret_taken)
+{
+	struct ak_err err;
+	int rc;
+
+	*ret_taken = !w->fresh && ak_sandbox_name_ok(w->name) && session_take(s, &err) == 0;
+	if (!*ret_taken)
+		return 0;
+	rc = session_run(s, &err);
+	service_exec_done(&s->exec);
+	return rc < 0 ? fail("attach", -EIO, &err) : finish(s, w);
+}
+
+int cmd_attach(int argc, char **argv)
+{
+	static char bash[] = "bash", sh[] = "sh";
+	char *const shells[][2] = { { bash, NULL }, { sh, NULL } };
+	struct words w = { .opts = { .tty = true, .stdio = { -1, -1, -1 } } };
+	struct session s;
+	struct ak_paths paths;
+	struct ak_err err;
+	bool taken;
+	int code = parse("attach", argc, argv, false, &w);
+
+	if (code)
+		return code - 1;
+	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, true, &err) < 0)
+		return fail("attach", -EIO, &err);
+	code = take_left(&w, &s, &taken);
+	if (taken)
+		return code;
+	for (size_t i = 0; i < ARRAY_SIZE(shells); i++) {
+		w.opts.argv = shells[i];
+		code = run_in("attach", &paths, &w, &s);
+		/* A root without bash: the reason says that it was not found, not that a shell ended with 127. */
+		if (code >= 0 || s.end.exit_code != 127 || !s.end.why.text[0] || i + 1 == ARRAY_SIZE(shells))
+			break;
+	}
+	return code >= 0 ? code : finish(&s, &w);
+}

@@ -1,0 +1,142 @@
+/* help, version: all from the command table. */
+#include "gateway/base/sabotage.h"
+#include "gateway/cli/cmd.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/param.h>
+
+/* Columns that TEXT takes: its characters, not its bytes. */
+static int text_width(const char *text)
+{
+	int n = 0;
+
+	for (; *text; text++)
+		n += (*text & 0xc0) != 0x80;
+	return n;
+}
+
+static bool hidden(const struct cmd_opt *o)
+{
+	return o->missing && !strcmp(o->missing, "*");
+}
+
+/* "-e, --env K=V"; its width. */
+static int opt_text(const struct cmd_opt *o, char *buf, size_t size)
+{
+	char letter[8] = "    ";
+
+	if (o->letter)
+		snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+	snprintf(buf, size, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+	return text_width(buf);
+}
+
+static void print_opt(const struct cmd_opt *o, int width, FILE *out)
+{
+	char text[160];
+	int used = opt_text(o, text, sizeof(text));
+
+	if (used > width)
+		fprintf(out, "  %s\n  %*s", text, width, "");
+	else
+		fprintf(out, "  %s%*s", text, width - used, "");
+	fprintf(out, "  %s%s\n", o->help, o->repeat ? "; may be repeated" : "");
+}
+
+void cmd_print_help(const struct cmd *cmd, FILE *out)
+{
+	static const struct cmd_opt help = { .name = "help", .letter = 'h', .help = "print this" };
+	char text[160];
+	int width = 0;
+
+	fprintf(out, "Usage: agentkernel %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", cmd->name, cmd->args[0] ? " " : "", cmd->args,
+		cmd->help);
+	for (const struct cmd_opt *o = cmd->opts; o->name; o++) {
+		if (!hidden(o))
+			width = MAX(width, MIN(opt_text(o, text, sizeof(text)), 32));
+	}
+	width = MAX(width, opt_text(&help, text, sizeof(text)));
+	for (const struct cmd_opt *o = cmd->opts; o->name; o++) {
+		if (!hidden(o))
+			print_opt(o, width, out);
+	}
+	print_opt(&help, width, out);
+}
+
+void cmd_print_overview(const char *group, FILE *out)
+{
+	size_t len = group ? strlen(group) : 0;
+
+	fprintf(out, "Usage: agentkernel %s%sCOMMAND [OPTIONS] [ARGS…]\n\n", group ? group : "", group ? " " : "");
+	if (!group)
+		fprintf(out, "Run a command in a sandbox whose whole network passes through a policy gateway.\n\n");
+	fprintf(out, "Commands:\n");
+	for (const struct cmd *c = cmd_table; c->name; c++) {
+		/* A group of second spellings shows them; the overview shows each command once. */
+		if ((!c->alias_of || group) &&
+			(!group || (!strncmp(c->name, group, len) && (c->name[len] == ' ' || !c->name[len]))))
+			fprintf(out, "  %-16s  %s\n", c->name, c->help);
+	}
+	fprintf(out, "\n'agentkernel COMMAND --help' describes a command.\n");
+}
+
+int cmd_help(int argc, char **argv)
+{
+	struct cmd_args a;
+	const char *value;
+	char *words[3];
+	int n = 0, rc, matched;
+	const struct cmd *cmd;
+
+	cmd_args_init(&a, cmd_row("help"), argc, argv);
+	while ((rc = cmd_next(&a, &value)) != CMD_END) {
+		if (rc == CMD_BAD)
+			return AK_EXIT_USAGE;
+		if (rc == CMD_HELP)
+			return 0;
+		if (n < (int)ARRAY_SIZE(words))
+			words[n++] = argv[a.at - 1];
+	}
+	if (n == 0) {
+		cmd_print_overview(NULL, stdout);
+		return 0;
+	}
+	cmd = cmd_match(n, words, &matched);
+	if (cmd && matched == n) {
+		cmd_print_help(cmd, stdout);
+	} else if (n == 1 && cmd_is_group(words[0])) {
+		cmd_print_overview(words[0], stdout);
+	} else {
+		ak_say("help: there is no command '%s%s%s'", words[0], n > 1 ? " " : "", n > 1 ? words[1] : "");
+		return AK_EXIT_USAGE;
+	}
+	return 0;
+}
+
+int cmd_version(int argc, char **argv)
+{
+	struct cmd_args a;
+	const char *value;
+	bool json = false;
+	int rc;
+
+	cmd_args_init(&a, cmd_row("version"), argc, argv);
+	while ((rc = cmd_next(&a, &value)) != CMD_END) {
+		if (rc == CMD_HELP)
+			return 0;
+		if (rc == CMD_ARG)
+			ak_say("version: takes no arguments");
+		if (rc < 0)
+			return AK_EXIT_USAGE;
+		json = true;
+	}
+	if (sabotage_switches())
+		printf(json ? "{\"version\":\"%s\",\"sabotaged\":\"%s\"}\n" : "agentkernel %s SABOTAGED (%s)\n", AK_VERSION,
+			sabotage_switches());
+	else
+		printf(json ? "{\"version\":\"%s\"}\n" : "agentkernel %s\n", AK_VERSION);
+	return 0;
+}

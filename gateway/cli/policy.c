@@ -1,0 +1,300 @@
+/*
+ * policy list, show and validate: the policies that exist, the compiled form, and what is wrong with a file.
+ * network check: what a policy says of one destination, by the same matcher that enforces it.
+ */
+#include "gateway/cli/cmd.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/strbuf.h"
+#include "gateway/service/service.h"
+#include "gateway/store/policy_dirs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EDITS_MAX 256
+
+/* Where policies are looked for. */
+struct places {
+	struct ak_paths paths;
+	char storage[3][PATH_MAX];
+	struct policy_dirs dirs;
+};
+
+static int places_init(struct places *ret, struct ak_err *err)
+{
+	int rc = ak_paths_init(&ret->paths, err);
+
+	if (rc < 0)
+		return rc;
+	ak_paths_policy_dirs(&ret->paths, ret->storage, &ret->dirs);
+	return 0;
+}
+
+/* All of the output or none; main sees to it that stdout took it. */
+static int put_out(const struct strbuf *out, int code)
+{
+	if (out->failed) {
+		ak_say("out of memory");
+		return AK_EXIT_ERROR;
+	}
+	fwrite(out->data, 1, out->len, stdout);
+	return code;
+}
+
+static bool looks_like_file(const char *text)
+{
+	size_t len = strlen(text);
+
+	return strchr(text, '/') || (len > 5 && !strcmp(text + len - 5, ".json"));
+}
+
+/* A mode or policy, a file, a persistent sandbox, or the policy that a kept or past run was held to. */
+static int load_any(const char *name, const struct places *at, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err)
+{
+	int rc = policy_load(name, &at->dirs, edits, n_edits, ret, err);
+
+	if (rc != -ENOENT || looks_like_file(name) || !ak_sandbox_name_ok(name))
+		return rc;
+	rc = service_sandbox_policy(&at->paths, name, edits, n_edits, ret, err);
+	if (rc == -ENOENT)
+		rc = service_run_policy(&at->paths, name, edits, n_edits, ret, err);
+	if (rc != -ENOENT)
+		return rc;
+	return ak_fail(
+		err, ENOENT, "there is neither a policy nor a sandbox nor a run named '%s'; see 'agentkernel policy list'", name);
+}
+
+/* ---- arguments ---- */
+
+struct words {
+	bool json;
+	const char *operands[64];
+	size_t n_operands;
+	struct policy_edit edits[EDITS_MAX];
+	size_t n_edits;
+};
+
+/* 0 to go on; else the exit code + 1, so that --help's 0 is told apart. */
+static int read_words(const char *command, int argc, char **argv, size_t min, size_t max, struct words *ret)
+{
+	struct cmd_args a;
+	const char *value;
+	int i;
+
+	*ret = (struct words){ 0 };
+	cmd_args_init(&a, cmd_row(command), argc, argv);
+	while ((i = cmd_next(&a, &value)) != CMD_END) {
+		struct policy_edit edit = { .text = value };
+
+		if (i == CMD_BAD || i == CMD_HELP)
+			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
+		if (i == CMD_ARG) {
+			if (ret->n_operands == max || ret->n_operands == ARRAY_SIZE(ret->operands)) {
+				ak_say("%s: unexpected '%.100s'", command, value);
+				return 1 + AK_EXIT_USAGE;
+			}
+			ret->operands[ret->n_operands++] = value;
+		} else if (!strcmp(a.cmd->opts[i].name, "json")) {
+			ret->json = true;
+		} else if (policy_edit_parse(a.cmd->opts[i].name, &edit.op)) {
+			if (ret->n_edits == EDITS_MAX) {
+				ak_say("%s: more than %d rules: write them in a policy file", command, EDITS_MAX);
+				return 1 + AK_EXIT_USAGE;
+			}
+			ret->edits[ret->n_edits++] = edit;
+		}
+	}
+	if (ret->n_operands < min) {
+		ak_say("%s: wants %s; see 'agentkernel %s --help'", command, a.cmd->args, command);
+		return 1 + AK_EXIT_USAGE;
+	}
+	return 0;
+}
+
+/* How every command here begins: its words, and where policies are. 0 to go on; else the exit code + 1, which is CODE when there are none. */
+static int begin(const char *command, int argc, char **argv, size_t min, size_t max, int code, struct words *w, struct places *at)
+{
+	struct ak_err err;
+	int rc = read_words(command, argc, argv, min, max, w);
+
+	if (rc || places_init(at, &err) == 0)
+		return rc;
+	ak_say("%s: %s", command, err.text);
+	return 1 + code;
+}
+
+static int fail(const char *command, int code, const struct ak_err *err)
+{
+	ak_say("%s: %s", command, err->text);
+	return code;
+}
+
+/* ---- policy list ---- */
+
+static void put_listed_json(
+	struct strbuf *out, const struct service_policy_file *item, const struct policy *p, const struct ak_err *err)
+{
+	strbuf_puts(out, "{\"name\":");
+	strbuf_json(out, item->name);
+	strbuf_printf(out, ",\"source\":\"%s\",\"path\":", item->source);
+	strbuf_json(out, item->path);
+	strbuf_putc(out, ',');
+	service_policy_put(out, p, err);
+	strbuf_putc(out, '}');
+}
+
+static void put_listed(struct strbuf *out, const struct service_policy_file *item, const struct policy *p)
+{
+	if (p)
+		strbuf_printf(out, "%-20s %-8s %-8s %6zu  %s\n", item->name, item->source,
+			policy_default_allow(p) ? "allow" : "deny", policy_rule_count(p), policy_description(p));
+	else
+		strbuf_printf(out, "%-20s %-8s %-8s %6s  %s\n", item->name, item->source, "-", "-", "(cannot be read)");
+}
+
+int cmd_policy_list(int argc, char **argv)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	_cleanup_free_ struct service_policy_file *files = NULL;
+	size_t n = 0;
+	struct places at;
+	struct words w;
+	struct ak_err err;
+	int code = begin("policy list", argc, argv, 0, 0, AK_EXIT_ERROR, &w, &at);
+
+	if (code)
+		return code - 1;
+	if (service_policies(&at.paths, &files, &n, &err) < 0)
+		return fail("policy list", AK_EXIT_ERROR, &err);
+	if (w.json)
+		strbuf_putc(&out, '[');
+	else
+		strbuf_printf(&out, "%-20s %-8s %-8s %6s  %s\n", "NAME", "SOURCE", "DEFAULT", "RULES", "DESCRIPTION");
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_(policy_unrefp) struct policy *p = NULL;
+
+		if (policy_load(files[i].path, &at.dirs, NULL, 0, &p, &err) < 0) {
+			ak_say("%s", err.text);
+			code = AK_EXIT_ERROR;
+		}
+		if (w.json && i)
+			strbuf_puts(&out, ",\n ");
+		if (w.json)
+			put_listed_json(&out, &files[i], p, &err);
+		else
+			put_listed(&out, &files[i], p);
+	}
+	if (w.json)
+		strbuf_puts(&out, "]\n");
+	return put_out(&out, code);
+}
+
+/* ---- policy show ---- */
+
+int cmd_policy_show(int argc, char **argv)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	struct places at;
+	struct words w;
+	struct ak_err err;
+	int code = begin("policy show", argc, argv, 1, 1, AK_EXIT_USAGE, &w, &at);
+
+	if (code)
+		return code - 1;
+	if (load_any(w.operands[0], &at, NULL, 0, &p, &err) < 0)
+		return fail("policy show", AK_EXIT_USAGE, &err);
+	policy_print(p, &out);
+	return put_out(&out, 0);
+}
+
+/* ---- policy validate ---- */
+
+/* What is asked for is a file, even if it is called just "mine". */
+static int load_file(const char *file, const struct places *at, struct policy **ret, struct ak_err *err)
+{
+	char path[PATH_MAX];
+
+	if (looks_like_file(file) || access(file, F_OK) < 0)
+		return policy_load(file, &at->dirs, NULL, 0, ret, err);
+	snprintf(path, sizeof(path), "./%s", file);
+	return policy_load(path, &at->dirs, NULL, 0, ret, err);
+}
+
+static bool validate_one(const char *file, const struct places *at, bool json, struct strbuf *out)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	struct ak_err err;
+	bool ok = load_file(file, at, &p, &err) >= 0;
+
+	if (json) {
+		strbuf_puts(out, "{\"file\":");
+		strbuf_json(out, file);
+		strbuf_printf(out, ",\"ok\":%s", ok ? "true" : "false");
+		if (ok) {
+			strbuf_printf(out, ",\"rules\":%zu}", policy_rule_count(p));
+		} else {
+			strbuf_puts(out, ",\"error\":");
+			strbuf_json(out, err.text);
+			strbuf_putc(out, '}');
+		}
+	} else if (ok) {
+		strbuf_printf(out, "%s: ok (%zu rules)\n", file, policy_rule_count(p));
+	}
+	if (!ok && !json)
+		ak_say("%s", err.text);
+	return ok;
+}
+
+int cmd_policy_validate(int argc, char **argv)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct places at;
+	struct words w;
+	int code = begin("policy validate", argc, argv, 1, SIZE_MAX, AK_EXIT_ERROR, &w, &at);
+
+	if (code)
+		return code - 1;
+	for (size_t i = 0; i < w.n_operands; i++) {
+		if (w.json)
+			strbuf_puts(&out, i ? ",\n " : "[");
+		if (!validate_one(w.operands[i], &at, w.json, &out))
+			code = AK_EXIT_USAGE;
+	}
+	if (w.json)
+		strbuf_puts(&out, "]\n");
+	return put_out(&out, code);
+}
+
+/* ---- network check ---- */
+
+int cmd_network_check(int argc, char **argv)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	struct service_verdict v;
+	struct policy_target t;
+	struct places at;
+	struct words w;
+	struct ak_err err;
+	int code = begin("network check", argc, argv, 2, 2, AK_EXIT_USAGE, &w, &at);
+
+	if (code)
+		return code - 1;
+	if (policy_target_parse(w.operands[1], &t, &err) < 0 || load_any(w.operands[0], &at, w.edits, w.n_edits, &p, &err) < 0)
+		return fail("network check", AK_EXIT_USAGE, &err);
+	service_check(p, &t, &v);
+	if (w.json) {
+		strbuf_putc(&out, '{');
+		service_verdict_put(&out, &v);
+		strbuf_puts(&out, "}\n");
+	} else {
+		strbuf_printf(&out, "%s %s by %s (%s)\n", v.verdict, v.target, v.rule, v.reason);
+	}
+	return put_out(&out, v.decision.allow ? 0 : AK_EXIT_DENY);
+}

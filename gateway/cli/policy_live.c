@@ -1,0 +1,279 @@
+/* network policy, network proxy: show or change the policy of a sandbox while it runs. */
+#include "gateway/cli/cmd.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/log/follow.h"
+#include "gateway/service/service.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define WATCH_TICK_MS 1000
+
+struct words {
+	const char *command, *name, *watch;
+	struct policy_edit edits[PLAN_LIST_MAX];
+	struct service_change change;
+	bool json;
+};
+
+/* ---- words ---- */
+
+static int take_option(struct words *w, const char *opt, const char *value, struct ak_err *err)
+{
+	struct policy_edit edit = { .text = value };
+	unsigned long long ms = 0;
+	int rc;
+
+	/* `network proxy` has its own word for it. */
+	if (policy_edit_parse(!strcmp(opt, "policy") ? "default" : opt, &edit.op)) {
+		if (w->change.n_edits == PLAN_LIST_MAX)
+			return ak_fail(err, EINVAL, "more than %d changes at once", PLAN_LIST_MAX);
+		w->edits[w->change.n_edits++] = edit;
+		return 0;
+	}
+	w->json |= !strcmp(opt, "json");
+	w->change.reset |= !strcmp(opt, "reset");
+	w->change.mcp |= !strcmp(opt, "mcp");
+	if (!strcmp(opt, "watch"))
+		w->watch = value;
+	if (strcmp(opt, "for") != 0)
+		return 0;
+	rc = ak_parse_duration(value, &ms, err);
+	if (rc == 0 && ms == 0)
+		rc = ak_fail(err, EINVAL, "'%s': must be more than 0", value);
+	w->change.for_ms = ms;
+	return rc < 0 ? ak_err_prefix(err, -EINVAL, "--for") : 0;
+}
+
+static int check(const struct words *w, struct ak_err *err)
+{
+	if (!w->name)
+		return ak_fail(err, EINVAL, "which sandbox? see 'agentkernel list'");
+	if (w->watch && (w->change.n_edits || w->change.reset || w->change.for_ms))
+		return ak_fail(err, EINVAL, "--watch takes the rules from its file: it does not go together with others");
+	if (w->change.for_ms && !w->change.n_edits)
+		return ak_fail(err, EINVAL, "--for: what is to end after that time? give it with --allow-host and the like");
+	for (size_t i = 0; w->change.for_ms && i < w->change.n_edits; i++) {
+		if (w->edits[i].op == POLICY_EDIT_REMOVE)
+			return ak_fail(err, EINVAL, "--for: what was removed does not come back by itself; use --block-host");
+	}
+	return 0;
+}
+
+/* 0 to go on; else the exit code + 1. */
+static int parse(struct words *w, int argc, char **argv)
+{
+	struct cmd_args a;
+	struct ak_err err;
+	const char *value;
+	int i, rc = 0;
+
+	w->change.edits = w->edits;
+	cmd_args_init(&a, cmd_row(w->command), argc, argv);
+	while (rc == 0 && (i = cmd_next(&a, &value)) != CMD_END) {
+		if (i == CMD_BAD || i == CMD_HELP)
+			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
+		if (i == CMD_ARG && w->name)
+			rc = ak_fail(&err, EINVAL, "unexpected '%.100s'; one sandbox at a time", value);
+		else if (i == CMD_ARG)
+			w->name = value;
+		else
+			rc = take_option(w, a.cmd->opts[i].name, value, &err);
+	}
+	if (rc == 0)
+		rc = check(w, &err);
+	if (rc < 0) {
+		ak_say("%s: %s", w->command, err.text);
+		return 1 + AK_EXIT_USAGE;
+	}
+	return 0;
+}
+
+/* ---- showing ---- */
+
+static void print_rules(const char *head, const cJSON *rules)
+{
+	const cJSON *rule;
+
+	cJSON_ArrayForEach(rule, rules) {
+		if (cJSON_IsString(rule))
+			printf("%-11s %s\n", head, rule->valuestring);
+		else
+			printf("%-11s %-40s %s\n", head, json_text(rule, "rule", ""), json_text(rule, "from", ""));
+	}
+}
+
+static void print_table(const cJSON *obj)
+{
+	static const char *const lists[] = { "allow", "deny", "allow_cidr", "deny_cidr" };
+	const cJSON *policy = cJSON_GetObjectItemCaseSensitive(obj, "policy"), *change;
+	const cJSON *generation = cJSON_GetObjectItemCaseSensitive(obj, "generation");
+
+	printf("%-11s %s\n", "sandbox", json_text(obj, "name", ""));
+	printf("%-11s %.0f\n", "generation", cJSON_IsNumber(generation) ? generation->valuedouble : 0);
+	printf("%-11s %s\n", "default", json_text(policy, "default", ""));
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		print_rules(lists[i], cJSON_GetObjectItemCaseSensitive(policy, lists[i]));
+	cJSON_ArrayForEach(change, cJSON_GetObjectItemCaseSensitive(obj, "changes")) {
+		const char *until = json_text(change, "until", "");
+
+		printf("%-11s %s %s%s%s\n", "changed", json_text(change, "op", ""), json_text(change, "text", ""),
+			until[0] ? ", until " : "", until);
+	}
+}
+
+static int print(const struct words *w, const cJSON *obj)
+{
+	if (w->json)
+		return cmd_print_json(obj);
+	print_table(obj);
+	return 0;
+}
+
+/* What an agent left running in there has the new policy whatever we do; new commands only with the user's word. */
+static void tell_mcp(const cJSON *obj)
+{
+	const char *name = json_text(obj, "name", "");
+
+	if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(obj, "mcp")))
+		ak_say("%s: wider than MCP servers were given: their tools leave it alone, unless they could make such a sandbox themselves, "
+		       "until 'agentkernel network policy %s --mcp'; what they left running in it has these rules already",
+			name, name);
+}
+
+/* ---- watching a file ---- */
+
+/* The file's stamp: changed when it was written, or replaced as editors do. */
+struct stamp {
+	struct timespec mtime;
+	ino_t ino;
+	off_t size;
+	bool there;
+};
+
+static struct stamp look(const char *file)
+{
+	struct stat st;
+
+	if (stat(file, &st) < 0)
+		return (struct stamp){ .there = false };
+	return (struct stamp){ st.st_mtim, st.st_ino, st.st_size, true };
+}
+
+static bool same(const struct stamp *a, const struct stamp *b)
+{
+	return a->there == b->there && a->ino == b->ino && a->size == b->size && a->mtime.tv_sec == b->mtime.tv_sec &&
+		a->mtime.tv_nsec == b->mtime.tv_nsec;
+}
+
+/* The rules of the file in place of those that were on top of the policy before. */
+static int apply_file(const struct ak_paths *paths, const struct words *w, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *now = NULL;
+	struct policy_edit *edits = NULL;
+	struct service_change change = { .reset = true, .mcp = w->change.mcp };
+	const cJSON *generation;
+	size_t n = 0;
+	int rc = service_edits_of_file(paths, w->watch, &edits, &n, err);
+
+	if (rc < 0)
+		return rc;
+	change.edits = edits;
+	change.n_edits = n;
+	rc = service_policy_change(paths, w->name, &change, &now, err);
+	service_edits_free(edits, n);
+	if (rc < 0)
+		return rc;
+	tell_mcp(now);
+	generation = cJSON_GetObjectItemCaseSensitive(now, "generation");
+	ak_say("%s: %s is in force, generation %.0f", w->name, w->watch,
+		cJSON_IsNumber(generation) ? generation->valuedouble : 0);
+	return 0;
+}
+
+static void folder_of(const char *file, char ret[static PATH_MAX])
+{
+	const char *slash = strrchr(file, '/');
+
+	snprintf(ret, PATH_MAX, "%.*s", slash ? (int)(slash - file + (slash == file)) : 1, slash ? file : ".");
+}
+
+static bool removed(const struct ak_paths *paths, const char *name)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+	struct ak_err ignored;
+
+	return service_policy_show(paths, name, &obj, &ignored) == -ENOENT;
+}
+
+/* Until interrupted. A file that is wrong is told, and what is in force stays. */
+static int watch(const struct ak_paths *paths, const struct words *w, struct ak_err *err)
+{
+	struct stamp seen = look(w->watch), now;
+	struct ak_follow f = { -1 };
+	char folder[PATH_MAX];
+	int rc = apply_file(paths, w, err);
+
+	if (rc < 0)
+		return rc; /* the first time it must be right */
+	folder_of(w->watch, folder);
+	ak_follow_init(&f, folder);
+	for (;;) {
+		now = look(w->watch);
+		if (same(&now, &seen)) {
+			ak_follow_wait(&f, WATCH_TICK_MS);
+			continue;
+		}
+		seen = now;
+		rc = now.there ? apply_file(paths, w, err) : ak_fail(err, EAGAIN, "%s is gone", w->watch);
+		if (rc < 0 && removed(paths, w->name))
+			break;
+		if (rc < 0)
+			ak_say("%s: %s; the policy in force stays", w->command, err->text);
+	}
+	ak_follow_done(&f);
+	return rc;
+}
+
+/* ---- both spellings ---- */
+
+static int policy_command(const char *command, int argc, char **argv)
+{
+	static struct words w; /* large */
+	_cleanup_json_ cJSON *obj = NULL;
+	struct ak_paths paths;
+	struct ak_err err;
+	int rc;
+
+	w.command = command;
+	rc = parse(&w, argc, argv);
+	if (rc)
+		return rc - 1;
+	rc = ak_paths_init(&paths, &err);
+	if (rc == 0 && w.watch)
+		rc = watch(&paths, &w, &err);
+	else if (rc == 0 && (w.change.n_edits || w.change.reset || w.change.mcp))
+		rc = service_policy_change(&paths, w.name, &w.change, &obj, &err);
+	else if (rc == 0)
+		rc = service_policy_show(&paths, w.name, &obj, &err);
+	if (rc < 0) {
+		ak_say("%s: %s", command, err.text);
+		return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_ERROR;
+	}
+	tell_mcp(obj);
+	return print(&w, obj);
+}
+
+int cmd_network_policy(int argc, char **argv)
+{
+	return policy_command("network policy", argc, argv);
+}
+
+int cmd_network_proxy(int argc, char **argv)
+{
+	return policy_command("network proxy", argc, argv);
+}

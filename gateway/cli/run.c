@@ -1,0 +1,110 @@
+/* `agentkernel run`: from words to options, and from the result to an exit code. */
+#include "gateway/cli/cmd.h"
+#include "gateway/cli/opts.h"
+#include "gateway/run/run.h"
+#include "gateway/service/service.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* 0, or the exit code to end with: -1 for "help was printed". */
+static int parse(int argc, char **argv, struct run_opts *o)
+{
+	struct cmd_args args;
+	struct ak_err err;
+	const char *value;
+	int i;
+
+	cmd_args_init(&args, cmd_row("run"), argc, argv);
+	while ((i = cmd_next(&args, &value)) >= 0) {
+		if (run_opts_set(o, &args.cmd->opts[i], value, &err) < 0) {
+			ak_say("%s", err.text);
+			return AK_EXIT_USAGE;
+		}
+	}
+	if (i == CMD_HELP)
+		return -1;
+	if (i == CMD_BAD)
+		return AK_EXIT_USAGE;
+	if (i == CMD_END) {
+		ak_say("run: which command? For example: agentkernel run --compatibility-mode codex -- npm test");
+		return AK_EXIT_USAGE;
+	}
+	o->argv = argv + args.at - 1;
+	if (o->tty && o->json) {
+		ak_say("run: --tty and --json exclude each other");
+		return AK_EXIT_USAGE;
+	}
+	return 0;
+}
+
+static void print_json(const struct run_result *r)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	const struct run_outcome *o = &r->outcome;
+
+	strbuf_printf(&out,
+		"{\"sandbox\":\"%s\",\"exit_code\":%d,\"timed_out\":%s,\"out_of_memory\":%s,\"start_us\":%llu,\"duration_ms\":%llu",
+		r->name, o->exit_code, o->timed_out ? "true" : "false", o->out_of_memory ? "true" : "false",
+		(unsigned long long)o->start_us, (unsigned long long)o->duration_ms);
+	strbuf_puts(&out, ",\"stdout\":");
+	strbuf_json_utf8(&out, r->out ? r->out : "", r->out ? r->out_len : 0);
+	strbuf_puts(&out, ",\"stderr\":");
+	strbuf_json_utf8(&out, r->err ? r->err : "", r->err ? r->err_len : 0);
+	if (r->out_cut || r->err_cut)
+		strbuf_puts(&out, ",\"truncated\":true");
+	strbuf_printf(&out, ",\"network\":{\"allowed\":%llu,\"denied\":%llu}}\n", (unsigned long long)o->net.allowed,
+		(unsigned long long)o->net.denied);
+	if (!out.failed)
+		(void)ak_write_all(STDOUT_FILENO, out.data, out.len);
+}
+
+static void print_closing_lines(const struct run_opts *o, const struct run_result *r)
+{
+	unsigned long long denied = r->outcome.net.denied;
+
+	if (o->keep)
+		ak_say("kept as %s", r->name);
+	if (r->changed && !o->quiet)
+		ak_say("%s", r->changed);
+	if (r->outcome.net.lost > 0)
+		ak_say("%llu network records were lost: the log could not be written", (unsigned long long)r->outcome.net.lost);
+	if (denied > 0 && !o->quiet)
+		ak_say("%llu network request%s denied; see: agentkernel network log %s", denied, denied == 1 ? " was" : "s were",
+			r->name);
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run_opts opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE };
+	struct run_result result;
+	struct ak_paths paths;
+	struct ak_err err;
+	int rc = parse(argc, argv, &opts);
+
+	if (rc != 0)
+		return rc < 0 ? 0 : rc;
+	ak_fill_standard_streams();
+	if (ak_paths_init(&paths, &err) < 0) {
+		ak_say("%s", err.text);
+		return AK_EXIT_FAILED;
+	}
+	rc = service_run(&opts, &paths, &result, &err);
+	if (rc < 0) {
+		ak_say("%s", err.text);
+		rc = rc == -EINVAL ? AK_EXIT_USAGE : result.outcome.exit_code ? result.outcome.exit_code : AK_EXIT_FAILED;
+	} else {
+		if (opts.json)
+			print_json(&result);
+		print_closing_lines(&opts, &result);
+		rc = result.outcome.exit_code;
+		rundir_prune_sometimes(&paths);
+	}
+	run_result_done(&result);
+	return rc;
+}

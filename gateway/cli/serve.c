@@ -1,0 +1,121 @@
+/* `agentkernel serve`: the HTTP API, from options to addresses and keys. */
+#include "gateway/cli/cmd.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/http/http.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAMES_MAX 16
+#define KEY_VARIABLE "AGENTKERNEL_API_KEY"
+
+struct serve {
+	const char *hosts[NAMES_MAX + 1], *names[NAMES_MAX + 1];
+	size_t n_hosts, n_names;
+	struct http_conf conf;
+};
+
+static int add_name(const char **list, size_t *n, const char *value, struct ak_err *err)
+{
+	if (*n == NAMES_MAX)
+		return ak_fail(err, E2BIG, "more than %d", NAMES_MAX);
+	if (!*value)
+		return ak_fail(err, EINVAL, "is empty");
+	list[(*n)++] = value;
+	return 0;
+}
+
+/* A key that everyone on the machine can read is none. */
+static void check_mode(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
+		ak_say("serve: others can read the keys in '%s'; chmod 600 hides them", path);
+}
+
+static int take(struct serve *s, const char *opt, const char *value, struct ak_err *err)
+{
+	unsigned long long port;
+	int rc = 0;
+
+	if (!strcmp(opt, "host")) {
+		rc = add_name(s->hosts, &s->n_hosts, value, err);
+	} else if (!strcmp(opt, "server-name")) {
+		rc = add_name(s->names, &s->n_names, value, err);
+	} else if (!strcmp(opt, "port")) {
+		rc = ak_parse_count(value, 0, 65535, &port, err);
+		s->conf.port = (uint16_t)(rc == 0 ? port : 0);
+	} else if (!strcmp(opt, "api-key-file")) {
+		check_mode(value);
+		rc = http_keys_load(&s->conf.keys, value, err);
+	}
+	return rc < 0 ? ak_err_prefix(err, rc, "serve: --%s", opt) : 0;
+}
+
+/* The variable must not reach any sandbox: it is taken out of our own environment. One that is set and empty was meant to protect. */
+static int take_variable(struct serve *s, struct ak_err *err)
+{
+	const char *key = getenv(KEY_VARIABLE);
+	int rc = key ? http_keys_add(&s->conf.keys, key, err) : 0;
+
+	if (rc < 0)
+		return ak_err_prefix(err, rc, KEY_VARIABLE);
+	unsetenv(KEY_VARIABLE);
+	return 0;
+}
+
+/* 0, or what cmd_next ended with, or -EINVAL. */
+static int parse(struct serve *s, int argc, char **argv, struct ak_err *err)
+{
+	struct cmd_args a;
+	const char *value;
+	int i;
+
+	cmd_args_init(&a, cmd_row("serve"), argc, argv);
+	while ((i = cmd_next(&a, &value)) != CMD_END) {
+		if (i == CMD_BAD || i == CMD_HELP)
+			return i;
+		if (i == CMD_ARG)
+			return ak_fail(err, EINVAL, "serve: unexpected '%.100s'", value);
+		if (take(s, a.cmd->opts[i].name, value, err) < 0)
+			return -EINVAL;
+	}
+	return take_variable(s, err) < 0 ? -EINVAL : 0;
+}
+
+static void say_ready(void *ctx, const char *url)
+{
+	const struct serve *s = ctx;
+
+	ak_say("serving on %s%s", url, s->conf.keys.n ? " (with a key)" : "");
+}
+
+int cmd_serve(int argc, char **argv)
+{
+	struct serve s = { .conf.port = HTTP_PORT };
+	struct ak_err err = { "" };
+	struct ak_paths paths;
+	int rc = cmd_parsed(parse(&s, argc, argv, &err), &err);
+
+	if (rc) {
+		http_keys_done(&s.conf.keys);
+		return rc - 1;
+	}
+	ak_fill_standard_streams();
+	s.conf.hosts = s.hosts;
+	s.conf.names = s.names;
+	s.conf.paths = &paths;
+	rc = ak_paths_init(&paths, &err);
+	if (rc == 0)
+		rc = http_serve(&s.conf, say_ready, &s, &err);
+	http_keys_done(&s.conf.keys);
+	if (rc < 0)
+		ak_say("serve: %s", err.text);
+	return rc == -EINVAL ? AK_EXIT_USAGE : rc < 0 ? AK_EXIT_ERROR : 0;
+}

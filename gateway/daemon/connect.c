@@ -1,0 +1,197 @@
+/* The client's side of the daemon: finding it, starting it, handing it a run. See daemon/daemon.h. */
+#include "gateway/daemon/daemon.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/ipc/ipc.h"
+#include "gateway/ipc/spawn.h"
+#include "gateway/store/state.h"
+#include "gateway/super/super.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOG_NAME "daemon.log"
+#define LOG_MAX (1 << 20)
+
+int daemon_socket_path(const struct ak_paths *paths, char ret[static PATH_MAX])
+{
+	return ak_path_join(ret, paths->runtime, "daemon.sock", NULL);
+}
+
+/* ---- starting one ---- */
+
+struct start {
+	const struct ak_paths *paths;
+	const struct daemon_conf *conf;
+	int ready; /* our end of a pipe: an error's code and text, or nothing */
+};
+
+/* What it has to say while it runs detached goes to a file, which a later one begins anew once it has grown. */
+static void open_log(const struct ak_paths *paths)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	if (ak_mkdir_p(paths->runtime, 0700) < 0 || ak_path_join(path, paths->runtime, LOG_NAME, NULL) < 0)
+		return;
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && st.st_size > LOG_MAX)
+		(void)!ftruncate(fd, 0);
+	dup2(fd, STDERR_FILENO);
+	ak_close(fd);
+}
+
+static void daemon_process(void *ctx)
+{
+	const struct start *s = ctx;
+	struct ak_err err;
+	int rc;
+
+	prctl(PR_SET_NAME, "ak-daemon");
+	open_log(s->paths);
+	rc = daemon_serve(s->paths, s->conf, -1, s->ready, &err);
+	if (rc < 0) {
+		(void)!write(s->ready, &rc, sizeof(rc));
+		(void)!write(s->ready, err.text, strlen(err.text));
+	}
+}
+
+static int read_outcome(int fd, struct ak_err *err)
+{
+	char text[AK_ERR_MAX];
+	int code = 0;
+	ssize_t n = read(fd, &code, sizeof(code));
+
+	if (n != sizeof(code))
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	return ak_fail(err, -code, "%s", text);
+}
+
+int daemon_spawn(const struct ak_paths *paths, const struct daemon_conf *conf, struct ak_err *err)
+{
+	struct start s = { .paths = paths, .conf = conf };
+	int fds[2], rc;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return ak_fail_errno(err, errno, "pipe");
+	s.ready = fds[1];
+	rc = spawn_fork(daemon_process, &s, &s.ready, 1, err);
+	ak_close(fds[1]);
+	if (rc == 0)
+		rc = read_outcome(fds[0], err);
+	ak_close(fds[0]);
+	return rc;
+}
+
+int daemon_connect(const struct ak_paths *paths, bool start, struct ak_err *err)
+{
+	char path[PATH_MAX];
+	int fd, rc = daemon_socket_path(paths, path);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", paths->runtime);
+	fd = ipc_connect(path, err);
+	if (fd >= 0 || (fd != -ENOENT && fd != -ECONNREFUSED))
+		return fd;
+	if (!start)
+		return ak_fail(err, ENOENT, "no daemon is running");
+	rc = daemon_spawn(paths, NULL, err);
+	if (rc < 0 && rc != -EADDRINUSE) /* another command was faster: that one is as good */
+		return ak_err_prefix(err, rc, "starting the daemon");
+	fd = ipc_connect(path, err);
+	return fd < 0 ? ak_err_prefix(err, fd, "the daemon was started and is gone again") : fd;
+}
+
+/* ---- a run for it ---- */
+
+static bool put_strings(cJSON *obj, const char *key, char *const *list)
+{
+	cJSON *array = cJSON_AddArrayToObject(obj, key);
+	bool ok = array != NULL;
+
+	for (size_t i = 0; ok && list[i]; i++) {
+		cJSON *text = cJSON_CreateString(list[i]);
+
+		ok = text && cJSON_AddItemToArray(array, text);
+	}
+	return ok;
+}
+
+static bool put_mounts(cJSON *obj, const struct run_plan *plan)
+{
+	cJSON *array = cJSON_AddArrayToObject(obj, "mounts");
+	bool ok = array != NULL;
+
+	for (size_t i = 0; ok && i < plan->n_mounts; i++) {
+		const struct sandbox_mount *in = &plan->mounts[i];
+		const struct project_id id = { .dev = in->dev, .ino = in->ino };
+		char text[PROJECT_ID_TEXT];
+		cJSON *m = cJSON_CreateObject();
+
+		ok = m && cJSON_AddItemToArray(array, m) && cJSON_AddStringToObject(m, "source", in->source) &&
+			cJSON_AddStringToObject(m, "target", in->target) && cJSON_AddBoolToObject(m, "readonly", in->readonly) &&
+			cJSON_AddBoolToObject(m, "shielded", in->shielded) &&
+			cJSON_AddStringToObject(m, "id", project_id_print(&id, text));
+	}
+	return ok;
+}
+
+static bool put_edits(cJSON *obj, const struct run_opts *opts)
+{
+	cJSON *array = cJSON_AddArrayToObject(obj, "edits");
+	bool ok = array != NULL;
+
+	for (size_t i = 0; ok && i < opts->n_edits; i++) {
+		cJSON *e = cJSON_CreateObject();
+
+		ok = e && cJSON_AddItemToArray(array, e) &&
+			cJSON_AddStringToObject(e, "op", policy_edit_name(opts->edits[i].op)) &&
+			cJSON_AddStringToObject(e, "text", opts->edits[i].text);
+	}
+	return ok;
+}
+
+static cJSON *run_message(const struct run_opts *opts, const struct run_plan *plan)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	bool ok = obj && cJSON_AddStringToObject(obj, "op", "run") && cJSON_AddStringToObject(obj, "name", plan->name) &&
+		cJSON_AddStringToObject(obj, "mode", ak_mode_name(opts->mode)) &&
+		cJSON_AddStringToObject(obj, "profile", ak_profile_name(opts->profile)) &&
+		cJSON_AddNumberToObject(obj, "origin", opts->origin) &&
+		cJSON_AddNumberToObject(obj, "isolation", plan->isolation) &&
+		cJSON_AddBoolToObject(obj, "readonly_root", plan->readonly_root) &&
+		cJSON_AddStringToObject(obj, "home", plan->home) && cJSON_AddStringToObject(obj, "project", plan->project) &&
+		cJSON_AddStringToObject(obj, "workdir", plan->workdir) && cJSON_AddBoolToObject(obj, "tty", opts->tty) &&
+		cJSON_AddNumberToObject(obj, "timeout_ms", (double)opts->timeout_ms);
+
+	if (!ok || !put_strings(obj, "argv", opts->argv) || !put_strings(obj, "env", plan->env) || !put_mounts(obj, plan) ||
+		!put_edits(obj, opts) || !state_limits_put(obj, &opts->limits))
+		return NULL;
+	return TAKE(obj);
+}
+
+int daemon_run_send(int sock, const struct run_opts *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+	int rc;
+
+	if (!plan->network || opts->keep)
+		return ak_fail(err, EAGAIN, "not for the pool");
+	obj = run_message(opts, plan);
+	if (!obj)
+		return ak_fail(err, ENOMEM, "out of memory");
+	rc = ipc_send(sock, obj, stdio, 3);
+	if (rc < 0 && rc != -EPIPE)
+		ak_fail_errno(err, -rc, "daemon");
+	return rc;
+}

@@ -1,0 +1,59 @@
+/*
+ * The daemon: one a user. Hosts the gateway of all persistent sandboxes, their live policies and logs, and the warm pool.
+ *
+ * RUNTIME/daemon.sock takes requests (ipc/ipc.h); each answers once unless said otherwise, with {"error":…,"code":errno} when it fails:
+ *   {"op":"ping"} → {"pid":N,"version":…}
+ *   {"op":"create","name":…,"mode":…,"profile":…,"dir":…,"no_network":bool,"limits":{…},"env":["K=V"…],"edits":[…]} → SandboxInfo
+ *        (dir and env as run_plan_project and run_plan_capture give them; EEXIST)
+ *   {"op":"start","name":…,"accept_dir":bool} → SandboxInfo (EALREADY) · {"op":"stop","name":…,"grace_ms":N} → SandboxInfo (EALREADY when it is stopped)
+ *   {"op":"remove","name":…,"force":bool} → {} (EBUSY when it runs)
+ *   {"op":"list"} → {"sandboxes":[SandboxInfo…]} · {"op":"get","name":…} → SandboxInfo
+ *        SandboxInfo: name uuid status(stopped|starting|running|stopping) backend mode profile dir network vcpus memory_mb address
+ *        created_us created_at started_us generation allowed denied flows learned link_id pid notes changed?
+ *   {"op":"policy","name":…,"edits":[{"op":"allow-host"|"block-host"|"allow-cidr"|"block-cidr"|"default"|"remove","text":…,"for_ms":N}],
+ *        "reset":bool} → {"generation":N,"policy":{…},"edits":[…]}; without edits and reset it only shows
+ *   {"op":"status"} → {"pid","version","started_us","gateway":{"state","pid","restarts","reason"?},"sandboxes":{"total","running"},
+ *        "pool":[{"mode","min","max","warm","building","in_use","hits","misses","failed","reason"?}]}
+ *   {"op":"prewarm","mode":…,"count":N,"wait":bool} → {"mode","warm","min"}; keeps N warm from here on; waits for them unless told not to
+ *   {"op":"run",…} + fds 0,1,2 (daemon_run_send) → {"event":"started","name":…} [+ the pty's master], then
+ *        {"event":"exit","exit_code","timed_out","out_of_memory","pids_hit","start_us","duration_ms","allowed","denied","notes","error"?}; the
+ *        client may send {"op":"signal","sig":N} meanwhile, and ends the job by leaving. EAGAIN when no warm sandbox fits: the
+ *        caller then takes the cold path without a word
+ *   {"op":"shutdown"} → {}
+ */
+#ifndef AK_DAEMON_H
+#define AK_DAEMON_H
+
+#include "gateway/base/err.h"
+#include "gateway/base/paths.h"
+#include "gateway/store/plan.h"
+
+#include <stdbool.h>
+
+#define DAEMON_CLIENTS_MAX 256
+#define DAEMON_WARM_MAX 128 /* of one mode */
+#define DAEMON_WARM_DEFAULT_MAX 8
+
+/* How many warm sandboxes to keep; zero is none, and a max of zero is the default. */
+struct daemon_conf {
+	unsigned min_warm[AK_MODE_NUM], max_warm[AK_MODE_NUM];
+};
+
+/* Run it in this process until it is told to end. LISTENER is -1, or a socket passed by a service manager. */
+int daemon_main(const struct ak_paths *paths, int listener, struct ak_err *err);
+
+/* The same with CONF (may be NULL); READY_FD (may be -1) is closed once it serves, and still the caller's when that fails. */
+int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, int listener, int ready_fd, struct ak_err *err);
+
+/* Connect; with START, start a detached daemon first when none is there and wait until it answers. */
+int daemon_connect(const struct ak_paths *paths, bool start, struct ak_err *err);
+
+/* Start a detached daemon and wait until it serves: 0, or -EADDRINUSE when there is one already. CONF may be NULL. */
+int daemon_spawn(const struct ak_paths *paths, const struct daemon_conf *conf, struct ak_err *err);
+
+int daemon_socket_path(const struct ak_paths *paths, char ret[static PATH_MAX]);
+
+/* Send {"op":"run"} for OPTS with its PLAN. The caller reads the events from SOCK. */
+int daemon_run_send(int sock, const struct run_opts *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err);
+
+#endif

@@ -1,0 +1,240 @@
+/*
+ * Live policies: one change at a time, whole or not at all. The gateway first, then the disk: a change that is not enforced is
+ * never told as done, and one that cannot be kept is taken back.
+ */
+#include "gateway/daemon/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/say.h"
+#include "gateway/log/events.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- answering ---- */
+
+static cJSON *edits_json(const struct state_sandbox *s)
+{
+	_cleanup_json_ cJSON *whole = state_to_json(s);
+
+	return whole ? cJSON_DetachItemFromObjectCaseSensitive(whole, "edits") : NULL;
+}
+
+static void answer(struct request *r, const struct policy *p)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	cJSON *policy = NULL, *edits = edits_json(&r->sb->state);
+
+	policy_print(p, &text);
+	if (!text.failed)
+		policy = cJSON_Parse(text.data);
+	if (!obj || !policy || !edits || !cJSON_AddNumberToObject(obj, "generation", (double)r->sb->state.generation)) {
+		cJSON_Delete(policy);
+		cJSON_Delete(edits);
+		request_fail(r, ENOMEM, "out of memory");
+		return;
+	}
+	cJSON_AddItemToObject(obj, "policy", policy);
+	cJSON_AddItemToObject(obj, "edits", edits);
+	request_answer(r, TAKE(obj));
+}
+
+/* ---- changing ---- */
+
+#define EDITS_MAX 8192 /* more than these are told as a text that is cut */
+
+static void record(const struct dsb *sb)
+{
+	_cleanup_json_ cJSON *edits = edits_json(&sb->state);
+	_cleanup_free_ char *text = edits ? cJSON_PrintUnformatted(edits) : NULL;
+	_cleanup_strbuf_ struct strbuf more = { 0 };
+
+	strbuf_printf(&more, ",\"generation\":%llu", (unsigned long long)sb->state.generation);
+	if (text && strlen(text) <= EDITS_MAX)
+		strbuf_printf(&more, ",\"edits\":%s", text);
+	else if (text)
+		event_put_text(&more, "edits_text", text);
+	event_put_text(&more, "origin", state_origin(&sb->state));
+	event_write(sb->d->paths, "sandbox_policy", sb->state.name, &more);
+}
+
+static void swap_edits(struct state_sandbox *a, struct state_sandbox *b)
+{
+	struct state_edit *edits = a->edits;
+	size_t n = a->n_edits;
+
+	a->edits = b->edits;
+	a->n_edits = b->n_edits;
+	b->edits = edits;
+	b->n_edits = n;
+}
+
+/* Is the new policy one that MCP servers were given, by a word of the user's or as a part of the one before? What runs out by itself stands there as
+ * it did before, so that the end of a rule that denies is a widening, too. */
+static bool given(const struct request *r)
+{
+	const struct state_sandbox *s = &r->sb->state;
+	_cleanup_(policy_unrefp) struct policy *before = NULL;
+	struct ak_err ignored;
+
+	if (!s->mcp.project[0] || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(r->obj, "mcp")))
+		return true;
+	return s->mcp.generation == s->generation && state_policy(r->d->paths, s, 0, &before, &ignored) == 0 &&
+		policy_within(r->policy, before);
+}
+
+/* The change becomes the state, in memory and on the disk, or neither. */
+static int keep(struct request *r, struct ak_err *err)
+{
+	struct dsb *sb = r->sb;
+	uint64_t had = sb->state.mcp.generation;
+	bool gives = given(r);
+	int rc;
+
+	swap_edits(&sb->state, &r->change);
+	sb->state.generation++;
+	if (gives)
+		sb->state.mcp.generation = sb->state.generation;
+	rc = state_save(sb->d->paths, &sb->state, err);
+	if (rc < 0) {
+		swap_edits(&sb->state, &r->change);
+		sb->state.generation--;
+		sb->state.mcp.generation = had;
+	}
+	return rc;
+}
+
+static void settle(struct request *r)
+{
+	struct dsb *sb = r->sb;
+	struct ak_err err;
+
+	if (state_write_policy(sb->d->paths, sb->state.name, r->policy, &err) < 0)
+		ak_say("%s", err.text);
+	if (sb->policy) {
+		policy_unref(sb->policy);
+		sb->policy = policy_ref(r->policy);
+	}
+	record(sb);
+	dsb_arm_expiry(sb);
+	answer(r, r->policy);
+}
+
+static int send_policy(
+	struct dsb *sb, const struct policy *p, uint64_t generation, dgw_done_fn done, void *ctx, struct ak_err *err)
+{
+	struct gw_msg msg = { .type = GW_MSG_POLICY, .id = sb->state.link_id, .generation = generation };
+	int fd = dgw_policy_file(p);
+
+	if (fd < 0)
+		return ak_fail_errno(err, -fd, "policy");
+	dgw_send(sb->d, &msg, &fd, 1, done, ctx);
+	return 0;
+}
+
+static void on_enforced(void *ctx, int rc, const struct gw_msg *reply, const struct ak_err *reason)
+{
+	struct request *r = ctx;
+	struct ak_err err, ignored;
+
+	(void)reply;
+	if (rc < 0) {
+		request_fail(r, -rc, reason->text);
+		return;
+	}
+	rc = keep(r, &err);
+	if (rc == 0) {
+		settle(r);
+		return;
+	}
+	/* Enforced, but it would be forgotten: back to what is on the disk. */
+	(void)send_policy(r->sb, r->sb->policy, r->sb->state.generation, NULL, NULL, &ignored);
+	request_fail(r, -rc, err.text);
+}
+
+/* CHANGE holds the new edits. Compile, enforce where it runs, keep. */
+static void apply(struct request *r)
+{
+	struct dsb *sb = r->sb;
+	struct ak_err err;
+	int rc;
+
+	r->change.mode = sb->state.mode;
+	rc = state_policy(r->d->paths, &r->change, ak_deadline_now_us(), &r->policy, &err);
+	if (rc < 0) {
+		request_fail(r, -rc, err.text);
+		return;
+	}
+	if (sb->status == DSB_RUNNING && sb->policy) {
+		/* A gateway that is down gets the new policy with everything else when it is back. */
+		if (sb->hosted || sb->hosting) {
+			rc = send_policy(sb, r->policy, sb->state.generation + 1, on_enforced, r, &err);
+			if (rc < 0)
+				request_fail(r, -rc, err.text);
+			return;
+		}
+	}
+	rc = keep(r, &err);
+	if (rc < 0)
+		request_fail(r, -rc, err.text);
+	else
+		settle(r);
+}
+
+static void show(struct request *r)
+{
+	struct ak_err err;
+	int rc = state_policy(r->d->paths, &r->sb->state, ak_deadline_now_us(), &r->policy, &err);
+
+	if (rc < 0)
+		request_fail(r, -rc, err.text);
+	else
+		answer(r, r->policy);
+}
+
+void op_policy(struct request *r)
+{
+	const cJSON *list = NULL;
+	struct ak_err err;
+	int reset = 0, mcp = 0, rc = json_get_bool(r->obj, "reset", &reset, &err);
+
+	if (rc >= 0)
+		rc = json_get_bool(r->obj, "mcp", &mcp, &err);
+	if (rc >= 0 && mcp && !r->sb->state.mcp.project[0])
+		rc = ak_fail(&err, EINVAL,
+			"--mcp: sandbox '%s' is not open to MCP servers; 'agentkernel create --mcp' makes one that is",
+			r->sb->state.name);
+	if (rc >= 0)
+		rc = json_get_array(r->obj, "edits", &list, &err);
+	if (rc >= 0 && !reset && !mcp && (!list || !list->child)) {
+		show(r);
+		return;
+	}
+	if (rc >= 0 && !reset)
+		rc = state_edits_copy(&r->sb->state, &r->change) < 0 ? ak_fail(&err, ENOMEM, "out of memory") : 0;
+	r->change.mode = r->sb->state.mode;
+	if (rc >= 0) {
+		(void)state_edits_expire(&r->change, ak_deadline_now_us());
+		rc = policy_edits_read(r->d->paths, r->obj, &r->change, &err);
+	}
+	if (rc < 0) {
+		request_fail(r, -rc, err.text);
+		return;
+	}
+	apply(r);
+}
+
+void op_expire_run(struct request *r)
+{
+	struct dsb *sb = r->sb;
+
+	if (sb->status != DSB_RUNNING || state_edits_copy(&sb->state, &r->change) < 0 ||
+		!state_edits_expire(&r->change, ak_deadline_now_us())) {
+		dsb_arm_expiry(sb);
+		request_answer(r, NULL);
+		return;
+	}
+	apply(r);
+}

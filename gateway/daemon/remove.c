@@ -1,0 +1,172 @@
+/*
+ * The files of a removed sandbox. Its name is free at once; what it wrote may be large, deep or not ours to remove, so a process of its own takes
+ * that apart, and whoever asked is answered when it is done, with what is left.
+ */
+#include "gateway/daemon/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/say.h"
+#include "gateway/ipc/spawn.h"
+#include "gateway/log/audit_anchor.h"
+#include "gateway/log/events.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WAIT_S 45 /* clients wait for a minute */
+
+struct removal {
+	char path[PATH_MAX];
+	int user_ns; /* borrowed; -1 when there is none */
+	int result; /* owned: the reader's or the writer's end of a pipe that carries the reason, or nothing */
+	struct event *on_result; /* owned */
+};
+
+/* ---- the process that removes ---- */
+
+/* What belongs to ids that only the sandboxes' user namespace has is removed from in there. */
+static void remove_files(void *ctx)
+{
+	const struct removal *rm = ctx;
+	char where[AK_WHERE_MAX];
+	struct ak_err err;
+	int rc = ak_remove_tree_told(AT_FDCWD, rm->path, where);
+
+	if (rc < 0 && rm->user_ns >= 0 && setns(rm->user_ns, CLONE_NEWUSER) == 0)
+		rc = ak_remove_tree_told(AT_FDCWD, rm->path, where);
+	if (rc == 0)
+		return;
+	ak_fail_errno(&err, -rc, "'%.*s/%s'", (int)(strrchr(rm->path, '/') - rm->path), rm->path, where);
+	(void)!write(rm->result, err.text, strlen(err.text));
+}
+
+static int spawn_removal(struct removal *rm, struct ak_err *err)
+{
+	int fds[2], keep[2], rc;
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return ak_fail_errno(err, errno, "pipe");
+	rm->result = fds[1];
+	keep[0] = fds[1];
+	keep[1] = rm->user_ns;
+	rc = spawn_fork(remove_files, rm, keep, 2, err);
+	ak_close(fds[1]);
+	rm->result = rc < 0 ? ak_close(fds[0]) : fds[0];
+	return rc;
+}
+
+/* ---- waiting for it ---- */
+
+void removal_free(struct removal *rm)
+{
+	if (!rm)
+		return;
+	if (rm->on_result)
+		event_free(rm->on_result);
+	ak_close(rm->result);
+	free(rm);
+}
+
+static void fail(struct dsb *sb, int code, const char *reason)
+{
+	struct ak_err err;
+
+	ak_fail(&err, code, "sandbox '%s' is removed, but not all of its files: %s", sb->state.name, reason);
+	ak_say("%s", err.text);
+	request_fail(sb->op, code, err.text);
+}
+
+static void on_result(evutil_socket_t fd, short what, void *ctx)
+{
+	struct dsb *sb = ctx;
+	struct removal *rm = sb->removal;
+	char text[AK_ERR_MAX];
+	ssize_t n = what & EV_TIMEOUT ? 0 : read(fd, text, sizeof(text) - 1);
+
+	text[n > 0 ? n : 0] = '\0';
+	if (what & EV_TIMEOUT)
+		snprintf(text, sizeof(text), "'%.400s' is still being removed", rm->path);
+	if (text[0])
+		fail(sb, what & EV_TIMEOUT ? EINPROGRESS : EIO, text);
+	else
+		request_answer(sb->op, NULL);
+}
+
+static int watch(struct dsb *sb)
+{
+	static const struct timeval limit = { WAIT_S, 0 };
+	struct removal *rm = sb->removal;
+
+	rm->on_result = event_new(sb->d->base, rm->result, EV_READ, on_result, sb);
+	return rm->on_result && event_add(rm->on_result, &limit) == 0 ? 0 : -ENOMEM;
+}
+
+static void record(const struct dsb *sb)
+{
+	_cleanup_strbuf_ struct strbuf more = { 0 };
+
+	if (sb->damaged)
+		event_put_text(&more, "reason", "its record could not be read");
+	event_put_text(&more, "origin", state_origin(&sb->state));
+	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
+}
+
+void removal_begin(struct dsb *sb)
+{
+	struct removal *rm = calloc(1, sizeof(*rm));
+	struct ak_err err;
+	int rc = rm ? 0 : ak_fail(&err, ENOMEM, "out of memory");
+
+	if (rc == 0) {
+		audit_anchor_drop(sb->d->paths->state, sb->state.name); /* first: one without its log is told as a missing log */
+		rc = state_remove(sb->d->paths, sb->state.name, rm->path, &err);
+	}
+	if (rc < 0) {
+		free(rm);
+		sb->removed = sb->damaged;
+		request_fail(sb->op, -rc, err.text);
+		return;
+	}
+	record(sb);
+	rm->result = -1;
+	rm->user_ns = sb->d->gw.user_ns;
+	sb->removal = rm;
+	sb->removed = true;
+	rc = spawn_removal(rm, &err);
+	if (rc == 0 && watch(sb) < 0)
+		rc = ak_fail(&err, ENOMEM, "out of memory");
+	if (rc < 0)
+		fail(sb, -rc, err.text);
+}
+
+/* ---- what a crash left ---- */
+
+static void tell_left(void *ctx, const char *name, const char *where, int error)
+{
+	_cleanup_strbuf_ struct strbuf more = { 0 };
+
+	event_put_text(&more, "place", where);
+	event_put_text(&more, "reason", strerror(error));
+	event_write(ctx, "sandbox_files_left", name, &more);
+}
+
+static void sweep(void *ctx)
+{
+	state_sweep(ctx, tell_left, ctx);
+}
+
+void removal_sweep(const struct ak_paths *paths)
+{
+	struct ak_paths copy = *paths; /* a fork has its own */
+	struct ak_err err;
+
+	if (spawn_fork(sweep, &copy, NULL, 0, &err) < 0)
+		ak_say("what an earlier daemon left is removed at the next start: %s", err.text);
+}

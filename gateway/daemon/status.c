@@ -1,0 +1,243 @@
+/* What the daemon tells of itself and its sandboxes. */
+#include "gateway/daemon/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/log/audit.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const status_names[] = {
+	[DSB_STOPPED] = "stopped",
+	[DSB_STARTING] = "starting",
+	[DSB_RUNNING] = "running",
+	[DSB_STOPPING] = "stopping",
+};
+static_assert(ARRAY_SIZE(status_names) == DSB_STATUS_NUM, "a name for each status");
+
+/* ---- one sandbox ---- */
+
+static bool put_network(cJSON *obj, const struct dsb *sb)
+{
+	bool network = state_network(&sb->state);
+	char text[AK_ADDR_TEXT] = "";
+	struct gwns_link link;
+
+	if (network) {
+		gwns_link_plan(sb->state.link_id, &link);
+		ak_addr_print(&link.addr4, text);
+	}
+	return cJSON_AddBoolToObject(obj, "network", network) && cJSON_AddStringToObject(obj, "address", text) &&
+		cJSON_AddNumberToObject(obj, "link_id", sb->state.link_id) &&
+		cJSON_AddBoolToObject(obj, "connected", sb->hosted) &&
+		cJSON_AddNumberToObject(obj, "generation", (double)sb->state.generation) &&
+		cJSON_AddNumberToObject(obj, "allowed", (double)(sb->state.allowed + sb->stats.allowed)) &&
+		cJSON_AddNumberToObject(obj, "denied", (double)(sb->state.denied + sb->stats.denied)) &&
+		cJSON_AddNumberToObject(obj, "flows", (double)sb->stats.flows) &&
+		cJSON_AddNumberToObject(obj, "learned", (double)sb->stats.learned);
+}
+
+static bool put_life(cJSON *obj, const struct dsb *sb)
+{
+	char text[AUDIT_TIME_MAX];
+
+	return cJSON_AddNumberToObject(obj, "created_us", (double)sb->state.created_us) &&
+		cJSON_AddStringToObject(obj, "created_at", audit_time_print(sb->state.created_us, text)) &&
+		cJSON_AddNumberToObject(obj, "started_us", (double)sb->started_us) &&
+		cJSON_AddNumberToObject(obj, "pid", sb->super_pid) && cJSON_AddStringToObject(obj, "notes", sb->notes) &&
+		(!sb->changed || cJSON_AddStringToObject(obj, "changed", sb->changed));
+}
+
+cJSON *dsb_info(const struct dsb *sb)
+{
+	const struct state_sandbox *s = &sb->state;
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	bool ok = obj && cJSON_AddStringToObject(obj, "name", s->name) && cJSON_AddStringToObject(obj, "uuid", s->uuid) &&
+		cJSON_AddStringToObject(obj, "status", status_names[sb->status]) &&
+		cJSON_AddStringToObject(obj, "backend", "ns") && cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
+		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) &&
+		cJSON_AddStringToObject(obj, "dir", s->dir) &&
+		cJSON_AddNumberToObject(obj, "vcpus", s->limits.cpus_milli / 1000.0) &&
+		cJSON_AddNumberToObject(obj, "memory_mb", (double)(s->limits.memory_bytes >> 20));
+
+	if (!ok || !put_network(obj, sb) || !put_life(obj, sb))
+		return NULL;
+	return TAKE(obj);
+}
+
+/* ---- list and get: fresh counters first ---- */
+
+struct listing {
+	struct request *request; /* owned */
+	struct daemon *d; /* borrowed */
+	size_t pending;
+};
+
+static cJSON *list_json(struct daemon *d)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	cJSON *array = obj ? cJSON_AddArrayToObject(obj, "sandboxes") : NULL;
+	struct dsb *sb;
+
+	if (!array)
+		return NULL;
+	TAILQ_FOREACH(sb, &d->sandboxes, link) {
+		cJSON *info = sb->removed ? NULL : dsb_info(sb);
+
+		if (info)
+			cJSON_AddItemToArray(array, info);
+	}
+	return TAKE(obj);
+}
+
+static void maybe_answer(struct listing *l)
+{
+	struct request *r = l->request;
+
+	if (l->pending > 0)
+		return;
+	request_answer(r, r->sb ? dsb_info(r->sb) : list_json(l->d));
+	free(l);
+}
+
+static void on_counts(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
+{
+	struct listing *l = ctx;
+	struct dsb *sb = rc == 0 ? dsb_by_link(l->d, answer->id) : NULL;
+
+	(void)err;
+	if (sb && sb->hosted)
+		sb->stats = answer->stats;
+	l->pending--;
+	maybe_answer(l);
+}
+
+static void ask_counts(struct listing *l, struct dsb *sb)
+{
+	struct gw_msg msg = { .type = GW_MSG_COUNTS, .id = sb->state.link_id };
+
+	if (!sb->hosted || sb->removed)
+		return;
+	l->pending++;
+	dgw_send(l->d, &msg, NULL, 0, on_counts, l);
+}
+
+static struct listing *listing_new(struct request *r)
+{
+	struct listing *l = calloc(1, sizeof(*l));
+
+	if (!l) {
+		request_fail(r, ENOMEM, "out of memory");
+		return NULL;
+	}
+	l->request = r;
+	l->d = r->d;
+	return l;
+}
+
+void op_list(struct request *r)
+{
+	struct listing *l = listing_new(r);
+	struct dsb *sb;
+
+	if (!l)
+		return;
+	TAILQ_FOREACH(sb, &r->d->sandboxes, link)
+		ask_counts(l, sb);
+	maybe_answer(l);
+}
+
+void op_get(struct request *r)
+{
+	struct listing *l = listing_new(r);
+
+	if (!l)
+		return;
+	ask_counts(l, r->sb);
+	maybe_answer(l);
+}
+
+/* ---- the daemon ---- */
+
+static cJSON *self_json(const struct daemon *d)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+
+	if (!obj || !cJSON_AddNumberToObject(obj, "pid", getpid()) || !cJSON_AddStringToObject(obj, "version", AK_VERSION) ||
+		!cJSON_AddNumberToObject(obj, "started_us", (double)d->started_us))
+		return NULL;
+	return TAKE(obj);
+}
+
+void op_ping(struct request *r)
+{
+	request_answer(r, self_json(r->d));
+}
+
+static bool put_gateway(cJSON *obj, const struct dgw *g)
+{
+	static const char *const names[] = {
+		[DGW_DOWN] = "down", [DGW_STARTING] = "starting", [DGW_UP] = "up", [DGW_STOPPING] = "stopping"
+	};
+	cJSON *out = cJSON_AddObjectToObject(obj, "gateway");
+
+	return out && cJSON_AddStringToObject(out, "state", names[g->state]) && cJSON_AddNumberToObject(out, "pid", g->pid) &&
+		cJSON_AddNumberToObject(out, "restarts", (double)(g->restarts ? g->restarts - 1 : 0)) &&
+		(g->state != DGW_DOWN || cJSON_AddStringToObject(out, "reason", g->reason.text));
+}
+
+static bool put_sandboxes(cJSON *obj, const struct daemon *d)
+{
+	cJSON *out = cJSON_AddObjectToObject(obj, "sandboxes");
+	unsigned total = 0, running = 0;
+	const struct dsb *sb;
+
+	TAILQ_FOREACH(sb, &d->sandboxes, link) {
+		total += !sb->removed;
+		running += sb->status == DSB_RUNNING;
+	}
+	return out && cJSON_AddNumberToObject(out, "total", total) && cJSON_AddNumberToObject(out, "running", running);
+}
+
+static bool put_mode(cJSON *array, const struct daemon *d, enum ak_mode mode)
+{
+	const struct pool_mode *m = &d->pool.modes[mode];
+	cJSON *out = cJSON_CreateObject();
+
+	return out && cJSON_AddItemToArray(array, out) && cJSON_AddStringToObject(out, "mode", ak_mode_name(mode)) &&
+		cJSON_AddNumberToObject(out, "min", (double)m->min) && cJSON_AddNumberToObject(out, "max", (double)m->max) &&
+		cJSON_AddNumberToObject(out, "warm", (double)pool_count(d, mode, WARM_READY, WARM_READY)) &&
+		cJSON_AddNumberToObject(out, "building", (double)pool_count(d, mode, WARM_BUILDING, WARM_ADDING)) &&
+		cJSON_AddNumberToObject(out, "in_use", (double)pool_count(d, mode, WARM_JOB, WARM_JOB)) &&
+		cJSON_AddNumberToObject(out, "hits", (double)m->hits) &&
+		cJSON_AddNumberToObject(out, "misses", (double)m->misses) &&
+		cJSON_AddNumberToObject(out, "failed", (double)m->failed) &&
+		(!m->failure.text[0] || cJSON_AddStringToObject(out, "reason", m->failure.text));
+}
+
+void op_status(struct request *r)
+{
+	const struct daemon *d = r->d;
+	_cleanup_json_ cJSON *obj = self_json(d);
+	bool ok = obj && put_gateway(obj, &d->gw) && put_sandboxes(obj, d);
+	cJSON *pool = ok ? cJSON_AddArrayToObject(obj, "pool") : NULL;
+
+	ok = ok && pool;
+	for (int mode = 0; ok && mode < AK_MODE_NUM; mode++)
+		ok = put_mode(pool, d, (enum ak_mode)mode);
+	if (!ok)
+		request_fail(r, ENOMEM, "out of memory");
+	else
+		request_answer(r, TAKE(obj));
+}
+
+void op_shutdown(struct request *r)
+{
+	struct daemon *d = r->d;
+
+	request_answer(r, NULL);
+	daemon_shutdown(d);
+}

@@ -1,0 +1,118 @@
+/*
+ * Messages between the gateway and its supervisor, taken in: see host/gw.h. Neither side believes the other to be right, and the supervisor not even to mean
+ * well: the gateway has read what sandboxes sent. What gets past here has the right direction, texts that end and hashes that are hashes;
+ * what a message of its type does not carry is zero.
+ */
+#include "gateway/host/gw.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum way { BACK, FORTH };
+enum body { NOTHING, TEXT, STATS, LOG };
+
+static const struct {
+	enum way way;
+	enum body body;
+	bool named;
+} kinds[GW_MSG_NUM] = {
+	[GW_MSG_READY] = { BACK, NOTHING, false },
+	[GW_MSG_FAILED] = { BACK, TEXT, false },
+	[GW_MSG_UPSTREAM] = { FORTH, TEXT, false },
+	[GW_MSG_STOP] = { FORTH, NOTHING, false },
+	[GW_MSG_STATS] = { BACK, STATS, false },
+	[GW_MSG_LOG_FULL] = { BACK, NOTHING, false },
+	[GW_MSG_LOG_FD] = { FORTH, LOG, false },
+	[GW_MSG_ADD] = { FORTH, LOG, true },
+	[GW_MSG_REMOVE] = { FORTH, NOTHING, false },
+	[GW_MSG_POLICY] = { FORTH, NOTHING, false },
+	[GW_MSG_ASSIGN] = { FORTH, LOG, true },
+	[GW_MSG_LEARNED] = { FORTH, NOTHING, false },
+	[GW_MSG_COUNTS] = { FORTH, NOTHING, false },
+	[GW_MSG_DONE] = { BACK, NOTHING, false },
+	[GW_MSG_REFUSED] = { BACK, TEXT, false },
+	[GW_MSG_LOG_STUCK] = { BACK, NOTHING, false },
+	[GW_MSG_ANCHOR] = { BACK, STATS, false },
+};
+
+/* 64 hexadecimal digits, or none where there is no record yet. */
+static bool hash_ok(const char hash[static SHA256_HEX])
+{
+	size_t len = strnlen(hash, SHA256_HEX);
+
+	return len == 0 || (len == SHA256_HEX - 1 && strspn(hash, "0123456789abcdef") == len);
+}
+
+/* Records are numbered on from where the log stands, which the file itself says: any number is right. */
+static bool stats_ok(const struct gw_stats *s)
+{
+	return s->allowed <= GW_COUNT_MAX && s->denied <= GW_COUNT_MAX && s->learned <= GW_COUNT_MAX &&
+		s->flows <= GW_COUNT_MAX && hash_ok(s->hash);
+}
+
+static int take_body(enum body body, const struct gw_msg *in, struct gw_msg *out)
+{
+	switch (body) {
+	case NOTHING:
+		return 0;
+	case TEXT:
+		memcpy(out->text, in->text, sizeof(out->text) - 1);
+		return 0;
+	case STATS:
+		out->stats = in->stats;
+		return stats_ok(&out->stats) ? 0 : -EPROTO;
+	case LOG:
+		out->log = in->log;
+		return hash_ok(out->log.own.prev) && hash_ok(out->log.kept.prev) ? 0 : -EPROTO;
+	}
+	return -EPROTO;
+}
+
+static int take(const struct gw_msg *in, enum way way, struct gw_msg *ret)
+{
+	struct gw_msg out = { .type = in->type, .id = in->id };
+	int rc;
+
+	if (in->type >= GW_MSG_NUM || kinds[in->type].way != way)
+		return -EPROTO;
+	rc = take_body(kinds[in->type].body, in, &out);
+	if (rc < 0)
+		return rc;
+	if (kinds[in->type].named)
+		memcpy(out.name, in->name, sizeof(out.name) - 1);
+	if (way == FORTH) {
+		out.ipv6 = in->ipv6 != 0;
+		out.generation = in->generation;
+	}
+	*ret = out;
+	return 1;
+}
+
+int gw_request_recv(int sock, struct gw_msg *ret, int fds[static GW_FDS_MAX])
+{
+	size_t n_fds = GW_FDS_MAX;
+	struct gw_msg in;
+	ssize_t n = ak_recv_fds(sock, &in, sizeof(in), fds, &n_fds);
+	int rc = n <= 0 ? (int)n : n == sizeof(in) ? take(&in, FORTH, ret) : -EPROTO;
+
+	if (n < 0)
+		n_fds = 0;
+	for (size_t i = 0; i < GW_FDS_MAX; i++) {
+		if (i < n_fds && rc < 0)
+			ak_close(fds[i]);
+		if (i >= n_fds || rc < 0)
+			fds[i] = -1;
+	}
+	return rc;
+}
+
+int gw_reply_recv(int sock, struct gw_msg *ret)
+{
+	struct gw_msg in;
+	ssize_t n = ak_recv_fds(sock, &in, sizeof(in), NULL, NULL);
+
+	return n <= 0 ? (int)n : n == sizeof(in) ? take(&in, BACK, ret) : -EPROTO;
+}

@@ -1,0 +1,531 @@
+/*
+ * Workers: a fork a job, which calls blocking service verbs and ends. See http/http.h.
+ *
+ * Its standard output and error are pipes to us (a command's own output flows through them untouched); the answer comes on a third one:
+ * "STATUS " and then JSON, or a reason. A job has ended when its process has: a pipe may be held open, and filled, by something that outlives it,
+ * so what is in the pipes by then is read, and no more. A job whose output takes much of our time rests in between.
+ */
+#include "gateway/http/http.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RESULT_MAX (25u << 20) /* a file of 16 MiB as base64 and its frame, or as much of a log */
+#define READ_SIZE 16384 /* as control characters this is six times as long, and nobody waits for more of it */
+#define WINDOW_US 1000
+#define SHARE_US 200 /* of a window, for the output of all jobs: the server is for its clients first */
+#define READ_COST_US 5 /* of the loop, for each read */
+
+static void start(struct http_job *j);
+static void try_finish(struct http_job *j);
+
+/* ---- in the worker ---- */
+
+/* The rest of the process's life. Descriptors of other clients must not be held open by this one. */
+_Noreturn static void be_worker(struct http_job *j, const int fds[HTTP_PIPE_NUM], pid_t parent)
+{
+	struct http_work w = { .fd = fds[HTTP_PIPE_RESULT], .paths = j->s->paths };
+	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(1);
+	ak_close_others(fds, HTTP_PIPE_NUM);
+	if (dup2(fds[HTTP_PIPE_OUT], 1) < 0 || dup2(fds[HTTP_PIPE_ERR], 2) < 0)
+		_exit(1);
+	ak_close(fds[HTTP_PIPE_OUT]);
+	ak_close(fds[HTTP_PIPE_ERR]);
+	sigaction(SIGPIPE, &dfl, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	j->ops->work(j->ctx, &w);
+	_exit(w.said ? 0 : 1);
+}
+
+/* ---- reading ---- */
+
+/* Hand on whole characters; keep the start of one that is cut, unless AT_END. */
+static void hand_on(struct http_job *j, int pipe, char *data, size_t len, bool at_end)
+{
+	size_t tail = 0;
+
+	/* A lead byte in the last three whose sequence is not complete yet. */
+	for (size_t back = 1; !at_end && back <= 3 && back <= len; back++) {
+		unsigned char c = (unsigned char)data[len - back];
+		size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+
+		if ((c & 0xc0) == 0x80)
+			continue;
+		tail = need > back ? back : 0;
+		break;
+	}
+	memcpy(j->pipes[pipe].carry, data + len - tail, tail);
+	j->pipes[pipe].n_carry = tail;
+	if (len > tail)
+		j->ops->output(j, (enum http_pipe)pipe, data, len - tail);
+}
+
+static void take(struct http_job *j, int pipe, const char *data, size_t len)
+{
+	char buf[READ_SIZE + 4];
+	size_t kept = j->pipes[pipe].n_carry;
+
+	if (pipe == HTTP_PIPE_RESULT) {
+		j->too_large = j->too_large || j->result.len + len > RESULT_MAX;
+		if (j->too_large)
+			return;
+		strbuf_add(&j->result, data, len);
+		j->s->held += len;
+		return;
+	}
+	if (!j->ops->output)
+		return;
+	memcpy(buf, j->pipes[pipe].carry, kept);
+	memcpy(buf + kept, data, len);
+	hand_on(j, pipe, buf, kept + len, false);
+}
+
+static void close_pipe(struct http_job *j, int pipe)
+{
+	if (j->pipes[pipe].on_read)
+		event_free(j->pipes[pipe].on_read);
+	j->pipes[pipe].on_read = NULL;
+	j->pipes[pipe].fd = ak_close(j->pipes[pipe].fd);
+}
+
+/* One read of at most MAX; how many bytes that were, 0 when there is nothing more for now. */
+static size_t read_once(struct http_job *j, int pipe, size_t max)
+{
+	char buf[READ_SIZE];
+	ssize_t n = j->pipes[pipe].fd < 0 ? -1 : read(j->pipes[pipe].fd, buf, max < sizeof(buf) ? max : sizeof(buf));
+
+	if (n > 0) {
+		take(j, pipe, buf, (size_t)n);
+		return (size_t)n;
+	}
+	if (j->pipes[pipe].fd >= 0 && !(n < 0 && (errno == EAGAIN || errno == EINTR)))
+		close_pipe(j, pipe);
+	return 0;
+}
+
+/* Wait for output, or do not, as the job now stands. */
+static void watch_pipes(struct http_job *j)
+{
+	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
+		if (!j->pipes[i].on_read)
+			continue;
+		if (j->exited || j->resting || (j->paused && i != HTTP_PIPE_RESULT))
+			event_del(j->pipes[i].on_read);
+		else
+			event_add(j->pipes[i].on_read, NULL);
+	}
+}
+
+static void set_resting(struct http_job *j, bool resting)
+{
+	struct timeval tv = { 0, WINDOW_US };
+
+	if (j->resting == resting)
+		return;
+	j->resting = resting;
+	j->s->n_resting += resting ? 1 : -1;
+	if (resting)
+		event_add(j->on_rest, &tv);
+	else
+		event_del(j->on_rest);
+	watch_pipes(j);
+}
+
+static void on_rest(evutil_socket_t fd, short what, void *arg)
+{
+	struct http_job *j = arg;
+
+	(void)fd;
+	(void)what;
+	set_resting(j, false);
+	if (j->exited)
+		try_finish(j);
+}
+
+/* The more jobs are loud, the less each may take. */
+static void spend(struct http_job *j, uint64_t began_us)
+{
+	uint64_t now = ak_now_us();
+
+	if (began_us - j->window_us >= WINDOW_US) {
+		j->window_us = began_us;
+		j->spent_us = 0;
+	}
+	j->spent_us += now - began_us + READ_COST_US;
+	if (j->spent_us * (j->s->n_resting + 1) > SHARE_US)
+		set_resting(j, true);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+	struct http_job *j = arg;
+	uint64_t began = ak_now_us();
+
+	(void)what;
+	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
+		if (j->pipes[i].fd == fd) {
+			read_once(j, i, READ_SIZE);
+			break;
+		}
+	}
+	spend(j, began);
+}
+
+void http_job_pause(struct http_job *j, bool paused)
+{
+	if (j->paused == paused)
+		return;
+	j->paused = paused;
+	watch_pipes(j);
+	if (!paused && j->exited && !j->resting)
+		try_finish(j);
+}
+
+/* ---- the queue ---- */
+
+static size_t *counter_of(struct http_job *j)
+{
+	return j->ops->kind == HTTP_JOB ? &j->s->n_jobs : j->ops->kind == HTTP_JOB_FOLLOW ? &j->s->n_followers : NULL;
+}
+
+static void start_waiting(struct http_server *s)
+{
+	struct http_job *j;
+
+	while (s->n_jobs < HTTP_JOBS_MAX && (j = TAILQ_FIRST(&s->waiting))) {
+		TAILQ_REMOVE(&s->waiting, j, link);
+		s->n_waiting--;
+		start(j);
+	}
+}
+
+static void free_job(struct http_job *j)
+{
+	for (int i = 0; i < HTTP_PIPE_NUM; i++)
+		close_pipe(j, i);
+	if (j->on_kill)
+		event_free(j->on_kill);
+	if (j->on_rest)
+		event_free(j->on_rest);
+	j->s->held -= j->result.len;
+	strbuf_done(&j->result);
+	free(j);
+}
+
+/* "STATUS " and the answer; 0 when it is none. */
+static unsigned status_of(const struct strbuf *result)
+{
+	unsigned status = 0;
+
+	if (result->failed || result->len < HTTP_RESULT_HEAD || result->data[HTTP_RESULT_HEAD - 1] != ' ')
+		return 0;
+	for (int i = 0; i < HTTP_RESULT_HEAD - 1; i++) {
+		if (result->data[i] < '0' || result->data[i] > '9')
+			return 0;
+		status = status * 10 + (unsigned)(result->data[i] - '0');
+	}
+	return status >= 200 ? status : 0;
+}
+
+/* The last word: what the worker said, or what became of it. */
+static void finish(struct http_job *j)
+{
+	struct http_server *s = j->s;
+	unsigned status = status_of(&j->result);
+
+	TAILQ_REMOVE(&s->jobs, j, link);
+	if (counter_of(j))
+		--*counter_of(j);
+	if (j->cancelled)
+		j->ops->end(j, 499, "cancelled", 9);
+	else if (j->too_large)
+		j->ops->end(j, 413, "the answer is too large", 23);
+	else if (!status)
+		j->ops->end(j, 500, "the worker ended without an answer", 34);
+	else
+		j->ops->end(j, status, j->result.data + HTTP_RESULT_HEAD, j->result.len - HTTP_RESULT_HEAD);
+	free_job(j);
+	start_waiting(s);
+}
+
+/* What is in the pipes now: whoever still writes into them writes in vain. */
+static void count_rest(struct http_job *j)
+{
+	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
+		int n = 0;
+
+		if (j->pipes[i].fd >= 0 && ioctl(j->pipes[i].fd, FIONREAD, &n) == 0 && n > 0)
+			j->pipes[i].rest = (size_t)n;
+	}
+}
+
+/* False: its reader is behind, or others have their turn; it goes on then. */
+static bool read_rest(struct http_job *j, int pipe)
+{
+	while (j->pipes[pipe].rest > 0 && !j->resting && (!j->paused || pipe == HTTP_PIPE_RESULT)) {
+		uint64_t began = ak_now_us();
+		size_t n = read_once(j, pipe, j->pipes[pipe].rest);
+
+		j->pipes[pipe].rest = n ? j->pipes[pipe].rest - n : 0;
+		spend(j, began);
+	}
+	return j->pipes[pipe].rest == 0;
+}
+
+static void try_finish(struct http_job *j)
+{
+	if (!read_rest(j, HTTP_PIPE_RESULT) || !read_rest(j, HTTP_PIPE_OUT) || !read_rest(j, HTTP_PIPE_ERR) || j->paused)
+		return;
+	set_resting(j, false);
+	for (int i = 0; i < HTTP_PIPE_RESULT && j->ops->output; i++) {
+		char rest[4];
+		size_t n = j->pipes[i].n_carry;
+
+		memcpy(rest, j->pipes[i].carry, n);
+		if (n)
+			hand_on(j, i, rest, n, true);
+	}
+	finish(j);
+}
+
+static void on_exit_of(struct http_job *j)
+{
+	j->exited = true;
+	if (j->on_kill)
+		event_del(j->on_kill);
+	set_resting(j, false);
+	watch_pipes(j);
+	count_rest(j);
+	try_finish(j);
+}
+
+void http_jobs_reap(struct http_server *s)
+{
+	for (;;) {
+		struct http_job *j;
+		pid_t pid = waitpid(-1, NULL, WNOHANG);
+
+		if (pid <= 0)
+			return;
+		TAILQ_FOREACH(j, &s->jobs, link) {
+			if (j->pid == pid)
+				break;
+		}
+		if (j)
+			on_exit_of(j);
+	}
+}
+
+/* ---- starting ---- */
+
+static void give_up(struct http_job *j, const char *why)
+{
+	TAILQ_REMOVE(&j->s->jobs, j, link);
+	if (counter_of(j))
+		--*counter_of(j);
+	j->ops->end(j, 500, why, strlen(why));
+	free_job(j);
+}
+
+static int open_pipes(struct http_job *j, int far[HTTP_PIPE_NUM])
+{
+	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
+		int fds[2];
+
+		if (pipe2(fds, O_CLOEXEC) < 0)
+			return -errno;
+		j->pipes[i].fd = fds[0];
+		far[i] = fds[1];
+		ak_set_nonblock(fds[0], true);
+		j->pipes[i].on_read = event_new(j->s->base, fds[0], EV_READ | EV_PERSIST, on_readable, j);
+		if (!j->pipes[i].on_read)
+			return -ENOMEM;
+		event_add(j->pipes[i].on_read, NULL);
+	}
+	return 0;
+}
+
+static void start(struct http_job *j)
+{
+	int far[HTTP_PIPE_NUM] = { -1, -1, -1 };
+	pid_t parent = getpid();
+	int rc;
+
+	TAILQ_INSERT_TAIL(&j->s->jobs, j, link);
+	if (counter_of(j))
+		++*counter_of(j);
+	j->on_rest = event_new(j->s->base, -1, 0, on_rest, j);
+	rc = j->on_rest ? open_pipes(j, far) : -ENOMEM;
+	if (rc == 0) {
+		j->pid = fork();
+		if (j->pid == 0)
+			be_worker(j, far, parent);
+		rc = j->pid < 0 ? -errno : 0;
+	}
+	for (int i = 0; i < HTTP_PIPE_NUM; i++)
+		ak_close(far[i]);
+	if (rc < 0)
+		give_up(j, strerror(-rc));
+	else if (j->ops->started)
+		j->ops->started(j);
+}
+
+/* Too many of its kind? What waits is refused only when too many wait. */
+static bool too_many(const struct http_server *s, enum http_job_kind kind)
+{
+	switch (kind) {
+	case HTTP_JOB:
+		return s->n_jobs >= HTTP_JOBS_MAX && s->n_waiting >= HTTP_QUEUE_MAX;
+	case HTTP_JOB_FOLLOW:
+		return s->n_followers >= HTTP_FOLLOWERS_MAX;
+	case HTTP_JOB_DETACHED:
+		return false; /* counted by whoever keeps them */
+	}
+	return true;
+}
+
+struct http_job *http_job_new(struct http_server *s, const struct http_job_ops *ops, void *ctx)
+{
+	struct http_job *j = too_many(s, ops->kind) || s->stopping ? NULL : calloc(1, sizeof(*j));
+
+	if (!j) {
+		s->stats.refused_busy++;
+		return NULL;
+	}
+	j->s = s;
+	j->ops = ops;
+	j->ctx = ctx;
+	for (int i = 0; i < HTTP_PIPE_NUM; i++)
+		j->pipes[i].fd = -1;
+	TAILQ_INSERT_TAIL(&s->waiting, j, link);
+	s->n_waiting++;
+	return j;
+}
+
+void http_job_go(struct http_job *j)
+{
+	if (j->ops->kind == HTTP_JOB) {
+		start_waiting(j->s);
+		return;
+	}
+	TAILQ_REMOVE(&j->s->waiting, j, link);
+	j->s->n_waiting--;
+	start(j);
+}
+
+/* ---- ending early ---- */
+
+/*
+ * A run passes SIGTERM on and waits for its command to obey; the second SIGINT makes it kill the command and clean up. A worker that is
+ * killed takes its sandbox along, but leaves its record unfinished: that is the last resort.
+ */
+static void on_kill(evutil_socket_t fd, short what, void *arg)
+{
+	static const struct {
+		int sig;
+		unsigned then_ms;
+	} steps[] = { { SIGTERM, 250 }, { SIGINT, 50 }, { SIGINT, 500 }, { SIGKILL, 1000 } };
+	struct http_job *j = arg;
+	struct timeval tv = { 0 };
+
+	(void)fd;
+	(void)what;
+	if (j->exited)
+		return;
+	kill(j->pid, steps[j->kill_step].sig);
+	tv.tv_sec = steps[j->kill_step].then_ms / 1000;
+	tv.tv_usec = steps[j->kill_step].then_ms % 1000 * 1000;
+	if (j->kill_step + 1 < ARRAY_SIZE(steps))
+		j->kill_step++;
+	event_add(j->on_kill, &tv);
+}
+
+void http_job_cancel(struct http_job *j)
+{
+	struct http_server *s = j->s;
+
+	bool exited = j->exited;
+
+	if (j->cancelled)
+		return;
+	j->cancelled = true;
+	if (!j->pid) {
+		TAILQ_REMOVE(&s->waiting, j, link);
+		s->n_waiting--;
+		j->ops->end(j, 499, "cancelled", 9);
+		free_job(j);
+		return;
+	}
+	http_job_pause(j, false); /* nothing is kept for a reader any more; one that has exited ends here */
+	if (exited)
+		return;
+	j->on_kill = event_new(s->base, -1, 0, on_kill, j);
+	if (j->on_kill)
+		on_kill(-1, 0, j);
+	else
+		kill(j->pid, SIGKILL);
+}
+
+void http_jobs_kill(struct http_server *s)
+{
+	struct http_job *j, *next;
+
+	for (j = TAILQ_FIRST(&s->waiting); j; j = next) {
+		next = TAILQ_NEXT(j, link);
+		http_job_cancel(j);
+	}
+	for (j = TAILQ_FIRST(&s->jobs); j; j = next) {
+		next = TAILQ_NEXT(j, link);
+		http_job_cancel(j);
+	}
+}
+
+/* ---- a route's own work ---- */
+
+static void call_work(void *ctx, struct http_work *w)
+{
+	struct http_call *c = ctx;
+
+	c->route->work(c, w);
+}
+
+static void call_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+{
+	struct http_call *c = j->ctx;
+
+	if (status < 400 && c->route->work == http_work_remove)
+		http_detached_forget(c->s, c->params.name);
+	if (status < 400)
+		http_reply_result(c, status, j);
+	else
+		http_reply_error(c, status == 499 ? 500 : status, "%.*s", (int)len, payload);
+}
+
+void http_call_work(struct http_call *c)
+{
+	static const struct http_job_ops ops = { .kind = HTTP_JOB, .work = call_work, .end = call_end };
+	struct http_job *j = http_job_new(c->s, &ops, c);
+
+	if (j)
+		http_job_go(j);
+	else
+		http_reply_error(c, 429, "too busy: try again soon");
+}

@@ -1,0 +1,153 @@
+/* Policies by way of the API: those that exist, and the live one of a sandbox. All of it runs in workers. See http/http.h. */
+#include "gateway/http/http.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/service/service.h"
+#include "gateway/store/policy_dirs.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- the policies that exist ---- */
+
+void http_work_policies(struct http_call *c, struct http_work *w)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	_cleanup_free_ struct service_policy_file *files = NULL;
+	char storage[3][PATH_MAX];
+	struct policy_dirs dirs;
+	struct ak_err err;
+	size_t n = 0;
+	int rc = service_policies(w->paths, &files, &n, &err);
+
+	(void)c;
+	if (rc < 0) {
+		http_work_fail(w, rc == -EINVAL ? -EIO : rc, &err);
+		return;
+	}
+	ak_paths_policy_dirs(w->paths, storage, &dirs);
+	strbuf_putc(&out, '[');
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_(policy_unrefp) struct policy *p = NULL;
+
+		(void)policy_load(files[i].path, &dirs, NULL, 0, &p, &err);
+		strbuf_printf(&out, "%s{\"name\":\"%s\",", i ? "," : "", files[i].name);
+		service_policy_put(&out, p, &err);
+		strbuf_putc(&out, '}');
+	}
+	strbuf_putc(&out, ']');
+	if (out.failed)
+		http_work_data(w, 500, "out of memory", 13);
+	else
+		http_work_data(w, 200, out.data, out.len);
+}
+
+void http_work_policy_named(struct http_call *c, struct http_work *w)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	char storage[3][PATH_MAX];
+	struct policy_dirs dirs;
+	struct ak_err err;
+	int rc;
+
+	ak_paths_policy_dirs(w->paths, storage, &dirs);
+	rc = policy_load(c->params.name, &dirs, NULL, 0, &p, &err);
+	if (rc < 0) {
+		http_work_fail(w, rc == -ENOENT ? rc : -EIO, &err);
+		return;
+	}
+	policy_print(p, &out);
+	while (out.len && out.data[out.len - 1] == '\n')
+		out.len--;
+	if (!out.failed)
+		http_work_data(w, 200, out.data, out.len);
+}
+
+/* ---- the live policy ---- */
+
+/* Takes the edits over. */
+static void change(struct http_call *c, struct http_work *w, struct policy_edit *edits, size_t n, bool reset, uint64_t for_ms)
+{
+	struct service_change ch = { .reset = reset, .edits = edits, .n_edits = n, .for_ms = for_ms };
+	_cleanup_json_ cJSON *now = NULL;
+	struct ak_err err;
+	int rc = service_policy_change(w->paths, c->params.name, &ch, &now, &err);
+
+	service_edits_free(edits, n);
+	if (rc < 0)
+		http_work_fail(w, rc, &err);
+	else
+		http_work_json(w, 200, now);
+}
+
+void http_work_policy_get(struct http_call *c, struct http_work *w)
+{
+	_cleanup_json_ cJSON *now = NULL;
+	struct ak_err err;
+	int rc = service_policy_show(w->paths, c->params.name, &now, &err);
+
+	if (rc < 0)
+		http_work_fail(w, rc, &err);
+	else
+		http_work_json(w, 200, now);
+}
+
+void http_work_policy_put(struct http_call *c, struct http_work *w)
+{
+	struct policy_edit *edits = NULL;
+	struct ak_err err;
+	size_t n = 0;
+	int rc = service_edits_of_whole(w->paths, c->params.name, c->body, &edits, &n, &err);
+
+	if (rc < 0)
+		http_work_fail(w, rc, &err);
+	else
+		change(c, w, edits, n, true, 0);
+}
+
+void http_work_policy_patch(struct http_call *c, struct http_work *w)
+{
+	bool reset = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(c->body, "reset"));
+	struct policy_edit *edits = NULL;
+	struct ak_err err;
+	uint64_t for_ms = 0;
+	size_t n = 0;
+	int rc = json_get_uint(c->body, "for_ms", UINT64_MAX >> 12, &for_ms, &err);
+
+	if (rc >= 0)
+		rc = service_edits_of_json(c->body, &edits, &n, &err);
+	if (rc == 0 && !reset && !n)
+		rc = ak_fail(&err, EINVAL, "the body: no change in it");
+	if (rc < 0)
+		http_work_fail(w, rc, &err);
+	else
+		change(c, w, edits, n, reset, for_ms);
+}
+
+/* ---- check ---- */
+
+void http_work_check(struct http_call *c, struct http_work *w)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct service_verdict v;
+	struct policy_target t;
+	struct ak_err err;
+	int rc = policy_target_parse(http_body_text(c, "target"), &t, &err);
+
+	if (rc < 0)
+		rc = ak_err_prefix(&err, -EINVAL, "target");
+	if (rc == 0)
+		rc = service_sandbox_policy(w->paths, c->params.name, NULL, 0, &p, &err);
+	if (rc < 0) {
+		http_work_fail(w, rc, &err);
+		return;
+	}
+	service_check(p, &t, &v);
+	strbuf_putc(&out, '{');
+	service_verdict_put(&out, &v);
+	strbuf_putc(&out, '}');
+	if (!out.failed)
+		http_work_data(w, 200, out.data, out.len);
+}

@@ -1,0 +1,172 @@
+/* Where our own processes meet: listening on a path, connecting to it, and who may. See ipc/ipc.h. */
+#include "gateway/ipc/ipc.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 256
+
+/* A socket address holds 107 bytes, a path may be longer: name the folder by its descriptor instead. */
+struct place {
+	int dir; /* owned */
+	struct sockaddr_un sun;
+};
+
+static void place_done(struct place *p)
+{
+	p->dir = ak_close(p->dir);
+}
+
+static int place_open(const char *path, struct place *ret)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[PATH_MAX];
+	int n;
+
+	*ret = (struct place){ .dir = -1, .sun.sun_family = AF_UNIX };
+	if (!slash || slash == path || strlen(path) >= sizeof(dir))
+		return -EINVAL;
+	memcpy(dir, path, (size_t)(slash - path));
+	dir[slash - path] = '\0';
+	ret->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (ret->dir < 0)
+		return -errno;
+	n = snprintf(ret->sun.sun_path, sizeof(ret->sun.sun_path), "/proc/self/fd/%d/%s", ret->dir, slash + 1);
+	if (n >= (int)sizeof(ret->sun.sun_path)) {
+		place_done(ret);
+		return -ENAMETOOLONG;
+	}
+	return 0;
+}
+
+static int connect_place(const struct place *p, int flags)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
+
+	if (fd < 0)
+		return -errno;
+	while (connect(fd, (const struct sockaddr *)&p->sun, sizeof(p->sun)) < 0) {
+		if (errno != EINTR)
+			return -errno;
+	}
+	return TAKE_FD(fd);
+}
+
+/* Under the folder's lock: gone when nobody listens. A full backlog means that somebody does. */
+static bool remove_stale(const struct place *p)
+{
+	int fd = connect_place(p, SOCK_NONBLOCK);
+
+	if (fd >= 0 || fd == -EAGAIN) {
+		ak_close(fd);
+		return false;
+	}
+	if (fd == -ECONNREFUSED)
+		return unlink(p->sun.sun_path) == 0 || errno == ENOENT;
+	return fd == -ENOENT;
+}
+
+static int bind_place(const struct place *p, struct ak_err *err, const char *path)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return ak_fail_errno(err, errno, "socket");
+	fchmod(fd, 0600); /* before there is a name: the file is never wider */
+	if (!remove_stale(p))
+		return ak_fail(err, EADDRINUSE, "%s: another process serves it", path);
+	if (bind(fd, (const struct sockaddr *)&p->sun, sizeof(p->sun)) < 0)
+		return ak_fail_errno(err, errno, "%s", path);
+	if (listen(fd, BACKLOG) < 0) {
+		int rc = ak_fail_errno(err, errno, "%s", path);
+
+		unlink(p->sun.sun_path);
+		return rc;
+	}
+	return TAKE_FD(fd);
+}
+
+/* Looking, removing and binding must be one step: two who start at once would remove each other's socket. */
+int ipc_listen(const char *path, struct ak_err *err)
+{
+	_cleanup_(place_done) struct place p;
+	int rc = place_open(path, &p);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", path);
+	if (flock(p.dir, LOCK_EX) < 0)
+		return ak_fail_errno(err, errno, "%s", path);
+	return bind_place(&p, err, path);
+}
+
+void ipc_listen_as_us(int listener)
+{
+	(void)listen(listener, BACKLOG); /* takes the caller's credentials each time */
+}
+
+bool ipc_remove_stale(const char *path)
+{
+	_cleanup_(place_done) struct place p;
+
+	return place_open(path, &p) == 0 && flock(p.dir, LOCK_EX) == 0 && remove_stale(&p);
+}
+
+/*
+ * The other side looks into /proc at our namespaces, which it may only do as long as we have no capability that it lacks. A session's shell
+ * can have one (CAP_WAKE_ALARM by pam_systemd) where the daemon has none. We need none.
+ */
+static void drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
+	static bool done;
+
+	if (!done && geteuid() != 0)
+		(void)syscall(SYS_capset, &header, none);
+	done = true;
+}
+
+int ipc_connect(const char *path, struct ak_err *err)
+{
+	_cleanup_(place_done) struct place p;
+	_cleanup_close_ int fd = -1;
+	int rc = place_open(path, &p);
+
+	drop_capabilities();
+	if (rc == 0)
+		rc = fd = connect_place(&p, 0);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", path);
+	rc = ipc_trust(fd, err);
+	/* A listener that was opened for the daemon by a service manager with more rights than ours: a sandbox has never more. */
+	if (rc < 0 && rc != -EACCES)
+		return ak_err_prefix(err, rc == -EPERM ? rc : -EPERM, "%s", path);
+	return TAKE_FD(fd);
+}
+
+int ipc_accept(int listener)
+{
+	_cleanup_close_ int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ak_err err;
+
+	if (fd < 0)
+		return errno == EWOULDBLOCK || errno == ECONNABORTED || errno == EINTR ? -EAGAIN : -errno;
+	if (ipc_trust(fd, &err) < 0) {
+		(void)ipc_send_error(fd, EPERM, err.text);
+		return -EPERM;
+	}
+	return TAKE_FD(fd);
+}

@@ -1,0 +1,104 @@
+/*
+ * Whom we talk to: a process of our own user, or root, in our own user and mount namespace. A sandbox has neither of the two, so a socket that
+ * it reaches by some way nobody thought of is of no use to it. See ipc/ipc.h.
+ *
+ * The kernel names the process that connected (or listens) by its number. A number can be someone else's by the time we look, so the process is
+ * held by a descriptor, its namespaces are read, and then it must still be there. Before Linux 6.5 the descriptor is opened by number: that
+ * leaves the moment between connect and accept, in which a number would have to be given out a second time.
+ */
+#include "gateway/ipc/ipc.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+static int hold(int sock, pid_t pid)
+{
+	int fd = -1;
+	socklen_t len = sizeof(fd);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
+		return fd;
+	if (errno == ENOPROTOOPT)
+		fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Its number is still its own: one that has ended, and may have been reaped, is told by a readable descriptor. */
+static bool alive(int pidfd)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	return poll(&p, 1, 0) == 0;
+}
+
+/* 1: PID and we share the namespace NAME; 0: we do not; -errno when that cannot be told. */
+static int same_namespace(pid_t pid, const char *name)
+{
+	char path[64], self[32];
+	struct stat ours, theirs;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, name);
+	snprintf(self, sizeof(self), "/proc/self/ns/%s", name);
+	if (stat(self, &ours) < 0 || stat(path, &theirs) < 0)
+		return -errno;
+	return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+static int refuse(struct ak_err *err, pid_t pid, const char *name)
+{
+	return ak_fail(err, EPERM,
+		"process %d is in another %s namespace than process %d of agentkernel: only commands of the same session are served, and no "
+		"sandbox is; run this outside of the container or service that it is in, or end the other process first",
+		(int)pid, name, (int)getpid());
+}
+
+static int compare(pid_t pid, struct ak_err *err)
+{
+	static const struct {
+		const char *file, *word;
+	} kinds[] = { { "user", "user" }, { "mnt", "mount" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		int rc = same_namespace(pid, kinds[i].file);
+
+		if (rc == 0)
+			return refuse(err, pid, kinds[i].word);
+		if (rc < 0)
+			return ak_fail(err, -rc, "whether process %d is in this %s namespace cannot be told: %s", (int)pid,
+				kinds[i].word, strerror(-rc));
+	}
+	return 0;
+}
+
+int ipc_trust(int sock, struct ak_err *err)
+{
+	_cleanup_close_ int pidfd = -1;
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	int rc;
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+		return ak_fail_errno(err, errno, "peer");
+	if (cred.uid != geteuid() && cred.uid != 0)
+		return ak_fail(err, EPERM, "this is another user's");
+	if (cred.pid <= 0)
+		return ak_fail(err, EPERM,
+			"the other process is not in this pid namespace, so that its user and mount namespace cannot be told");
+	pidfd = hold(sock, cred.pid);
+	rc = pidfd < 0 ? ak_fail_errno(err, -pidfd, "process %d", (int)cred.pid) : compare(cred.pid, err);
+	if (pidfd >= 0 && !alive(pidfd))
+		return ak_fail(err, ESRCH, "process %d, which made the connection, has ended", (int)cred.pid);
+	return rc;
+}

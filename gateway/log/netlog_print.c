@@ -1,0 +1,429 @@
+/* The table and the summary of `network log`: see log/netlog.h. */
+#include "gateway/log/netlog.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/param.h>
+#include <time.h>
+
+#define DEST_MIN 16
+#define RULE_MIN 8
+#define REASON_MIN 8
+#define TOP_MAX 10
+
+/* ---- text that is safe on a terminal ---- */
+
+/* The code point at P and how many bytes it takes; a lone byte stands for itself. */
+static unsigned decode(const unsigned char *p, unsigned *ret_len)
+{
+	*ret_len = 1;
+	if ((p[0] & 0xe0) == 0xc0 && (p[1] & 0xc0) == 0x80) {
+		*ret_len = 2;
+		return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
+	}
+	if ((p[0] & 0xf0) == 0xe0 && (p[1] & 0xc0) == 0x80 && (p[2] & 0xc0) == 0x80) {
+		*ret_len = 3;
+		return (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+	}
+	return p[0];
+}
+
+void netlog_safe(struct strbuf *out, const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	unsigned len;
+
+	for (; *p; p += len) {
+		unsigned c = decode(p, &len);
+
+		if (len == 1 && c >= 0x20 && c < 0x7f)
+			strbuf_putc(out, (char)c);
+		else if (c == 0x2400) /* how the parser keeps a NUL */
+			strbuf_puts(out, "\\x00");
+		else if (c < 0x100) /* how the writer keeps a byte */
+			strbuf_printf(out, "\\x%02x", c);
+		else
+			strbuf_printf(out, "\\u%04x", c);
+	}
+}
+
+const char *netlog_bytes(uint64_t n, char *buf, size_t size)
+{
+	static const char units[] = "KMGTPE";
+	double v = (double)n;
+	int u = -1;
+
+	while (v >= 1000 && units[u + 1]) {
+		v /= 1024;
+		u++;
+	}
+	if (u < 0)
+		snprintf(buf, size, "%llu", (unsigned long long)n);
+	else if (v < 9.95)
+		snprintf(buf, size, "%.1f%c", v, units[u]);
+	else
+		snprintf(buf, size, "%.0f%c", v, units[u]);
+	return buf;
+}
+
+int netlog_width(FILE *out)
+{
+	struct winsize ws;
+
+	if (ioctl(fileno(out), TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20)
+		return ws.ws_col;
+	return 120;
+}
+
+/* ---- the table ---- */
+
+static void cell_dest(struct strbuf *out, const struct netlog_row *row)
+{
+	strbuf_reset(out);
+	netlog_safe(out, row->dest);
+	if (row->n_addrs == 0)
+		return;
+	strbuf_puts(out, " (");
+	netlog_safe(out, row->addrs[0]);
+	if (row->n_addrs > 1)
+		strbuf_printf(out, " +%u%s", row->n_addrs - 1, row->more_addrs ? "…" : "");
+	strbuf_putc(out, ')');
+}
+
+static void cell_bytes(struct strbuf *out, const struct netlog_row *row)
+{
+	char a[32], b[32];
+
+	strbuf_reset(out);
+	if (row->has_bytes)
+		strbuf_printf(
+			out, "%s/%s", netlog_bytes(row->bytes_out, a, sizeof(a)), netlog_bytes(row->bytes_in, b, sizeof(b)));
+}
+
+static void cell_safe(struct strbuf *out, const char *text)
+{
+	strbuf_reset(out);
+	netlog_safe(out, text);
+}
+
+static int columns(const struct strbuf *text)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < text->len; i++)
+		n += (text->data[i] & 0xc0) != 0x80;
+	return n;
+}
+
+/* TEXT in exactly WIDTH columns (cut with "…") and a gap; the last column is not filled up. */
+static void print_cell(FILE *out, const struct strbuf *text, int width, const char *gap)
+{
+	int have = columns(text);
+
+	if (have <= width) {
+		fprintf(out, "%s%*s%s", text->len ? text->data : "", width - have, "", gap);
+		return;
+	}
+	for (size_t i = 0, n = 0; i < text->len; i++) {
+		n += (text->data[i] & 0xc0) != 0x80;
+		if ((int)n >= width)
+			break;
+		putc(text->data[i], out);
+	}
+	fprintf(out, "…%s", gap);
+}
+
+static void print_time(FILE *out, uint64_t time_us, bool with_date)
+{
+	time_t t = (time_t)(time_us / 1000000);
+	struct tm tm = { 0 };
+	char buf[32];
+
+	localtime_r(&t, &tm);
+	strftime(buf, sizeof(buf), with_date ? "%m-%d %H:%M:%S" : "%H:%M:%S", &tm);
+	fputs(buf, out);
+}
+
+static bool same_day(uint64_t a_us, uint64_t b_us)
+{
+	time_t a = (time_t)(a_us / 1000000), b = (time_t)(b_us / 1000000);
+	struct tm x = { 0 }, y = { 0 };
+
+	localtime_r(&a, &x);
+	localtime_r(&b, &y);
+	return x.tm_yday == y.tm_yday && x.tm_year == y.tm_year;
+}
+
+/* Take up to what EXCESS asks from *WIDTH, but not below MIN. */
+static void shrink(int *width, int min, int *excess)
+{
+	int take = MIN(*excess, MAX(*width - min, 0));
+
+	*width -= take;
+	*excess -= take;
+}
+
+static void fit_width(struct netlog_layout *l, int width)
+{
+	/* Gaps: TIME 2, VERDICT 1, PROTO 2, DESTINATION 2, RULE 2, REASON 2, BYTES 2; COUNT takes 5. */
+	int excess = l->time + l->verdict + l->proto + l->dest + l->rule + l->reason + l->bytes + 13 + 5 - width;
+
+	if (excess <= 0)
+		return;
+	/* First down to comfortable widths, then down to the least. */
+	shrink(&l->rule, 20, &excess);
+	shrink(&l->reason, 20, &excess);
+	shrink(&l->dest, 35, &excess);
+	shrink(&l->rule, RULE_MIN, &excess);
+	shrink(&l->reason, REASON_MIN, &excess);
+	shrink(&l->dest, DEST_MIN, &excess);
+}
+
+void netlog_layout_fit(
+	struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor)
+{
+	struct netlog_layout l = { .verdict = 7, .proto = 5, .dest = 11, .rule = 4, .reason = 6, .bytes = 9 };
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	if (floor) {
+		l.dest = 40;
+		l.rule = l.reason = 20;
+		l.bytes = 11;
+	}
+	for (size_t i = 0; i < n; i++) {
+		cell_dest(&text, rows[i]);
+		l.dest = MAX(l.dest, columns(&text));
+		cell_safe(&text, rows[i]->rule);
+		l.rule = MAX(l.rule, columns(&text));
+		cell_safe(&text, rows[i]->reason);
+		l.reason = MAX(l.reason, columns(&text));
+		cell_safe(&text, rows[i]->proto);
+		l.proto = MAX(l.proto, MIN(columns(&text), 8));
+		cell_bytes(&text, rows[i]);
+		l.bytes = MAX(l.bytes, columns(&text));
+		l.with_date |= !same_day(rows[i]->time_us, now_us);
+	}
+	l.time = l.with_date ? 14 : 8;
+	fit_width(&l, width);
+	*ret = l;
+}
+
+void netlog_print_header(const struct netlog_layout *l, FILE *out)
+{
+	fprintf(out, "%-*s  %-*s %-*s  %-*s  %-*s  %-*s  BYTES ↑/↓%*s  COUNT\n", l->time, "TIME", l->verdict, "VERDICT", l->proto,
+		"PROTO", l->dest, "DESTINATION", l->rule, "RULE", l->reason, "REASON", l->bytes - 9, "");
+}
+
+void netlog_print_row(const struct netlog_layout *l, const struct netlog_row *row, FILE *out)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	print_time(out, row->time_us, l->with_date);
+	fputs("  ", out);
+	cell_safe(&text, row->verdict[0] ? row->verdict : "-");
+	print_cell(out, &text, l->verdict, " ");
+	cell_safe(&text, row->proto);
+	print_cell(out, &text, l->proto, "  ");
+	cell_dest(&text, row);
+	print_cell(out, &text, l->dest, "  ");
+	cell_safe(&text, row->rule);
+	print_cell(out, &text, l->rule, "  ");
+	cell_safe(&text, row->reason);
+	print_cell(out, &text, l->reason, "  ");
+	cell_bytes(&text, row);
+	print_cell(out, &text, l->bytes, "  ");
+	fprintf(out, "%llu\n", (unsigned long long)row->count);
+}
+
+/* ---- the summary ---- */
+
+struct top {
+	const char *text, *verdict; /* borrowed from rows */
+	uint64_t count;
+};
+
+enum top_kind { TOP_DEST, TOP_RULE, TOP_REASON, TOP_NUM };
+
+static const struct {
+	const char *title, *list, *key;
+} top_names[TOP_NUM] = {
+	[TOP_DEST] = { "DESTINATION", "destinations", "destination" },
+	[TOP_RULE] = { "RULE", "rules", "rule" },
+	[TOP_REASON] = { "REASON", "reasons", "reason" },
+};
+
+static const char *top_text(const struct netlog_row *row, enum top_kind kind)
+{
+	switch (kind) {
+	case TOP_DEST:
+		return row->dest;
+	case TOP_RULE:
+		return row->rule;
+	case TOP_REASON:
+	case TOP_NUM:
+		break;
+	}
+	return row->reason;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	const struct top *x = a, *y = b;
+	int d = strcmp(x->text, y->text);
+
+	return d ? d : strcmp(x->verdict, y->verdict);
+}
+
+static int by_count(const void *a, const void *b)
+{
+	const struct top *x = a, *y = b;
+
+	if (x->count != y->count)
+		return x->count > y->count ? -1 : 1;
+	return by_text(a, b);
+}
+
+/* The most frequent texts of a kind: sort, merge equal neighbours, sort by count. */
+static int make_top(struct netlog_row *const *rows, size_t n, enum top_kind kind, struct top **ret, size_t *ret_n)
+{
+	struct top *top = calloc(n + 1, sizeof(*top));
+	size_t used = 0, merged = 0;
+
+	if (!top)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		const char *text = top_text(rows[i], kind);
+
+		if (text[0] && !rows[i]->note)
+			top[used++] = (struct top){ text, rows[i]->verdict, rows[i]->count };
+	}
+	qsort(top, used, sizeof(*top), by_text);
+	for (size_t i = 0; i < used; i++) {
+		if (merged > 0 && by_text(&top[merged - 1], &top[i]) == 0)
+			top[merged - 1].count += top[i].count;
+		else
+			top[merged++] = top[i];
+	}
+	qsort(top, merged, sizeof(*top), by_count);
+	*ret = top;
+	*ret_n = MIN(merged, (size_t)TOP_MAX);
+	return 0;
+}
+
+struct total {
+	uint64_t count, bytes_out, bytes_in;
+};
+
+static struct total total_of(struct netlog_row *const *rows, size_t n, const char *verdict)
+{
+	struct total t = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(rows[i]->verdict, verdict) != 0 || rows[i]->note)
+			continue;
+		t.count += rows[i]->count;
+		t.bytes_out += rows[i]->bytes_out;
+		t.bytes_in += rows[i]->bytes_in;
+	}
+	return t;
+}
+
+static uint64_t lost_records(struct netlog_row *const *rows, size_t n)
+{
+	uint64_t lost = 0;
+
+	for (size_t i = 0; i < n; i++)
+		lost += rows[i]->note && !strcmp(rows[i]->proto, "loss") ? rows[i]->count : 0;
+	return lost;
+}
+
+static const char *const verdicts[] = { "allow", "deny", "error" };
+
+static void totals_table(struct netlog_row *const *rows, size_t n, FILE *out)
+{
+	fprintf(out, "%-8s  %8s  %s\n", "VERDICT", "COUNT", "BYTES ↑/↓");
+	for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++) {
+		struct total t = total_of(rows, n, verdicts[i]);
+		char a[32], b[32];
+
+		if (i == 2 && t.count == 0)
+			continue;
+		fprintf(out, "%-8s  %8llu", verdicts[i], (unsigned long long)t.count);
+		if (t.bytes_out || t.bytes_in)
+			fprintf(out, "  %s/%s", netlog_bytes(t.bytes_out, a, sizeof(a)), netlog_bytes(t.bytes_in, b, sizeof(b)));
+		fputc('\n', out);
+	}
+	if (lost_records(rows, n))
+		fprintf(out, "%-8s  %8llu\n", "lost", (unsigned long long)lost_records(rows, n));
+}
+
+static void totals_json(struct netlog_row *const *rows, size_t n, FILE *out)
+{
+	fprintf(out, "{\"verdicts\":{");
+	for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++) {
+		struct total t = total_of(rows, n, verdicts[i]);
+
+		fprintf(out, "%s\"%s\":{\"count\":%llu,\"bytes_out\":%llu,\"bytes_in\":%llu}", i ? "," : "", verdicts[i],
+			(unsigned long long)t.count, (unsigned long long)t.bytes_out, (unsigned long long)t.bytes_in);
+	}
+	fprintf(out, "},\"lost\":%llu", (unsigned long long)lost_records(rows, n));
+}
+
+static int top_table(const struct top *top, size_t n, enum top_kind kind, FILE *out)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	if (n > 0)
+		fprintf(out, "\n%-7s  %8s  %s\n", "VERDICT", "COUNT", top_names[kind].title);
+	for (size_t i = 0; i < n; i++) {
+		cell_safe(&text, top[i].verdict);
+		print_cell(out, &text, 7, "");
+		cell_safe(&text, top[i].text);
+		fprintf(out, "  %8llu  %s\n", (unsigned long long)top[i].count, text.len ? text.data : "");
+	}
+	return text.failed ? -ENOMEM : 0;
+}
+
+static int top_json(const struct top *top, size_t n, enum top_kind kind, FILE *out)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	strbuf_printf(&text, ",\"%s\":[", top_names[kind].list);
+	for (size_t i = 0; i < n; i++) {
+		strbuf_printf(&text, "%s{\"%s\":", i ? "," : "", top_names[kind].key);
+		strbuf_json(&text, top[i].text);
+		strbuf_puts(&text, ",\"verdict\":");
+		strbuf_json(&text, top[i].verdict);
+		strbuf_printf(&text, ",\"count\":%llu}", (unsigned long long)top[i].count);
+	}
+	strbuf_putc(&text, ']');
+	if (text.failed)
+		return -ENOMEM;
+	fputs(text.data, out);
+	return 0;
+}
+
+int netlog_print_summary(struct netlog_row *const *rows, size_t n, bool json, FILE *out)
+{
+	if (json)
+		totals_json(rows, n, out);
+	else
+		totals_table(rows, n, out);
+	for (enum top_kind kind = 0; kind < TOP_NUM; kind++) {
+		_cleanup_free_ struct top *top = NULL;
+		size_t n_top;
+		int rc = make_top(rows, n, kind, &top, &n_top);
+
+		if (rc == 0)
+			rc = json ? top_json(top, n_top, kind, out) : top_table(top, n_top, kind, out);
+		if (rc < 0)
+			return rc;
+	}
+	if (json)
+		fputs("}\n", out);
+	return 0;
+}

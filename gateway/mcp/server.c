@@ -1,0 +1,383 @@
+/*
+ * The server's loop: bytes in, bytes out, and the processes of the calls. See mcp/mcp.h.
+ *
+ * Nothing here waits: input is read as it comes and not while more than OUT_MAX waits to be written; output is written in pieces that a pipe
+ * with room takes at once, so that the descriptor need not be made non-blocking (others may share it). At the end of the input, calls
+ * that run have a moment to finish; then they are ended, and so are we.
+ */
+#include "gateway/mcp/run.h"
+#include "gateway/mcp/worker.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define OUT_MAX (8u << 20)
+#define PIECE 4096 /* PIPE_BUF: what a pipe that polls writable takes without blocking */
+#define PROGRESS_MS 1000
+#define FINISH_MS 700 /* from the end of the input to the end of what still runs */
+#define LEAVE_MS 1900 /* and to our own */
+
+struct server {
+	const struct mcp_ceiling *ceiling; /* borrowed */
+	const struct ak_paths *paths; /* borrowed */
+	struct mcp_owner owner;
+	struct mcp_session session;
+	int in, out, signal_fd;
+	struct strbuf line; /* input that is no whole line yet */
+	bool skipping; /* inside a line that is too long */
+	struct strbuf output;
+	size_t written; /* of output */
+	struct mcp_worker *workers; /* owned; oldest first */
+	size_t n_running, n_waiting, waiting_bytes;
+	bool gone; /* nobody reads what we write */
+	uint64_t finish_ms, leave_ms; /* once the input has ended */
+};
+
+/* ---- output ---- */
+
+static void on_send(void *ctx, const char *line, size_t len)
+{
+	struct server *s = ctx;
+
+	if (!s->gone)
+		strbuf_add(&s->output, line, len);
+	if (s->output.failed)
+		s->gone = true;
+}
+
+static void write_some(struct server *s)
+{
+	size_t left = s->output.len - s->written;
+	ssize_t n = write(s->out, s->output.data + s->written, left < PIECE ? left : PIECE);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n < 0) {
+		s->gone = true;
+		s->written = s->output.len;
+	} else {
+		s->written += (size_t)n;
+	}
+	if (s->written == s->output.len) {
+		strbuf_done(&s->output);
+		s->written = 0;
+	}
+}
+
+/* ---- calls ---- */
+
+static void finish_call(struct server *s, struct mcp_worker *w, const char *failure)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct mcp_result result = { 0 };
+
+	(void)s;
+	if (!w->call)
+		return;
+	if (!failure && w->said.len && !w->said.failed) {
+		mcp_call_done(TAKE(w->call), w->said.data);
+		return;
+	}
+	mcp_fail(&result, "%s: %s", w->call->tool->name, failure ? failure : "the call ended without a result");
+	mcp_result_print(&result, false, &out);
+	mcp_call_done(TAKE(w->call), out.failed ? NULL : out.data);
+	mcp_result_done(&result);
+}
+
+static void remove_worker(struct server *s, struct mcp_worker *w)
+{
+	struct mcp_worker **at = &s->workers;
+
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+	if (w->call)
+		mcp_call_drop(w->call);
+	mcp_worker_free(w);
+}
+
+/* What a call makes must be known to be ours before it is there. */
+static int prepare(struct server *s, const struct mcp_tool *tool, struct ak_err *err)
+{
+	if (tool->run == mcp_do_run)
+		return mcp_owner_new_run(&s->owner, err);
+	return tool->makes && !s->ceiling->keep ? mcp_owner_guard(&s->owner, s->paths, err) : 0;
+}
+
+/* Start those that wait, as far as there is room. */
+static void start_waiting(struct server *s)
+{
+	struct mcp_worker *next;
+
+	for (struct mcp_worker *w = s->workers; w && s->n_running < MCP_WORKERS_MAX; w = next) {
+		struct mcp_request request = { .ceiling = s->ceiling, .paths = s->paths, .owner = &s->owner };
+		struct ak_err err;
+
+		next = w->next;
+		if (w->pid != 0 || !w->call)
+			continue;
+		request.tool = w->call->tool;
+		request.args = w->call->args;
+		s->n_waiting--;
+		s->waiting_bytes -= w->call->size;
+		if (prepare(s, request.tool, &err) < 0 || mcp_worker_spawn(w, &request, &err) < 0) {
+			finish_call(s, w, err.text);
+			remove_worker(s, w);
+			continue;
+		}
+		s->n_running++;
+		mcp_call_progress(w->call, 0, "started");
+	}
+}
+
+static int on_start(void *ctx, struct mcp_call *call, struct ak_err *err)
+{
+	struct server *s = ctx;
+	struct mcp_worker *w, **at = &s->workers;
+
+	if (s->n_running + s->n_waiting >= MCP_WORKERS_MAX + MCP_WAITING_MAX ||
+		(s->n_waiting > 0 && s->waiting_bytes + call->size > MCP_WAITING_BYTES))
+		return ak_fail(err, EAGAIN, "too many calls at once; try again when some have ended");
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return ak_fail(err, ENOMEM, "out of memory");
+	w->call = call;
+	w->fd = -1;
+	call->owner_data = w;
+	while (*at)
+		at = &(*at)->next;
+	*at = w;
+	s->n_waiting++;
+	s->waiting_bytes += call->size;
+	return 0; /* start_waiting follows: never from within the session */
+}
+
+static void on_cancel(void *ctx, struct mcp_call *call)
+{
+	struct server *s = ctx;
+	struct mcp_worker *w = call->owner_data;
+
+	if (w->pid > 0) {
+		mcp_worker_end(w, ak_now_ms());
+		return;
+	}
+	s->n_waiting--;
+	s->waiting_bytes -= call->size;
+	remove_worker(s, w);
+}
+
+static void reap(struct server *s)
+{
+	struct mcp_worker *next;
+
+	for (struct mcp_worker *w = s->workers; w; w = next) {
+		next = w->next;
+		if (w->pid <= 0 || !mcp_worker_ended(w))
+			continue;
+		s->n_running--;
+		finish_call(s, w, NULL);
+		remove_worker(s, w);
+	}
+}
+
+/* Progress, lateness, and asking harder. */
+static void look_at_time(struct server *s, uint64_t now)
+{
+	for (struct mcp_worker *w = s->workers; w; w = w->next) {
+		if (w->pid <= 0)
+			continue;
+		if (w->call && now >= w->told_ms + PROGRESS_MS) {
+			char text[64];
+
+			w->told_ms = now;
+			snprintf(text, sizeof(text), "running for %llu s", (unsigned long long)(now - w->began_ms) / 1000);
+			mcp_call_progress(w->call, (double)(now - w->began_ms) / 1000, text);
+		}
+		if (now >= w->deadline_ms && w->step == 0)
+			finish_call(s, w, "timed out");
+		if (w->step > 0 || now >= w->deadline_ms || (s->finish_ms && now >= s->finish_ms))
+			mcp_worker_end(w, now);
+	}
+}
+
+/* ---- input ---- */
+
+static void take_input(struct server *s, const char *data, size_t len)
+{
+	while (len > 0) {
+		const char *end = memchr(data, '\n', len);
+		size_t n = end ? (size_t)(end - data) : len;
+
+		if (!s->skipping && s->line.len + n > MCP_LINE_MAX) {
+			s->skipping = true;
+			strbuf_done(&s->line);
+		}
+		if (!s->skipping)
+			strbuf_add(&s->line, data, n);
+		if (!end)
+			return;
+		if (s->skipping || s->line.failed)
+			mcp_session_too_long(&s->session);
+		else if (s->line.len)
+			mcp_session_line(&s->session, s->line.data, s->line.len);
+		s->skipping = false;
+		if (s->line.cap > 1u << 20 || s->line.failed)
+			strbuf_done(&s->line);
+		else
+			strbuf_reset(&s->line);
+		data += n + 1;
+		len -= n + 1;
+	}
+}
+
+static void end_input(struct server *s, unsigned finish_ms)
+{
+	uint64_t now = ak_now_ms();
+
+	s->in = -1;
+	if (s->leave_ms)
+		return;
+	s->finish_ms = now + finish_ms;
+	s->leave_ms = now + LEAVE_MS;
+}
+
+static void read_input(struct server *s)
+{
+	char buf[65536];
+	ssize_t n = read(s->in, buf, sizeof(buf));
+
+	if (n > 0) {
+		take_input(s, buf, (size_t)n);
+	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		if (s->line.len)
+			take_input(s, "\n", 1); /* a last line without its end */
+		end_input(s, FINISH_MS);
+	}
+}
+
+static void read_signals(struct server *s)
+{
+	struct signalfd_siginfo info;
+
+	while (read(s->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo != SIGCHLD)
+			end_input(s, 0);
+	}
+}
+
+/* ---- the loop ---- */
+
+enum { P_IN, P_OUT, P_SIGNAL, P_WORKERS, P_NUM = P_WORKERS + MCP_WORKERS_MAX };
+
+static nfds_t fill_poll(const struct server *s, struct pollfd p[static P_NUM])
+{
+	bool full = s->output.len - s->written > OUT_MAX;
+	nfds_t n = P_WORKERS;
+
+	p[P_IN] = (struct pollfd){ .fd = full ? -1 : s->in, .events = POLLIN };
+	p[P_OUT] = (struct pollfd){ .fd = s->output.len > s->written ? s->out : -1, .events = POLLOUT };
+	p[P_SIGNAL] = (struct pollfd){ .fd = s->signal_fd, .events = POLLIN };
+	for (const struct mcp_worker *w = s->workers; w && n < P_NUM; w = w->next) {
+		if (w->fd >= 0)
+			p[n++] = (struct pollfd){ .fd = w->fd, .events = POLLIN };
+	}
+	return n;
+}
+
+static int wait_ms(const struct server *s, uint64_t now)
+{
+	uint64_t until = s->leave_ms ? s->leave_ms : UINT64_MAX;
+
+	for (const struct mcp_worker *w = s->workers; w; w = w->next) {
+		uint64_t due = w->step ? w->step_ms : w->deadline_ms;
+
+		if (w->pid <= 0)
+			continue;
+		if (w->call && w->call->progress_token && w->told_ms + PROGRESS_MS < due)
+			due = w->told_ms + PROGRESS_MS;
+		if (s->finish_ms && !w->step && s->finish_ms < due)
+			due = s->finish_ms;
+		if (due < until)
+			until = due;
+	}
+	if (until == UINT64_MAX)
+		return -1;
+	return until > now ? until - now < 3600000 ? (int)(until - now) : 3600000 : 0;
+}
+
+/* Nothing comes in any more, nothing runs, nothing waits to be written: or there is no time left for it. */
+static bool over(const struct server *s)
+{
+	if (s->in >= 0)
+		return false;
+	return (!s->workers && (s->gone || s->output.len == s->written)) || ak_now_ms() >= s->leave_ms;
+}
+
+static int loop(struct server *s, struct ak_err *err)
+{
+	struct pollfd p[P_NUM];
+
+	while (!over(s)) {
+		nfds_t n = fill_poll(s, p);
+
+		if (poll(p, n, wait_ms(s, ak_now_ms())) < 0 && errno != EINTR)
+			return ak_fail_errno(err, errno, "poll");
+		if (p[P_OUT].revents)
+			write_some(s);
+		if (p[P_SIGNAL].revents)
+			read_signals(s);
+		for (struct mcp_worker *w = s->workers; w; w = w->next)
+			mcp_worker_read(w);
+		reap(s);
+		if (p[P_IN].revents && s->in >= 0)
+			read_input(s);
+		start_waiting(s);
+		look_at_time(s, ak_now_ms());
+		if (s->gone && s->in >= 0)
+			end_input(s, 0);
+	}
+	return 0;
+}
+
+static int take_signals(struct server *s, struct ak_err *err)
+{
+	static const int wanted[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
+
+	signal(SIGPIPE, SIG_IGN);
+	s->signal_fd = ak_signal_fd(wanted, ARRAY_SIZE(wanted));
+	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
+}
+
+int mcp_serve(const struct mcp_ceiling *ceiling, const struct ak_paths *paths, int in, int out, struct ak_err *err)
+{
+	static const struct mcp_session_ops ops = { on_send, on_start, on_cancel };
+	_cleanup_strbuf_ struct strbuf instructions = { 0 };
+	struct server s = { .ceiling = ceiling, .paths = paths, .in = in, .out = out, .signal_fd = -1 };
+	int rc = mcp_owner_init(&s.owner, paths, err);
+
+	if (rc < 0)
+		return rc;
+	mcp_ceiling_print(ceiling, &instructions);
+	if (instructions.failed)
+		return ak_fail(err, ENOMEM, "out of memory");
+	s.session = (struct mcp_session){ .ops = &ops, .ctx = &s, .instructions = instructions.data };
+	rc = take_signals(&s, err);
+	if (rc == 0)
+		rc = loop(&s, err);
+	s.gone = true;
+	while (s.workers)
+		remove_worker(&s, s.workers);
+	strbuf_done(&s.line);
+	strbuf_done(&s.output);
+	mcp_owner_done(&s.owner, s.leave_ms);
+	ak_close(s.signal_fd);
+	return rc;
+}

@@ -1,0 +1,210 @@
+/* What a tool's result is made of: cut output, base64, and the result itself. See mcp/mcp.h. */
+#include "gateway/mcp/mcp.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KEEP_MAX (16 * MCP_OUTPUT_MAX) /* how much is gathered before its middle is dropped */
+
+/* ---- results ---- */
+
+void mcp_fail(struct mcp_result *r, const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	strbuf_reset(&r->text);
+	strbuf_puts(&r->text, text);
+	r->failed = true;
+}
+
+void mcp_result_print(const struct mcp_result *r, bool structured, struct strbuf *out)
+{
+	strbuf_puts(out, "{\"content\":[{\"type\":\"text\",\"text\":");
+	strbuf_json_utf8(out, r->text.data ? r->text.data : "", r->text.len);
+	strbuf_puts(out, "}]");
+	if (r->text.failed || r->structured.failed) {
+		out->failed = true;
+		return;
+	}
+	/* Clients hold what is structured to the tool's schema, which speaks of success. */
+	if (structured && !r->failed)
+		strbuf_printf(out, ",\"structuredContent\":{%s}", r->structured.data ? r->structured.data : "");
+	strbuf_puts(out, r->failed ? ",\"isError\":true}" : ",\"isError\":false}");
+}
+
+void mcp_result_done(struct mcp_result *r)
+{
+	strbuf_done(&r->text);
+	strbuf_done(&r->structured);
+}
+
+/* ---- long output ---- */
+
+static void add_piece(struct mcp_capture *c, const char *data, size_t len)
+{
+	strbuf_add(&c->kept, data, len);
+	c->total += len;
+	if (c->kept.failed || c->kept.len <= KEEP_MAX)
+		return;
+	memmove(c->kept.data + MCP_OUTPUT_MAX, c->kept.data + c->kept.len - MCP_OUTPUT_MAX, MCP_OUTPUT_MAX);
+	c->kept.len = 2 * MCP_OUTPUT_MAX;
+	c->kept.data[c->kept.len] = '\0';
+}
+
+void mcp_capture_add(struct mcp_capture *c, const char *data, size_t len)
+{
+	while (len > 0) {
+		size_t n = len < MCP_OUTPUT_MAX ? len : MCP_OUTPUT_MAX;
+
+		add_piece(c, data, n);
+		data += n;
+		len -= n;
+	}
+}
+
+/* How long a byte becomes in JSON, as strbuf_json_utf8 writes it; what is no UTF-8 becomes three. */
+static size_t json_cost(char c)
+{
+	if (strchr("\"\\\n\r\t", c) && c)
+		return 2;
+	return (unsigned char)c < 0x20 || c == 0x7f ? 6 : 1;
+}
+
+bool mcp_json_grows(const char *data, size_t len, size_t max)
+{
+	size_t cost = 0;
+
+	for (size_t i = 0; i < len && cost <= max; i++)
+		cost += json_cost(data[i]);
+	return cost > max;
+}
+
+/* How much of the beginning, or of the end, is shown of what is too long: half of MCP_OUTPUT_MAX, and twice that as JSON. */
+static size_t shown_length(const char *data, size_t len, bool end)
+{
+	size_t n = 0, cost = 0;
+
+	while (n < len && n < MCP_OUTPUT_MAX / 2) {
+		cost += json_cost(data[end ? len - 1 - n : n]);
+		if (cost > MCP_OUTPUT_MAX)
+			break;
+		n++;
+	}
+	return n;
+}
+
+static bool is_continuation(char c)
+{
+	return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+bool mcp_capture_print(const struct mcp_capture *c, struct strbuf *out)
+{
+	const char *kept = c->kept.data ? c->kept.data : "";
+	bool fits = c->kept.len <= MCP_OUTPUT_MAX && !mcp_json_grows(kept, c->kept.len, 2 * MCP_OUTPUT_MAX);
+	size_t head = shown_length(kept, c->kept.len, false), tail = c->kept.len - shown_length(kept, c->kept.len, true);
+
+	if (c->kept.failed) {
+		out->failed = true;
+		return false;
+	}
+	if (fits && c->total <= MCP_OUTPUT_MAX && !c->more) {
+		strbuf_add(out, kept, c->kept.len);
+		return false;
+	}
+	if (fits) /* it was cut before it came here, and its rest fits */
+		head = tail = c->kept.len;
+	/* No character is cut in two. A character has at most three such bytes; more of them are no text anyway. */
+	for (int i = 0; i < 3 && head > 0 && head < c->kept.len && is_continuation(kept[head]); i++)
+		head--;
+	for (int i = 0; i < 3 && tail < c->kept.len && is_continuation(kept[tail]); i++)
+		tail++;
+	strbuf_add(out, kept, head);
+	strbuf_printf(out, "\n[... %s%llu bytes left out in the middle; write long output to a file and read parts of it ...]\n",
+		c->more ? "more than " : "", (unsigned long long)(c->total - head - (c->kept.len - tail)));
+	strbuf_add(out, kept + tail, c->kept.len - tail);
+	return true;
+}
+
+void mcp_capture_done(struct mcp_capture *c)
+{
+	strbuf_done(&c->kept);
+}
+
+size_t mcp_utf8_whole(const char *data, size_t len)
+{
+	size_t at = 0, n;
+
+	while (at < len && (n = ak_utf8_length((const unsigned char *)data + at, len - at)) > 0)
+		at += n;
+	return at;
+}
+
+/* ---- base64 (RFC 4648 section 4) ---- */
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+void mcp_base64(struct strbuf *out, const void *data, size_t len)
+{
+	const unsigned char *p = data;
+
+	for (size_t i = 0; i < len; i += 3) {
+		size_t n = len - i < 3 ? len - i : 3;
+		unsigned v = (unsigned)p[i] << 16 | (n > 1 ? (unsigned)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0);
+		const char group[4] = { digits[v >> 18], digits[v >> 12 & 63], n > 1 ? digits[v >> 6 & 63] : '=',
+			n > 2 ? digits[v & 63] : '=' };
+
+		strbuf_add(out, group, sizeof(group));
+	}
+}
+
+static int digit_value(char c)
+{
+	const char *d = c ? strchr(digits, c) : NULL;
+
+	return d ? (int)(d - digits) : -1;
+}
+
+/* Groups of four, padding only at the end, and no bits set that would be thrown away: one text for one content. */
+int mcp_base64_decode(const char *text, char **ret, size_t *ret_len, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	size_t len = strlen(text);
+	char *data;
+
+	if (len % 4)
+		return ak_fail(err, EINVAL, "not base64: its length is no multiple of 4");
+	for (size_t i = 0; i < len; i += 4) {
+		bool last = i + 4 == len;
+		size_t pad = last ? (size_t)(text[i + 3] == '=') + (text[i + 2] == '=' && text[i + 3] == '=') : 0;
+		unsigned v = 0;
+		char bytes[3];
+
+		for (size_t k = 0; k < 4; k++) {
+			int d = k >= 4 - pad ? 0 : digit_value(text[i + k]);
+
+			if (d < 0)
+				return ak_fail(err, EINVAL, "not base64 at character %zu", i + k + 1);
+			v = v << 6 | (unsigned)d;
+		}
+		if (v & ((1u << 8 * pad) - 1))
+			return ak_fail(err, EINVAL, "not base64: bits left over at the end");
+		for (int k = 0; k < 3; k++)
+			bytes[k] = (char)(v >> (16 - 8 * k));
+		strbuf_add(&out, bytes, 3 - pad);
+	}
+	*ret_len = out.len;
+	data = strbuf_take(&out);
+	if (!data)
+		return ak_fail(err, ENOMEM, "out of memory");
+	*ret = data;
+	return 0;
+}

@@ -1,0 +1,375 @@
+/* What is protected in a project, as mounts: see project/guard.h. */
+#include "gateway/project/guard_internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "vmctl/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+const char *const guard_names[] = { ".gitmodules", ".mcp.json", "agentkernel.toml", ".envrc", ".vscode", ".idea", ".claude",
+	".codex", ".gemini", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
+	".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish", ".gitconfig",
+	".ssh", "opencode.json", "opencode.jsonc", ".opencode", ".husky", ".cursor", ".devcontainer", ".devcontainer.json",
+	NULL };
+/* commondir and gitdir say where git reads the rest. */
+const char *const guard_git_names[] = { "hooks", "config", "config.worktree", "info", "commondir", "gitdir", NULL };
+const char *const guard_git_watched[] = { "rebase-merge/git-rebase-todo", NULL }; /* its exec lines are commands */
+
+#define MOUNTS_RESERVED 32 /* for one git folder, and what comes after the nested ones */
+
+/* ---- opening ---- */
+
+static int open_how(int fd, const char *rel, uint64_t flags, uint64_t resolve)
+{
+	struct open_how how = { .flags = flags | O_CLOEXEC, .resolve = resolve };
+	long opened = syscall(SYS_openat2, fd, rel, &how, sizeof(how));
+
+	return opened < 0 ? -errno : (int)opened;
+}
+
+int guard_open(const struct guard *g, size_t root, const char *rel, struct stat *ret)
+{
+	_cleanup_close_ int fd =
+		open_how(g->roots[root].fd, rel[0] ? rel : ".", O_PATH | O_NOFOLLOW, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+
+	if (fd < 0)
+		return fd;
+	return fstat(fd, ret) < 0 ? -errno : TAKE_FD(fd);
+}
+
+int guard_open_beneath(int fd, const char *rel)
+{
+	return open_how(fd, rel, O_PATH, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
+}
+
+char *guard_join(const char *dir, const char *name)
+{
+	char *path;
+
+	if (!dir[0] || !name[0])
+		return strdup(dir[0] ? dir : name);
+	return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+/* ---- mounts ---- */
+
+static struct guard_mount *find_mount(struct guard *g, const char *path)
+{
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		if (!strcmp(g->mounts[i].path, path))
+			return &g->mounts[i];
+	}
+	return NULL;
+}
+
+/* Is PATH below DIR? */
+static bool is_below(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return !strncmp(path, dir, n) && path[n] == '/';
+}
+
+static void drop_below(struct guard *g, const char *path)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		if (is_below(g->mounts[i].path, path))
+			free(g->mounts[i].path);
+		else
+			g->mounts[kept++] = g->mounts[i];
+	}
+	g->n_mounts = kept;
+}
+
+/* Is PATH read-only by what is mounted so far? */
+static bool is_closed(const struct guard *g, const char *path)
+{
+	const struct guard_mount *nearest = NULL;
+
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		const struct guard_mount *m = &g->mounts[i];
+
+		if ((!strcmp(m->path, path) || is_below(path, m->path)) && (!nearest || is_below(m->path, nearest->path)))
+			nearest = m;
+	}
+	return nearest && nearest->readonly;
+}
+
+bool guard_closed(const struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+
+	return !path || is_closed(g, path);
+}
+
+bool guard_holds(const struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+
+	for (size_t i = 0; path && i < g->n_mounts; i++) {
+		if (!strcmp(g->mounts[i].path, path) || is_below(g->mounts[i].path, path))
+			return true;
+	}
+	return !path;
+}
+
+static int put_mount(struct guard *g, size_t root, const char *rel, bool readonly)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+	struct stat st;
+	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
+
+	if (!path)
+		return -ENOMEM;
+	if (fd < 0)
+		return fd;
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (g->n_mounts == GUARD_MOUNTS_MAX)
+		return -E2BIG;
+	g->mounts[g->n_mounts++] =
+		(struct guard_mount){ .path = TAKE(path), .readonly = readonly, .dev = st.st_dev, .ino = st.st_ino };
+	return 0;
+}
+
+int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+	struct guard_mount *m = path ? find_mount(g, path) : NULL;
+
+	if (!path)
+		return -ENOMEM;
+	if (is_closed(g, path)) /* nothing in it can be moved; a writable mount would open it */
+		return 0;
+	if (readonly)
+		drop_below(g, path); /* or writable mounts would stay on top */
+	if (readonly && (m = find_mount(g, path)))
+		m->readonly = true;
+	return m ? 0 : put_mount(g, root, rel, readonly);
+}
+
+int guard_except(struct guard *g, size_t root, const char *rel)
+{
+	return g->n_mounts + MOUNTS_RESERVED > GUARD_MOUNTS_MAX ? -E2BIG : put_mount(g, root, rel, false);
+}
+
+int guard_reset(struct guard *g, size_t root, const char *rel, bool readonly)
+{
+	_cleanup_free_ char *path = guard_join(g->roots[root].path, rel);
+	struct guard_mount *m = path ? find_mount(g, path) : NULL;
+
+	if (!m)
+		return path ? -ENOENT : -ENOMEM;
+	if (readonly)
+		drop_below(g, path);
+	m = find_mount(g, path);
+	m->readonly = readonly;
+	return 0;
+}
+
+static int pin_parents(struct guard *g, size_t root, const char *rel)
+{
+	int rc = 0;
+
+	for (const char *slash = strchr(rel, '/'); slash && rc == 0; slash = strchr(slash + 1, '/')) {
+		_cleanup_free_ char *parent = strndup(rel, (size_t)(slash - rel));
+
+		rc = parent ? guard_pin(g, root, parent, false) : -ENOMEM;
+	}
+	return rc;
+}
+
+char *guard_behind_link(const struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_close_ int fd = guard_open_beneath(g->roots[root].fd, rel);
+	size_t len = strlen(g->roots[root].path);
+	char link[64], path[PATH_MAX];
+	ssize_t n;
+
+	if (fd < 0)
+		return NULL;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n <= 0)
+		return NULL;
+	path[n] = '\0';
+	return !strncmp(path, g->roots[root].path, len) && path[len] == '/' ? strdup(path + len + 1) : NULL;
+}
+
+static int close_path(struct guard *g, size_t root, const char *rel)
+{
+	int rc = pin_parents(g, root, rel);
+
+	return rc < 0 ? rc : guard_pin(g, root, rel, true);
+}
+
+char *guard_seen_above(const struct guard *g, size_t root, const char *rel, struct stat *ret)
+{
+	_cleanup_free_ char *path = strdup(rel);
+
+	while (path && path[0]) {
+		char *slash = strrchr(path, '/');
+		int fd;
+
+		*(slash ? slash : path) = '\0';
+		fd = guard_open(g, root, path, ret);
+		ak_close(fd);
+		if (fd >= 0)
+			break;
+	}
+	return TAKE(path);
+}
+
+/* Whether REL is there cannot be seen: a sandbox could make it so, and open the folder again the next time. */
+static int close_above(struct guard *g, size_t root, const char *rel)
+{
+	struct stat st;
+	_cleanup_free_ char *dir = guard_seen_above(g, root, rel, &st);
+
+	if (!dir)
+		return -ENOMEM;
+	if (!dir[0])
+		return -EACCES;
+	if (!guard_closed(g, root, dir))
+		guard_say(g, "'%.120s' is read-only inside: you have no permission to look into it (chmod u+rwx)", dir);
+	return close_path(g, root, dir);
+}
+
+int guard_protect(struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_free_ char *real = NULL;
+	struct stat st;
+	int rc = guard_open(g, root, rel, &st);
+
+	if (rc == -EACCES)
+		return g->protect ? close_above(g, root, rel) : 0;
+	if (rc < 0 && rc != -ELOOP)
+		return rc == -ENOMEM ? rc : 0; /* not there: looked at in the end */
+	ak_close(rc);
+	if (rc == -ELOOP || S_ISLNK(st.st_mode)) {
+		real = guard_behind_link(g, root, rel);
+		rel = real;
+	}
+	if (!rel || !g->protect)
+		return 0;
+	rc = close_path(g, root, rel);
+	return rc == -ENOMEM || rc == -E2BIG ? rc : 0;
+}
+
+size_t guard_mounts(const struct guard *g, struct sandbox_mount ret[static GUARD_MOUNTS_MAX])
+{
+	for (size_t i = 0; i < g->n_mounts; i++) {
+		const struct guard_mount *m = &g->mounts[i];
+
+		ret[i] = (struct sandbox_mount){
+			.source = m->path, .target = m->path, .readonly = m->readonly, .dev = m->dev, .ino = m->ino
+		};
+	}
+	return g->n_mounts;
+}
+
+/* ---- life ---- */
+
+void guard_say(struct guard *g, const char *fmt, ...)
+{
+	size_t n = strlen(g->note);
+	va_list args;
+
+	if (n && n + 2 < sizeof(g->note))
+		g->note[n++] = '\n';
+	va_start(args, fmt);
+	vsnprintf(g->note + n, sizeof(g->note) - n, fmt, args);
+	va_end(args);
+}
+
+int guard_failed(const struct guard *g, int rc, struct ak_err *err)
+{
+	const char *project = g->roots[GUARD_PROJECT].path;
+
+	if (rc == -E2BIG)
+		return ak_fail(err, E2BIG,
+			"project folder '%s': too many links among the files that are protected in it; remove them, or use "
+			"--project-writable",
+			project);
+	return ak_fail_errno(err, -rc, "project folder '%s' cannot be protected", project);
+}
+
+const char *guard_note(const struct guard *g)
+{
+	return g->note;
+}
+
+const char *guard_outside(const struct guard *g)
+{
+	return g && g->n_roots > GUARD_OUTSIDE ? g->roots[GUARD_OUTSIDE].path : "";
+}
+
+void guard_free(struct guard *g)
+{
+	if (!g)
+		return;
+	for (size_t i = 0; i < g->n_roots; i++) {
+		free(g->roots[i].path);
+		ak_close(g->roots[i].fd);
+	}
+	for (size_t i = 0; i < g->n_mounts; i++)
+		free(g->mounts[i].path);
+	for (size_t i = 0; i < g->n_places; i++)
+		free(g->places[i].rel);
+	free(g->hooks);
+	guard_look_done(&g->before);
+	free(g);
+}
+
+static void guard_freep(struct guard **g)
+{
+	guard_free(*g);
+}
+
+static int protect_names(struct guard *g)
+{
+	int rc = 0;
+
+	for (size_t i = 0; guard_names[i] && rc == 0; i++)
+		rc = guard_protect(g, GUARD_PROJECT, guard_names[i]);
+	return rc;
+}
+
+int guard_new(const char *project, const struct project_id *id, const struct ak_paths *paths, guard_claimed *claimed,
+	bool protect, struct guard **ret, struct ak_err *err)
+{
+	_cleanup_(guard_freep) struct guard *g = calloc(1, sizeof(*g));
+	struct sandbox_mount m = { .source = project, .dev = id->dev, .ino = id->ino };
+	int rc;
+
+	if (!g)
+		return ak_fail(err, ENOMEM, "out of memory");
+	g->protect = protect;
+	g->claimed = claimed;
+	rc = g->roots[0].fd = mnt_source_open(&m, err);
+	g->n_roots = 1;
+	if (rc < 0)
+		return rc;
+	g->roots[0].path = strdup(project);
+	rc = g->roots[0].path ? protect_names(g) : -ENOMEM;
+	if (rc < 0)
+		return g->roots[0].path ? guard_failed(g, rc, err) : ak_fail(err, ENOMEM, "out of memory");
+	rc = guard_git(g, paths, err);
+	if (rc < 0)
+		return rc;
+	guard_look(g, &g->before);
+	if (g->before.failed)
+		return ak_fail(err, ENOMEM, "out of memory");
+	*ret = TAKE(g);
+	return 0;
+}

@@ -1,0 +1,355 @@
+/* The project's git folders: see project/guard.h. */
+#include "gateway/project/guard_internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "vmctl/source.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define POINTER_MAX (PATH_MAX + 64)
+#define CONFIG_MAX (256u << 10)
+
+static bool is_file(int dir, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool is_dir(int dir, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
+{
+	struct guard_place *p = &g->places[g->n_places];
+	int rc;
+
+	if (g->n_places == GUARD_PLACES_MAX)
+		return -E2BIG;
+	*p = (struct guard_place){ .root = root, .rel = strdup(rel), .nested = nested };
+	if (!p->rel)
+		return -ENOMEM;
+	g->n_places++;
+	rc = guard_protect_folder(g, root, rel);
+	return rc < 0 || !nested ? rc : guard_protect_nested(g, root, rel);
+}
+
+/* ---- a git folder outside ---- */
+
+/* The text of a small regular file, without the white space at its end; NULL when there is none. */
+static char *read_small(int dir, const char *name, size_t max)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 || (uint64_t)st.st_size > max)
+		return NULL;
+	text = calloc(1, max + 1);
+	n = text ? ak_pread_all(fd, text, max, 0) : -1;
+	if (n <= 0 || memchr(text, '\0', (size_t)n))
+		return NULL;
+	while (n > 0 && isspace((unsigned char)text[n - 1]))
+		text[--n] = '\0';
+	return TAKE(text);
+}
+
+/* PATH as it stands in a file of the folder BASE, resolved. */
+static bool resolve_from(const char *base, const char *path, char ret[static PATH_MAX])
+{
+	_cleanup_free_ char *full = path[0] == '/' ? strdup(path) : guard_join(base, path);
+
+	return full && path[0] && realpath(full, ret);
+}
+
+static bool is_repository(int dir)
+{
+	return is_file(dir, "HEAD") && is_dir(dir, "objects") && is_dir(dir, "refs") && is_file(dir, "config");
+}
+
+/* A line that ends with a backslash goes on in the next one. */
+static void join_lines(char *text)
+{
+	char *to = text;
+
+	for (const char *from = text; *from; from++) {
+		if (from[0] == '\\' && from[1] == '\n')
+			from++;
+		else
+			*to++ = *from;
+	}
+	*to = '\0';
+}
+
+/* TEXT, a value with all that follows it in its line, without quotes, comment and white space at its end. */
+static char *plain_value(char *text)
+{
+	char *to = text, *end = text; /* END: of what is not white space */
+	bool quoted = false;
+
+	for (const char *from = text; *from && (quoted || !strchr("#;", *from)); from++) {
+		if (*from == '"') {
+			quoted = !quoted;
+			continue;
+		}
+		if (*from == '\\' && from[1])
+			from++;
+		*to++ = *from;
+		if (quoted || !strchr(" \t\r", *from))
+			end = to;
+	}
+	*end = '\0';
+	return text;
+}
+
+/* The value of core.KEY in the text of a git configuration; NULL when it has none. Changes TEXT. */
+static const char *core_value(char *text, const char *key)
+{
+	const char *found = NULL;
+	size_t len = strlen(key);
+	bool core = false;
+	char *save = NULL;
+
+	join_lines(text);
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		line += strspn(line, " \t");
+		if (line[0] == '[') {
+			core = !strncasecmp(line, "[core]", 6);
+			line += strcspn(line, "]");
+			line += strspn(line, "] \t");
+		}
+		if (!core || strncasecmp(line, key, len) != 0)
+			continue;
+		line += len + strspn(line + len, " \t");
+		if (line[0] == '=')
+			found = plain_value(line + 1 + strspn(line + 1, " \t"));
+	}
+	return found;
+}
+
+static int open_folder(const char *path)
+{
+	struct ak_err ignored;
+
+	return mnt_source_open(&(struct sandbox_mount){ .source = path }, &ignored);
+}
+
+/* PATH, as it stands in a file of FOLDER, is WANT, with no link on the way: a sandbox could have made that. */
+static bool names(const char *folder, const char *path, const char *want)
+{
+	_cleanup_free_ char *full = path[0] == '/' ? strdup(path) : guard_join(folder, path);
+	_cleanup_close_ int fd = full ? open_folder(full) : -1;
+	char real[PATH_MAX];
+
+	return fd >= 0 && realpath(full, real) && !strcmp(real, want);
+}
+
+/* Is the part of a path with LEN bytes at NAME one that git folders have? */
+static bool is_git_name(const char *name, size_t len)
+{
+	return (len >= 4 && !strncmp(name + len - 4, ".git", 4)) || (len == 5 && !strncmp(name, ".bare", 5));
+}
+
+/* A folder whose files are a project of its own is no git folder, whatever was written into it. */
+static bool is_git_folder(int fd, const char *path)
+{
+	const char *base = strrchr(path, '/') + 1;
+
+	return is_repository(fd) && is_git_name(base, strlen(base)) && faccessat(fd, ".git", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+}
+
+/* The same for PATH of a submodule, which has any name below modules of a git folder. */
+static bool is_module_folder(int fd, const char *path)
+{
+	for (const char *part = path; *part; part += 1 + strcspn(part + 1, "/")) {
+		if (is_git_name(part + 1, strcspn(part + 1, "/")) && strstr(part + 1, "/modules/"))
+			return is_repository(fd) && faccessat(fd, ".git", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+	}
+	return false;
+}
+
+/* FOLDER, of a submodule, has its own repository and says that its files are the project. */
+static bool submodule_points_back(const struct guard *g, int fd, const char *folder)
+{
+	_cleanup_free_ char *config = is_module_folder(fd, folder) ? read_small(fd, "config", CONFIG_MAX) : NULL;
+	const char *value = config ? core_value(config, "worktree") : NULL;
+
+	return value && value[0] && names(folder, value, g->roots[GUARD_PROJECT].path);
+}
+
+/*
+ * FOLDER is R/worktrees/NAME of a repository R, and its file gitdir names the project's .git. RET is R. Only what lies in R says where R is: nothing of
+ * the project is believed.
+ */
+static bool worktree_points_back(const struct guard *g, int fd, const char *folder, char ret[static PATH_MAX])
+{
+	_cleanup_free_ char *back = read_small(fd, "gitdir", POINTER_MAX), *common = read_small(fd, "commondir", POINTER_MAX);
+	_cleanup_free_ char *dot_git = guard_join(g->roots[GUARD_PROJECT].path, ".git");
+	_cleanup_close_ int repository = -1;
+	size_t n;
+
+	if (!back || !common || !dot_git || !resolve_from(folder, common, ret) || !names(folder, back, dot_git))
+		return false;
+	n = strlen(ret);
+	if (strncmp(folder, ret, n) != 0 || strncmp(folder + n, "/worktrees/", 11) != 0 || strchr(folder + n + 11, '/'))
+		return false;
+	repository = open_folder(ret);
+	return repository >= 0 && is_git_folder(repository, ret);
+}
+
+/* The folder goes in writable, as the project does: nothing that could not be one, that holds the project or its mounts, or is another's. */
+static bool may_mount(const struct guard *g, const char *path, const struct ak_paths *paths)
+{
+	struct ak_err ignored;
+
+	return project_check(path, PROJECT_NAMED, paths, &ignored) == 0 && !project_inside(g->roots[GUARD_PROJECT].path, path) &&
+		!g->claimed(paths, path);
+}
+
+char *guard_module_file(const struct guard *g, size_t root, const char *rel)
+{
+	struct stat st;
+	const char *project = g->roots[GUARD_PROJECT].path;
+	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
+	_cleanup_free_ char *folder = guard_join(g->roots[root].path, rel),
+			    *config = fd < 0 ? NULL : read_small(fd, "config", CONFIG_MAX);
+	const char *value = config ? core_value(config, "worktree") : NULL;
+	char files[PATH_MAX];
+	size_t n = strlen(project);
+
+	if (!folder || !value || !resolve_from(folder, value, files) || !project_inside(files, project) || files[n] != '/')
+		return NULL;
+	return guard_join(files + n + 1, ".git");
+}
+
+static int add_root(struct guard *g, const char *path)
+{
+	struct guard_root *r = &g->roots[g->n_roots];
+
+	r->fd = open_folder(path);
+	if (r->fd < 0)
+		return r->fd;
+	r->path = strdup(path);
+	g->n_roots++;
+	guard_say(g, "the project's git folder '%.160s' is mounted as well, writable except for its hooks and settings", path);
+	return r->path ? guard_pin(g, GUARD_OUTSIDE, "", false) : -ENOMEM;
+}
+
+/* Of the repository a worktree uses all but what belongs to others. */
+static int add_worktree(struct guard *g, const char *repository, const char *folder)
+{
+	const char *own = folder + strlen(repository) + 1; /* worktrees/NAME */
+	int rc = add_root(g, repository);
+
+	if (rc == 0)
+		rc = add_place(g, GUARD_OUTSIDE, "", false);
+	if (rc == 0)
+		rc = guard_protect(g, GUARD_OUTSIDE, "modules");
+	if (rc == 0)
+		rc = guard_protect(g, GUARD_OUTSIDE, "worktrees");
+	if (rc == 0)
+		rc = guard_except(g, GUARD_OUTSIDE, own);
+	return rc < 0 ? rc : add_place(g, GUARD_OUTSIDE, own, true);
+}
+
+static int add_submodule(struct guard *g, const char *folder)
+{
+	int rc = add_root(g, folder);
+
+	return rc < 0 ? rc : add_place(g, GUARD_OUTSIDE, "", true);
+}
+
+static int refuse(struct guard *g, const char *folder)
+{
+	guard_say(g,
+		"git will not work inside: '.git' leads to '%.120s', which does not name this project in return, or "
+		"belongs to the project of another sandbox, and is not mounted",
+		folder);
+	return 0;
+}
+
+/* DOT_GIT is a file of the project: it names its git folder. */
+static int follow_file(struct guard *g, const struct stat *dot_git, const struct ak_paths *paths)
+{
+	const char *project = g->roots[GUARD_PROJECT].path;
+	_cleanup_free_ char *text = read_small(g->roots[GUARD_PROJECT].fd, ".git", POINTER_MAX);
+	char folder[PATH_MAX], repository[PATH_MAX];
+	_cleanup_close_ int fd = -1;
+
+	if (!text || strncmp(text, "gitdir:", 7) != 0 || !resolve_from(project, text + 7 + strspn(text + 7, " \t"), folder))
+		return 0;
+	if (project_inside(folder, project)) /* written by whoever wrote the project */
+		return folder[strlen(project)] == '/' ? add_place(g, GUARD_PROJECT, folder + strlen(project) + 1, true) : 0;
+	fd = open_folder(folder);
+	if (fd < 0 || dot_git->st_nlink > 1) /* a hard link: it may be another folder's */
+		return refuse(g, folder);
+	if (worktree_points_back(g, fd, folder, repository))
+		return may_mount(g, repository, paths) ? add_worktree(g, repository, folder) : refuse(g, folder);
+	if (submodule_points_back(g, fd, folder) && may_mount(g, folder, paths))
+		return add_submodule(g, folder);
+	return refuse(g, folder);
+}
+
+/* ---- all of it ---- */
+
+/* Where a .git that is a link leads, when that is a folder in the project. */
+static int follow_link(struct guard *g)
+{
+	const char *project = g->roots[GUARD_PROJECT].path;
+	char folder[PATH_MAX];
+	size_t n = strlen(project);
+
+	if (!resolve_from(project, ".git", folder) || !project_inside(folder, project) || folder[n] != '/')
+		return 0;
+	return add_place(g, GUARD_PROJECT, folder + n + 1, true);
+}
+
+/* A folder of the project that the repository has for its hooks. */
+static int protect_hooks(struct guard *g, const struct guard_place *place)
+{
+	const char *project = g->roots[GUARD_PROJECT].path, *value;
+	_cleanup_free_ char *config = NULL;
+	_cleanup_close_ int fd = -1;
+	char folder[PATH_MAX];
+	size_t n = strlen(project);
+	struct stat st;
+
+	fd = guard_open(g, place->root, place->rel, &st);
+	config = fd < 0 || g->hooks ? NULL : read_small(fd, "config", CONFIG_MAX);
+	value = config ? core_value(config, "hooksPath") : NULL;
+	if (!value || !resolve_from(project, value, folder) || !project_inside(folder, project) || folder[n] != '/')
+		return 0;
+	g->hooks = strdup(folder + n + 1);
+	return g->hooks ? guard_protect(g, GUARD_PROJECT, g->hooks) : -ENOMEM;
+}
+
+int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
+{
+	struct stat st;
+	int fd = guard_open(g, GUARD_PROJECT, ".git", &st), rc;
+
+	ak_close(fd);
+	rc = add_place(g, GUARD_PROJECT, ".git", true); /* it may come into being */
+	if (rc == 0 && fd >= 0 && S_ISLNK(st.st_mode))
+		rc = follow_link(g);
+	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))
+		rc = guard_protect(g, GUARD_PROJECT, ".git");
+	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))
+		rc = follow_file(g, &st, paths);
+	for (size_t i = 0; rc == 0 && i < g->n_places; i++)
+		rc = protect_hooks(g, &g->places[i]);
+	return rc < 0 ? guard_failed(g, rc, err) : 0;
+}

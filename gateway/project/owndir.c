@@ -1,0 +1,541 @@
+/*
+ * Our own folders against what a sandbox sees: see project/owndir.h.
+ *
+ * A place is a file system and a path in it. /proc/self/mountinfo says of every mount which part of which file system it shows, so a folder's
+ * place is the root of its mount plus the rest of its path, whatever the mount is called. Two folders overlap when one place is a prefix of the
+ * other.
+ */
+#include "gateway/project/owndir.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MOUNTS_TEXT_MAX (64u << 20)
+#define LINKS_MAX 40 /* as the kernel follows */
+
+/* One row of mountinfo; the texts are borrowed from the table's. */
+struct mount {
+	uint64_t id;
+	const char *device, *root, *point;
+};
+
+struct table {
+	char *text; /* owned */
+	struct mount *list; /* owned */
+	size_t n;
+};
+
+struct place {
+	const char *device; /* borrowed from the table */
+	char path[PATH_MAX];
+};
+
+/* One of ours. */
+struct own {
+	const char *path, *variable; /* VARIABLE moves it */
+};
+
+/* ---- the table of mounts ---- */
+
+static void table_done(struct table *t)
+{
+	free(t->text);
+	free(t->list);
+}
+
+/* mountinfo writes a space, tab, newline or backslash as three octal digits. */
+static void unescape(char *s)
+{
+	char *out = s;
+
+	for (; *s; s++) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7') {
+			*out++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0'));
+			s += 3;
+		} else {
+			*out++ = *s;
+		}
+	}
+	*out = '\0';
+}
+
+/* "36 35 98:0 /root /point options …" */
+static bool parse_row(char *line, struct mount *ret)
+{
+	char *field[5], *save = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(field); i++) {
+		field[i] = strtok_r(i ? NULL : line, " ", &save);
+		if (!field[i])
+			return false;
+	}
+	unescape(field[3]);
+	unescape(field[4]);
+	*ret = (struct mount){ strtoull(field[0], NULL, 10), field[2], field[3], field[4] };
+	return true;
+}
+
+static int table_read(struct table *t, struct ak_err *err)
+{
+	size_t cap = 0;
+	char *save = NULL;
+	int rc = ak_read_file(AT_FDCWD, "/proc/self/mountinfo", MOUNTS_TEXT_MAX, &t->text, NULL);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "/proc/self/mountinfo");
+	for (char *line = strtok_r(t->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (t->n == cap) {
+			struct mount *grown = reallocarray(t->list, cap = cap ? cap * 2 : 64, sizeof(*grown));
+
+			if (!grown)
+				return ak_fail(err, ENOMEM, "out of memory");
+			t->list = grown;
+		}
+		t->n += parse_row(line, &t->list[t->n]);
+	}
+	return 0;
+}
+
+/* ---- places ---- */
+
+/* A is B or below it. */
+static bool inside(const char *a, const char *b)
+{
+	size_t n = strlen(b);
+
+	return (n == 1 && b[0] == '/') || (!strncmp(a, b, n) && (a[n] == '\0' || a[n] == '/'));
+}
+
+/* What A has beyond B, which it is inside of: "" or "/…". */
+static const char *beyond(const char *a, const char *b)
+{
+	return strcmp(b, "/") != 0 ? a + strlen(b) : strcmp(a, "/") != 0 ? a : "";
+}
+
+/* BASE/MORE, where MORE is "" or begins with a slash. */
+static int extend(char ret[static PATH_MAX], const char *base, const char *more)
+{
+	int n = snprintf(ret, PATH_MAX, "%s%s", *more && !strcmp(base, "/") ? "" : base, more);
+
+	return n >= PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+static int real_path(int fd, char ret[static PATH_MAX])
+{
+	char link[40];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, ret, PATH_MAX);
+	if (n < 0 || n == PATH_MAX)
+		return n < 0 ? -errno : -ENAMETOOLONG;
+	ret[n] = '\0';
+	return 0;
+}
+
+static const struct mount *mount_of(const struct table *t, int fd)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+		return NULL;
+	for (size_t i = 0; i < t->n; i++) {
+		if (t->list[i].id == st.stx_mnt_id)
+			return &t->list[i];
+	}
+	return NULL;
+}
+
+/* The place of the folder FD; TAIL ("" or "/…") is what does not exist of it yet. */
+static int place_of(const struct table *t, int fd, const char *tail, struct place *ret)
+{
+	const struct mount *m = mount_of(t, fd);
+	char real[PATH_MAX], whole[PATH_MAX];
+	int rc = real_path(fd, real);
+
+	if (rc == 0)
+		rc = extend(whole, real, tail);
+	if (rc < 0)
+		return rc;
+	if (!m || !inside(real, m->point))
+		return -ESTALE; /* mounted or unmounted this moment */
+	ret->device = m->device;
+	return extend(ret->path, m->root, beyond(whole, m->point));
+}
+
+/* ---- the way to a folder ---- */
+
+enum turn { TURN_LINK, TURN_UP, TURN_END };
+
+/* Told of every folder in which the way takes a turn (it reads a link there, or goes back up), and of where the way ends. */
+typedef int (*way_fn)(void *ctx, int dir, const char *tail, enum turn turn);
+
+struct way {
+	int dir; /* owned; where we are */
+	char rest[2 * PATH_MAX]; /* what is left of the path */
+	unsigned links;
+	way_fn fn;
+	void *ctx;
+};
+
+static int follow_link(struct way *w, int link)
+{
+	char target[PATH_MAX], rest[sizeof(w->rest)];
+	ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
+
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	if (++w->links > LINKS_MAX)
+		return -ELOOP;
+	if (snprintf(rest, sizeof(rest), "%s/%s", target, w->rest) >= (int)sizeof(rest))
+		return -ENAMETOOLONG;
+	memcpy(w->rest, rest, strlen(rest) + 1);
+	if (target[0] == '/') {
+		ak_close(w->dir);
+		w->dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	}
+	return w->dir < 0 ? -errno : 0;
+}
+
+/* The part NAME; 1 when it does not exist. */
+static int step(struct way *w, const char *name)
+{
+	_cleanup_close_ int next = openat(w->dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	int rc;
+
+	if (next < 0)
+		return errno == ENOENT ? 1 : -errno;
+	if (fstat(next, &st) < 0)
+		return -errno;
+	if (S_ISLNK(st.st_mode) || !strcmp(name, "..")) {
+		rc = w->fn(w->ctx, w->dir, "", S_ISLNK(st.st_mode) ? TURN_LINK : TURN_UP);
+		if (rc)
+			return rc < 0 ? rc : -ECANCELED;
+	}
+	if (S_ISLNK(st.st_mode))
+		return follow_link(w, next);
+	ak_close(w->dir);
+	w->dir = TAKE_FD(next);
+	return 0;
+}
+
+/* Part by part, for a path that has links. -ECANCELED when FN had enough. */
+static int walk_way(struct way *w)
+{
+	for (;;) {
+		char name[NAME_MAX + 1], tail[sizeof(w->rest) + NAME_MAX + 2];
+		size_t skip = strspn(w->rest, "/"), len = strcspn(w->rest + skip, "/");
+		int rc;
+
+		if (len == 0)
+			return w->fn(w->ctx, w->dir, "", TURN_END);
+		if (len > NAME_MAX)
+			return -ENAMETOOLONG;
+		memcpy(name, w->rest + skip, len);
+		name[len] = '\0';
+		memmove(w->rest, w->rest + skip + len, strlen(w->rest + skip + len) + 1);
+		if (!strcmp(name, "."))
+			continue;
+		rc = step(w, name);
+		if (rc < 0)
+			return rc;
+		if (rc > 0) {
+			snprintf(tail, sizeof(tail), "/%s%s", name, w->rest);
+			return w->fn(w->ctx, w->dir, tail, TURN_END);
+		}
+	}
+}
+
+/* In one step where PATH exists and has neither links nor "..", which is what is found nearly always. */
+static int open_plain(const char *path)
+{
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS };
+
+	return strstr(path, "..") ? -1 : (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+}
+
+static int each_turn(const char *path, way_fn fn, void *ctx)
+{
+	struct way w = { .dir = open_plain(path), .fn = fn, .ctx = ctx };
+	int rc;
+
+	if (w.dir >= 0) {
+		rc = fn(ctx, w.dir, "", TURN_END);
+	} else {
+		if (strlen(path) >= PATH_MAX)
+			return -ENAMETOOLONG;
+		memcpy(w.rest, path, strlen(path) + 1);
+		w.dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		rc = w.dir < 0 ? -errno : walk_way(&w);
+	}
+	ak_close(w.dir);
+	return rc;
+}
+
+/* ---- what is shown ---- */
+
+/* A folder and the mounts below it, one after the other. */
+struct shown {
+	const struct table *t; /* borrowed */
+	const char *path; /* borrowed; resolved */
+	struct place first; /* of the folder itself */
+	size_t next;
+};
+
+static int shown_open(struct shown *s, const struct table *t, const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	*s = (struct shown){ .t = t, .path = path };
+	return fd < 0 ? -errno : place_of(t, fd, "", &s->first);
+}
+
+/* The next part: where it is seen, and what of which file system it is. */
+static bool shown_next(struct shown *s, const char **ret_point, const char **ret_device, const char **ret_path)
+{
+	if (s->next == 0) {
+		s->next++;
+		*ret_point = s->path;
+		*ret_device = s->first.device;
+		*ret_path = s->first.path;
+		return true;
+	}
+	while (s->next <= s->t->n) {
+		const struct mount *m = &s->t->list[s->next++ - 1];
+
+		if (!inside(m->point, s->path) || !strcmp(m->point, s->path))
+			continue;
+		*ret_point = m->point;
+		*ret_device = m->device;
+		*ret_path = m->root;
+		return true;
+	}
+	return false;
+}
+
+/* ---- a folder that may be written ---- */
+
+struct check {
+	const struct table *t;
+	struct shown shown;
+};
+
+/* 1: what is there is the sandbox's to change, or part of what we keep. */
+static int check_turn(void *ctx, int dir, const char *tail, enum turn turn)
+{
+	struct check *c = ctx;
+	const char *point, *device, *path;
+	struct place p;
+	int rc = place_of(c->t, dir, tail, &p);
+
+	if (rc < 0)
+		return rc;
+	for (c->shown.next = 0; shown_next(&c->shown, &point, &device, &path);) {
+		if (!strcmp(device, p.device) && (inside(p.path, path) || (turn == TURN_END && inside(path, p.path))))
+			return 1;
+	}
+	return 0;
+}
+
+int owndir_check_writable(const struct ak_paths *paths, const char *project, struct ak_err *err)
+{
+	char policies[PATH_MAX];
+	const struct own own[] = { { paths->state, "XDG_STATE_HOME" }, { paths->runtime, "XDG_RUNTIME_DIR" },
+		{ paths->config, "XDG_CONFIG_HOME" }, { policies, "AGENTKERNEL_DATA_DIR" } };
+	_cleanup_(table_done) struct table t = { 0 };
+	struct check c = { .t = &t };
+	int rc = ak_path_join(policies, paths->data, "policies", NULL);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", paths->data);
+	rc = table_read(&t, err);
+	if (rc < 0)
+		return rc;
+	rc = shown_open(&c.shown, &t, project);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "where the project folder '%s' lies cannot be told", project);
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		rc = each_turn(own[i].path, check_turn, &c);
+		if (rc > 0 || rc == -ECANCELED)
+			return ak_fail(err, EINVAL,
+				"the project folder '%s' holds agentkernel's own folder '%s', or the way to it, which no sandbox may reach; "
+				"name another project with --dir, or set %s to a folder outside of it",
+				project, own[i].path, own[i].variable);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "where agentkernel's own folder '%s' lies cannot be told", own[i].path);
+	}
+	return 0;
+}
+
+/* ---- folders that may be read ---- */
+
+struct cover {
+	const struct table *t;
+	struct shown *shown; /* borrowed */
+	size_t n_shown;
+	char (*ret)[PATH_MAX];
+	size_t n;
+};
+
+static int add_cover(struct cover *c, const char *path)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		if (inside(path, c->ret[i]))
+			return 0;
+	}
+	if (c->n == OWNDIR_COVERS_MAX)
+		return -E2BIG;
+	memcpy(c->ret[c->n++], path, strlen(path) + 1);
+	return 0;
+}
+
+/* P is at most seen under one name in each part. */
+static int cover_in(struct cover *c, struct shown *s, const struct place *p)
+{
+	const char *point, *device, *path;
+	char at[PATH_MAX];
+	int rc = 0;
+
+	for (s->next = 0; rc == 0 && shown_next(s, &point, &device, &path);) {
+		if (strcmp(device, p->device) != 0)
+			continue;
+		if (inside(p->path, path))
+			rc = extend(at, point, beyond(p->path, path));
+		else if (inside(path, p->path))
+			rc = extend(at, point, "");
+		else
+			continue;
+		if (rc == 0)
+			rc = add_cover(c, at);
+	}
+	return rc;
+}
+
+static int cover_turn(void *ctx, int dir, const char *tail, enum turn turn)
+{
+	struct cover *c = ctx;
+	struct place p;
+	int rc;
+
+	if (turn != TURN_END)
+		return 0; /* the sandbox cannot turn a link that it may only read */
+	rc = place_of(c->t, dir, tail, &p);
+	for (size_t i = 0; rc == 0 && i < c->n_shown; i++)
+		rc = cover_in(c, &c->shown[i], &p);
+	return rc;
+}
+
+/* What is to be covered must exist. Where it cannot be made, nothing will ever be in it. */
+static int cover_own(struct cover *c, const char *path)
+{
+	size_t before = c->n;
+	int rc = each_turn(path, cover_turn, c);
+
+	if (rc == 0 && c->n > before && access(path, F_OK) < 0 && ak_mkdir_p(path, 0700) < 0)
+		c->n = before;
+	return rc;
+}
+
+int owndir_covers(const struct ak_paths *paths, const char *const *shown, size_t n, char ret[static OWNDIR_COVERS_MAX][PATH_MAX],
+	struct ak_err *err)
+{
+	const char *const own[] = { paths->state, paths->runtime, paths->config };
+	_cleanup_(table_done) struct table t = { 0 };
+	_cleanup_free_ struct shown *parts = calloc(n ? n : 1, sizeof(*parts));
+	struct cover c = { .t = &t, .shown = parts, .ret = ret };
+	int rc = parts ? table_read(&t, err) : ak_fail(err, ENOMEM, "out of memory");
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < n; i++) {
+		rc = shown_open(&parts[c.n_shown], &t, shown[i]);
+		if (rc < 0 && rc != -ENOENT)
+			return ak_fail_errno(err, -rc, "where '%s' lies cannot be told", shown[i]);
+		c.n_shown += rc == 0;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		rc = cover_own(&c, own[i]);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "agentkernel's own folder '%s' cannot be hidden from the sandbox", own[i]);
+	}
+	return (int)c.n;
+}
+
+/* ---- a way past the links of sandboxes ---- */
+
+struct opening {
+	const struct table *t;
+	struct shown *shown; /* borrowed */
+	size_t n_shown;
+	int fd; /* owned: where the way ended */
+};
+
+/* 1: a link that a sandbox may have put there. */
+static int open_turn(void *ctx, int dir, const char *tail, enum turn turn)
+{
+	struct opening *o = ctx;
+	const char *point, *device, *path;
+	struct place p;
+	int rc;
+
+	if (turn == TURN_END) {
+		o->fd = *tail ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		return o->fd >= 0 ? 0 : *tail ? -ENOENT : -errno;
+	}
+	rc = turn == TURN_LINK ? place_of(o->t, dir, "", &p) : 0;
+	if (rc < 0 || turn == TURN_UP)
+		return rc;
+	for (size_t i = 0; i < o->n_shown; i++) {
+		for (o->shown[i].next = 0; shown_next(&o->shown[i], &point, &device, &path);) {
+			if (!strcmp(device, p.device) && inside(p.path, path))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+static int absolute(const char *path, char ret[static PATH_MAX])
+{
+	char cwd[PATH_MAX] = "";
+
+	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+		return -errno;
+	return path[0] == '/' ? extend(ret, path, "") : ak_path_join(ret, cwd, path, NULL);
+}
+
+int owndir_open(const char *path, char *const *projects, size_t n, struct ak_err *err)
+{
+	_cleanup_(table_done) struct table t = { 0 };
+	_cleanup_free_ struct shown *parts = calloc(n ? n : 1, sizeof(*parts));
+	struct opening o = { .t = &t, .shown = parts, .fd = -1 };
+	char whole[PATH_MAX];
+	int rc = parts ? table_read(&t, err) : ak_fail(err, ENOMEM, "out of memory");
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < n; i++)
+		o.n_shown += shown_open(&parts[o.n_shown], &t, projects[i]) == 0; /* one that is gone holds no link */
+	rc = absolute(path, whole);
+	if (rc == 0)
+		rc = each_turn(whole, open_turn, &o);
+	if (rc > 0 || rc == -ECANCELED)
+		return ak_fail(err, ELOOP,
+			"'%.200s' leads through a symbolic link in the project of a sandbox, which may have put it there: name the place that "
+			"it leads to, or remove it",
+			path);
+	return rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : o.fd;
+}

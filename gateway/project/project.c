@@ -1,0 +1,191 @@
+/* The project folder: see project/project.h. */
+#include "gateway/project/project.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/project/owndir.h"
+#include "vmctl/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* ---- what it is ---- */
+
+const char *project_id_print(const struct project_id *id, char ret[static PROJECT_ID_TEXT])
+{
+	snprintf(ret, PROJECT_ID_TEXT, "%" PRIu64 ":%" PRIu64 ":%" PRIu64, (uint64_t)id->dev, (uint64_t)id->ino, id->born_ns);
+	return ret;
+}
+
+int project_id_parse(const char *text, struct project_id *ret)
+{
+	uint64_t n[3];
+	char *end;
+
+	for (size_t i = 0; i < ARRAY_SIZE(n); i++) {
+		if (text[0] < '0' || text[0] > '9')
+			return -EINVAL;
+		errno = 0;
+		n[i] = strtoull(text, &end, 10);
+		if (errno || *end != (i + 1 < ARRAY_SIZE(n) ? ':' : '\0'))
+			return -EINVAL;
+		text = end + 1;
+	}
+	*ret = (struct project_id){ .dev = (dev_t)n[0], .ino = (ino_t)n[1], .born_ns = n[2] };
+	return 0;
+}
+
+static bool same(const struct project_id *a, const struct project_id *b)
+{
+	return a->ino == b->ino && (a->born_ns && b->born_ns ? a->born_ns == b->born_ns : a->dev == b->dev);
+}
+
+static int identify(int fd, const char *path, struct project_id *ret, mode_t *ret_mode)
+{
+	struct statx st;
+
+	if (statx(fd, path, path[0] ? 0 : AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+		return -errno;
+	ret->dev = makedev(st.stx_dev_major, st.stx_dev_minor);
+	ret->ino = st.stx_ino;
+	ret->born_ns = st.stx_mask & STATX_BTIME ? (uint64_t)st.stx_btime.tv_sec * 1000000000 + st.stx_btime.tv_nsec : 0;
+	*ret_mode = st.stx_mode;
+	return 0;
+}
+
+/* ---- where it is ---- */
+
+bool project_inside(const char *a, const char *b)
+{
+	size_t n = strlen(b);
+
+	if (n == 1) /* "/" */
+		return true;
+	return !strncmp(a, b, n) && (a[n] == '\0' || a[n] == '/');
+}
+
+/* What is looked at is PATH, not the result: were a link swapped in between, the two would not fit, and whoever opens the result notices. */
+int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
+{
+	mode_t mode = 0;
+	int rc;
+
+	if (!realpath(path, ret))
+		return ak_fail_errno(err, errno, "%s '%s'", what, path);
+	rc = identify(AT_FDCWD, path, ret_id, &mode);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s '%s'", what, ret);
+	if (!S_ISDIR(mode))
+		return ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret);
+	if (access(ret, R_OK | X_OK) < 0)
+		return ak_fail_errno(err, errno, "%s '%s' cannot be read", what, ret);
+	return 0;
+}
+
+int project_again(const char *path, const struct project_id *was, struct project_id *ret_now, struct ak_err *err)
+{
+	_cleanup_close_ int fd = -1;
+	struct ak_err why;
+	mode_t mode;
+	int rc;
+
+	fd = mnt_source_open(&(struct sandbox_mount){ .source = path }, &why);
+	if (fd == -ELOOP)
+		return ak_fail(err, ELOOP,
+			"project folder '%s': a symbolic link has taken its place, or that of a folder above it; nothing was mounted. "
+			"Put the folder back, or remove the sandbox and create it again",
+			path);
+	if (fd < 0)
+		return ak_fail_errno(err, -fd, "project folder '%s'", path);
+	rc = identify(fd, "", ret_now, &mode);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "project folder '%s'", path);
+	if (!S_ISDIR(mode))
+		return ak_fail(err, ENOTDIR, "project folder '%s' is not a folder any more; nothing was mounted", path);
+	if (was->ino && !same(was, ret_now))
+		return ak_fail(err, ESTALE,
+			"project folder '%s': another folder is there than when the sandbox was created; nothing was mounted. "
+			"Put the old one back, remove the sandbox and create it again, or take what is there now with 'start --accept-dir'",
+			path);
+	return 0;
+}
+
+/* ---- whether it may be ---- */
+
+/* Folders where programs of the whole machine, or of all that a user does, leave their files and sockets. */
+static bool is_broad(const char *project)
+{
+	static const char *const broad[] = { "/tmp", "/var/tmp", "/run", "/var", "/home", "/root", "/mnt", "/media", "/opt",
+		"/srv" };
+	const char *home = getenv("HOME");
+	char real[PATH_MAX];
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(broad); i++) {
+		if (!strcmp(project, broad[i]))
+			return true;
+		if (lstat(broad[i], &st) == 0 && S_ISLNK(st.st_mode) && realpath(broad[i], real) && !strcmp(project, real))
+			return true;
+	}
+	return home && realpath(home, real) && !strcmp(project, real);
+}
+
+/* Folders of the home that hold keys and sessions, and what is in them. */
+static bool is_private(const char *project)
+{
+	static const char *const names[] = { ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store",
+		".mozilla", ".config/gcloud", ".config/gh", ".local/share/keyrings" };
+	const char *home = getenv("HOME");
+	char real[PATH_MAX], path[PATH_MAX];
+
+	for (size_t i = 0; home && realpath(home, real) && i < ARRAY_SIZE(names); i++) {
+		if (snprintf(path, sizeof(path), "%s/%s", real, names[i]) < (int)sizeof(path) && project_inside(project, path))
+			return true;
+	}
+	return false;
+}
+
+static int check_broad(const char *project, enum project_word word, struct ak_err *err)
+{
+	if (word == PROJECT_CONFIRMED)
+		return 0;
+	if (is_private(project))
+		return ak_fail(err, EINVAL,
+			"the project folder would be '%s', where keys or sessions are kept; name another with --dir, or say --dir %s --allow-broad-dir",
+			project, project);
+	if (!is_broad(project))
+		return 0;
+	return ak_fail(err, EINVAL,
+		"the project folder would be '%s': all files and sockets of other programs in it would be in the sandbox's reach; go into a project or name "
+		"one with --dir, or say --dir %s --allow-broad-dir",
+		project, project);
+}
+
+/* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
+int project_check(const char *project, enum project_word word, const struct ak_paths *paths, struct ak_err *err)
+{
+	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",
+		"/boot" };
+	int rc;
+
+	if (!strcmp(project, "/"))
+		return ak_fail(err, EINVAL,
+			"the project folder is '/': that would expose the whole system; go into a project, or name one with --dir");
+	for (size_t i = 0; i < ARRAY_SIZE(system_dirs); i++) {
+		if (project_inside(project, system_dirs[i]))
+			return ak_fail(
+				err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
+	}
+	if (project_inside(project, "/run") && word != PROJECT_CONFIRMED)
+		return ak_fail(err, EINVAL,
+			"the project folder '%s' is part of the system; name another with --dir, or confirm it with --allow-broad-dir",
+			project);
+	rc = check_broad(project, word, err);
+	return rc < 0 ? rc : owndir_check_writable(paths, project, err);
+}

@@ -1,0 +1,291 @@
+/*
+ * `network selftest`: the attack catalogue against the live code, on the user's own machine, in a private Internet.
+ *
+ *   selftest/selftest.c           the private machine: namespaces, one `agentkernel run` after the other, what it reports
+ *   selftest/internet.c  the far side: every address there is, its servers, and what arrived
+ *   selftest/zone.c      what its DNS answers
+ *   selftest/rows.c      the catalogue: rows of vectors
+ *   selftest/probe.c     what happens inside the sandbox (the same program, started as SELFTEST_PROBE); _dial and _calls are its hands
+ *   selftest/frames.c    raw frames on the sandbox's own link, by a root that the sandbox never has
+ *   selftest/judge.c     far side, client and log, compared with what the catalogue wants
+ *
+ * A vector is one attempt. It holds when the client got what is wanted and in time, the far side counted what is wanted (mostly
+ * nothing), and the log tells it. A row passes when all its vectors hold.
+ */
+#ifndef AK_SELFTEST_H
+#define AK_SELFTEST_H
+
+#include "gateway/base/addr.h"
+#include "gateway/base/err.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SELFTEST_PROBE "selftest-probe" /* hidden command: the program inside the sandbox */
+
+/* ---- public face ---- */
+
+enum selftest_result { SELFTEST_SKIPPED, SELFTEST_PASSED, SELFTEST_FAILED, SELFTEST_RESULT_NUM };
+
+#define SELFTEST_ROWS_MAX 80
+#define SELFTEST_REASON_MAX 700
+
+struct selftest_row {
+	const char *id; /* row of the catalogue */
+	const char *what;
+	enum selftest_result result;
+	char reason[SELFTEST_REASON_MAX];
+	unsigned vectors;
+};
+
+struct selftest_report {
+	struct selftest_row rows[SELFTEST_ROWS_MAX];
+	size_t n_rows;
+	unsigned passed, failed, skipped;
+	uint64_t duration_ms;
+};
+
+/* -errno with a reason when it could not be carried out at all. */
+int selftest_run(struct selftest_report *ret, struct ak_err *err);
+
+/* The program inside: argv[1] is the number of the run. */
+int selftest_probe(int argc, char **argv);
+
+/* ---- the catalogue ---- */
+
+/* One sandbox each. */
+enum st_run {
+	ST_LIST, /* codex mode with a small allowlist */
+	ST_NATIVE, /* native mode: everything public */
+	ST_EMPTY, /* claude mode whose policy allows nothing */
+	ST_DEAD, /* native mode, and the gateway is killed */
+	ST_RUN_NUM
+};
+
+enum st_kind {
+	ST_DNS, /* HOST's TYPE is asked of the sandbox's resolver, or of the address NAME */
+	ST_DNS_TCP, /* the same over TCP */
+	ST_RAW, /* malformed message number TYPE */
+	ST_TCP, /* connect, send, wait for an echo */
+	ST_UDP,
+	ST_TLS, /* a ClientHello with SNI NAME, made as TYPE says */
+	ST_HTTP, /* a request with Host NAME, and a second one with Host DETAIL when that is set */
+	ST_CALL, /* FN */
+	ST_FRAMES, /* frames of set TYPE on the link, sent from outside */
+	ST_GATEWAY, /* the gateway process, looked at from outside; TYPE 1: killed first */
+	ST_KIND_NUM
+};
+
+enum st_far {
+	ST_NOTHING, /* the far side must not have seen it */
+	ST_SOMETHING,
+	ST_AT_MOST, /* at most TYPE questions below HOST */
+	ST_UNSEEN, /* no opinion */
+	ST_FAR_NUM
+};
+
+/* What an attempt ended with. Words are compared with the vector's list of wanted ones. */
+struct st_outcome {
+	const char *word; /* "works", "refused", "answer", "nxdomain" … */
+	char detail[160];
+};
+
+struct st_vector;
+typedef void (*st_call)(const struct st_vector *v, struct st_outcome *ret);
+
+struct st_vector {
+	const char *row;
+	unsigned runs; /* bits of enum st_run */
+	enum st_kind kind;
+	const char *host; /* name or address */
+	uint16_t port;
+	const char *name;
+	unsigned type;
+	const char *want; /* "nxdomain|formerr" */
+	const char *detail; /* what the outcome's detail must be; NULL: anything */
+	enum st_far far;
+	const char *log; /* NULL: need not be told; else a part of the record's rule or reason */
+	unsigned within_ms; /* 0: one second */
+	bool ipv6; /* only where the kernel has it */
+	st_call fn;
+};
+
+extern const struct st_vector st_vectors[]; /* ends with row NULL */
+extern const struct selftest_row st_rows[]; /* ends with id NULL */
+
+/* The policies of the runs: file name, text. */
+struct st_policy {
+	const char *mode, *text;
+};
+extern const struct st_policy st_policies[ST_RUN_NUM];
+
+/* Names that are resolved before the first vector, so that their addresses are open when they are needed. */
+extern const char *const st_warm_names[]; /* ends with NULL */
+
+enum {
+	ST_HELLO_PLAIN,
+	ST_HELLO_NONE,
+	ST_HELLO_ECH,
+	ST_HELLO_GREASE,
+	ST_HELLO_SSL2,
+	ST_HELLO_GARBAGE,
+	ST_HELLO_DRIPPED,
+	ST_HELLO_RECORDS,
+	ST_HELLO_BIG
+};
+enum {
+	ST_RAW_POINTER,
+	ST_RAW_LOOP,
+	ST_RAW_LONG_LABEL,
+	ST_RAW_LONG_NAME,
+	ST_RAW_CUT,
+	ST_RAW_NO_QUESTION,
+	ST_RAW_TWO,
+	ST_RAW_OPCODE,
+	ST_RAW_CLASS,
+	ST_RAW_RESPONSE,
+	ST_RAW_RECORDS,
+	ST_RAW_NUM
+};
+enum {
+	ST_FRAMES_SPOOF4,
+	ST_FRAMES_SPOOF6,
+	ST_FRAMES_MAC,
+	ST_FRAMES_ARP,
+	ST_FRAMES_ROGUE,
+	ST_FRAMES_ETHER,
+	ST_FRAMES_FRAGMENTS,
+	ST_FRAMES_OPTIONS,
+	ST_FRAMES_EXTENSIONS,
+	ST_FRAMES_PROTOCOLS,
+	ST_FRAMES_ICMP
+};
+
+/* ---- folders and ports of the private machine ---- */
+
+#define ST_SCRATCH "/tmp"
+#define ST_PROJECT ST_SCRATCH "/project"
+#define ST_PROGRAM ST_PROJECT "/agentkernel"
+#define ST_MARK ST_PROJECT "/selftest" /* without it the probe tries nothing */
+#define ST_SECRET ST_SCRATCH "/secret"
+#define ST_UNIX ST_SCRATCH "/host.sock"
+#define ST_ABSTRACT "agentkernel-selftest"
+#define ST_RESOLVER "11.0.0.53"
+#define ST_HOST_PORT 8099 /* a service of the machine that no sandbox may reach */
+#define ST_OPEN_PORT 8098 /* one that a rule opens */
+
+/* ---- the far side ---- */
+
+enum st_event_kind { ST_EV_PACKET, ST_EV_QUESTION, ST_EV_TLS, ST_EV_HTTP };
+
+struct st_event {
+	enum st_event_kind kind;
+	struct ak_addr dst;
+	uint16_t port;
+	uint8_t proto;
+	uint16_t qtype;
+	bool odd; /* a question with more in it than ours have: options, flags */
+	char name[256]; /* question, SNI or Host; escaped */
+	unsigned count;
+};
+
+#define ST_EVENTS_MAX 4096
+
+/* In memory that both sides share. Written by the far side only while it is not asked to be quiet. */
+struct st_events {
+	size_t n;
+	bool overflow;
+	struct st_event e[ST_EVENTS_MAX];
+};
+
+/* The far side's whole life: link up, serve, answer each byte on CONTROL once everything that has arrived is counted. */
+int st_internet(struct st_events *events, int control, struct ak_err *err);
+
+/* What DNS answers to a question; the length of the reply, 0 for none. */
+size_t st_zone_answer(const uint8_t *msg, size_t len, uint8_t *reply, size_t cap, struct st_event *ret);
+
+/* ---- DNS, just enough ---- */
+
+#define ST_DNS_MAX 4096
+
+/* "a\000b.test": a backslash and three digits stand for one octet. The length with the root octet, 0 when it does not fit. */
+size_t st_name_wire(const char *text, uint8_t out[static 256]);
+/* The name at *AT, escaped; false when it is malformed. */
+bool st_name_text(const uint8_t *msg, size_t len, size_t *at, char *ret, size_t size);
+size_t st_dns_query(uint8_t *out, uint16_t id, const char *name, uint16_t qtype, bool loaded);
+/* The word for a reply, and its addresses in DETAIL. */
+void st_dns_read(const uint8_t *msg, size_t len, const uint8_t *query, size_t query_len, struct st_outcome *ret);
+
+/* ---- inside the sandbox ---- */
+
+/* First nameserver of the sandbox: the gateway's end of the link. */
+const char *st_resolver(void);
+size_t st_dns_exchange(const char *server, bool tcp, const uint8_t *query, size_t len, uint8_t *reply, int timeout_ms);
+/* Ask and read; *RET_ADDR is the first address when there is one. */
+void st_dns_ask(const char *server, bool tcp, const char *name, uint16_t qtype, bool loaded, struct st_outcome *ret,
+	struct ak_addr *ret_addr);
+/* 0 and a connected socket, or -errno (-ETIMEDOUT after TIMEOUT_MS). */
+int st_connect(const char *host, uint16_t port, int timeout_ms, int *ret_fd);
+/* "works" when a byte comes back, else how it ended. */
+void st_await(int fd, int timeout_ms, struct st_outcome *ret);
+const char *st_errno_word(int error);
+void st_dial_tcp(const struct st_vector *v, struct st_outcome *ret);
+void st_dial_udp(const struct st_vector *v, struct st_outcome *ret);
+void st_dial_tls(const struct st_vector *v, struct st_outcome *ret);
+void st_dial_http(const struct st_vector *v, struct st_outcome *ret);
+void st_dial_raw(const struct st_vector *v, struct st_outcome *ret);
+void st_say(struct st_outcome *o, const char *word, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* selftest/calls.c */
+void st_call_budget(const struct st_vector *v, struct st_outcome *ret);
+void st_call_loaded_query(const struct st_vector *v, struct st_outcome *ret);
+void st_call_tcp_pipeline(const struct st_vector *v, struct st_outcome *ret);
+void st_call_tcp_drip(const struct st_vector *v, struct st_outcome *ret);
+void st_call_tcp_huge(const struct st_vector *v, struct st_outcome *ret);
+void st_call_tcp_idle(const struct st_vector *v, struct st_outcome *ret);
+void st_call_at_once(const struct st_vector *v, struct st_outcome *ret);
+void st_call_multicast(const struct st_vector *v, struct st_outcome *ret);
+void st_call_unix(const struct st_vector *v, struct st_outcome *ret);
+void st_call_sendmmsg(const struct st_vector *v, struct st_outcome *ret);
+void st_call_io_uring(const struct st_vector *v, struct st_outcome *ret);
+void st_call_mark(const struct st_vector *v, struct st_outcome *ret);
+void st_call_route(const struct st_vector *v, struct st_outcome *ret);
+void st_call_nested(const struct st_vector *v, struct st_outcome *ret);
+void st_call_descriptors(const struct st_vector *v, struct st_outcome *ret);
+void st_call_processes(const struct st_vector *v, struct st_outcome *ret);
+void st_call_power(const struct st_vector *v, struct st_outcome *ret);
+void st_call_filter(const struct st_vector *v, struct st_outcome *ret);
+void st_call_syscalls(const struct st_vector *v, struct st_outcome *ret);
+void st_call_sockets(const struct st_vector *v, struct st_outcome *ret);
+void st_call_set_ids(const struct st_vector *v, struct st_outcome *ret);
+void st_call_nesting(const struct st_vector *v, struct st_outcome *ret);
+void st_call_odd_sockets(const struct st_vector *v, struct st_outcome *ret);
+void st_call_left_behind(const struct st_vector *v, struct st_outcome *ret);
+void st_call_words(const struct st_vector *v, struct st_outcome *ret);
+void st_call_records(const struct st_vector *v, struct st_outcome *ret);
+
+/* ---- outside ---- */
+
+/* Send set SET of frames on the link of the sandbox that process INSIDE lives in; in a child of its own. */
+int st_frames_send(pid_t inside, const struct st_vector *v, struct ak_err *err);
+
+/* What is known when a run is over. */
+struct st_facts {
+	enum st_run run;
+	bool ran; /* the probe came to its end */
+	char why_not[240];
+	struct st_outcome *outcomes; /* by vector; word NULL: not tried */
+	unsigned *took_ms;
+	const struct st_events *events;
+	unsigned host_accepts; /* connections at ST_HOST_PORT and the two unix sockets */
+	struct netlog_rec *log;
+	size_t n_log;
+	bool log_clean; /* every line is a record of ours */
+};
+
+void st_judge(const struct st_facts *f, struct selftest_report *report);
+
+#endif

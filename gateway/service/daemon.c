@@ -1,0 +1,67 @@
+/* Requests to the daemon: see service/service.h and daemon/daemon.h. */
+#include "gateway/service/service.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/daemon/daemon.h"
+#include "gateway/ipc/ipc.h"
+
+#include <errno.h>
+
+#define CALL_TIMEOUT_MS 60000 /* a start on a busy machine; everything else answers at once */
+
+static int connect_daemon(const struct ak_paths *paths, bool start, struct ak_err *err)
+{
+	int sock = daemon_connect(paths, start, err);
+
+	if (!start && (sock == -ENOENT || sock == -ECONNREFUSED || sock == -ENOTCONN))
+		return ak_fail(err, ENOTCONN, "no daemon is running; 'agentkernel daemon start' starts one");
+	return sock;
+}
+
+int service_call(const struct ak_paths *paths, bool start, const char *op, cJSON *request, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *taken = request ? request : cJSON_CreateObject(), *answer = NULL;
+	_cleanup_close_ int sock = -1;
+	size_t n_fds = 0;
+	int rc;
+
+	if (!taken || !cJSON_AddStringToObject(taken, "op", op))
+		return ak_fail(err, ENOMEM, "out of memory");
+	sock = connect_daemon(paths, start, err);
+	if (sock < 0)
+		return sock;
+	rc = ipc_call(sock, taken, NULL, 0, CALL_TIMEOUT_MS, &answer, NULL, &n_fds, err);
+	if (rc < 0)
+		return rc;
+	if (ret)
+		*ret = TAKE(answer);
+	return 0;
+}
+
+bool service_daemon_runs(const struct ak_paths *paths)
+{
+	struct ak_err ignored;
+	_cleanup_close_ int sock = daemon_connect(paths, false, &ignored);
+
+	return sock >= 0;
+}
+
+int service_daemon_status(const struct ak_paths *paths, cJSON **ret, struct ak_err *err)
+{
+	return service_call(paths, false, "status", NULL, ret, err);
+}
+
+int service_daemon_stop(const struct ak_paths *paths, struct ak_err *err)
+{
+	return service_call(paths, false, "shutdown", NULL, NULL, err);
+}
+
+int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned count, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *request = cJSON_CreateObject();
+
+	if (!request || !cJSON_AddStringToObject(request, "mode", ak_mode_name(mode)) ||
+		!cJSON_AddNumberToObject(request, "count", count))
+		return ak_fail(err, ENOMEM, "out of memory");
+	return service_call(paths, true, "prewarm", TAKE(request), ret, err);
+}

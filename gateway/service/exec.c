@@ -1,0 +1,208 @@
+/* Commands in a running sandbox, by way of its supervisor: see service/service.h and super/super.h. */
+#include "gateway/service/service.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/say.h"
+#include "gateway/ipc/ipc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Variables that tell a program about the terminal it is on: those of the caller's, not of whoever created the sandbox. */
+static const char *const terminal_env[] = { "TERM", "COLORTERM" };
+
+static bool add_text(cJSON *list, const char *text)
+{
+	cJSON *item = cJSON_CreateString(text);
+
+	if (item && cJSON_AddItemToArray(list, item))
+		return true;
+	cJSON_Delete(item);
+	return false;
+}
+
+static int add_pair(cJSON *list, const char *key, const char *value)
+{
+	_cleanup_free_ char *pair = NULL;
+
+	if (asprintf(&pair, "%s=%s", key, value) < 0) {
+		pair = NULL;
+		return -ENOMEM;
+	}
+	return add_text(list, pair) ? 0 : -ENOMEM;
+}
+
+static int put_env(cJSON *request, const struct service_exec_opts *opts, struct ak_err *err)
+{
+	cJSON *list = cJSON_AddArrayToObject(request, "env");
+	int rc = list ? 0 : -ENOMEM;
+
+	for (size_t i = 0; opts->tty && i < ARRAY_SIZE(terminal_env) && rc == 0; i++) {
+		if (getenv(terminal_env[i]))
+			rc = add_pair(list, terminal_env[i], getenv(terminal_env[i]));
+	}
+	for (size_t i = 0; i < opts->n_env && rc == 0; i++) {
+		const char *e = opts->env[i];
+
+		if (*e == '=' || *e == '\0')
+			return ak_fail(err, EINVAL, "--env '%s': wants KEY=VALUE, or KEY to pass your own value", e);
+		if (strchr(e, '='))
+			rc = add_text(list, e) ? 0 : -ENOMEM;
+		else if (getenv(e))
+			rc = add_pair(list, e, getenv(e));
+		else
+			return ak_fail(err, EINVAL, "--env %s: not set in your environment; give %s=VALUE", e, e);
+	}
+	return rc < 0 ? ak_fail(err, ENOMEM, "out of memory") : 0;
+}
+
+static int make_request(const struct service_exec_opts *opts, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *request = cJSON_CreateObject();
+	cJSON *argv;
+	int rc;
+
+	if (opts->workdir && opts->workdir[0] != '/')
+		return ak_fail(err, EINVAL, "--workdir '%s': must be an absolute path inside the sandbox", opts->workdir);
+	if (!request || !cJSON_AddStringToObject(request, "op", "exec") || !(argv = cJSON_AddArrayToObject(request, "argv")))
+		return ak_fail(err, ENOMEM, "out of memory");
+	for (size_t i = 0; opts->argv[i]; i++) {
+		if (!add_text(argv, opts->argv[i]))
+			return ak_fail(err, ENOMEM, "out of memory");
+	}
+	rc = put_env(request, opts, err);
+	if (rc < 0)
+		return rc;
+	if ((opts->workdir && !cJSON_AddStringToObject(request, "workdir", opts->workdir)) ||
+		!cJSON_AddBoolToObject(request, "tty", opts->tty) ||
+		(opts->rows && opts->cols &&
+			(!cJSON_AddNumberToObject(request, "rows", opts->rows) ||
+				!cJSON_AddNumberToObject(request, "cols", opts->cols))) ||
+		(opts->timeout_ms && !cJSON_AddNumberToObject(request, "timeout_ms", (double)opts->timeout_ms)))
+		return ak_fail(err, ENOMEM, "out of memory");
+	*ret = TAKE(request);
+	return 0;
+}
+
+static int send_request(int sock, const cJSON *request, const struct service_exec_opts *opts)
+{
+	_cleanup_close_ int null = -1;
+	int fds[3];
+
+	if (opts->tty)
+		return ipc_send(sock, request, NULL, 0);
+	for (int i = 0; i < 3; i++) {
+		if (opts->stdio[i] < 0 && null < 0)
+			null = open("/dev/null", O_RDWR | O_CLOEXEC);
+		fds[i] = opts->stdio[i] < 0 ? null : opts->stdio[i];
+		if (fds[i] < 0)
+			return -errno;
+	}
+	return ipc_send(sock, request, fds, 3);
+}
+
+int service_exec_start(const struct ak_paths *paths, const char *name, const struct service_exec_opts *opts,
+	struct service_exec *ret, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *request = NULL;
+	_cleanup_close_ int sock = -1;
+	int rc = make_request(opts, &request, err);
+
+	if (rc < 0)
+		return rc;
+	sock = service_super(paths, name, err);
+	if (sock < 0)
+		return sock;
+	rc = opts->uuid ? service_same(paths, name, opts->uuid, err) : 0;
+	if (rc < 0)
+		return rc;
+	rc = send_request(sock, request, opts);
+	if (rc == -EMSGSIZE || rc == -E2BIG)
+		return ak_fail(err, E2BIG, "the command and its environment are too long");
+	if (rc < 0 && rc != -EPIPE) /* whoever refused us said why before it closed: that is read like any answer */
+		return ak_fail_errno(err, -rc, "sandbox '%s'", name);
+	*ret = (struct service_exec){ .sock = TAKE_FD(sock), .tty_fd = -1 };
+	return 0;
+}
+
+/* ---- what comes back ---- */
+
+static uint64_t number_of(const cJSON *obj, const char *key, uint64_t other)
+{
+	const cJSON *n = cJSON_GetObjectItemCaseSensitive(obj, key);
+
+	return cJSON_IsNumber(n) && n->valuedouble >= 0 && n->valuedouble < 9e15 ? (uint64_t)n->valuedouble : other;
+}
+
+/* 1 when it is the last word. */
+static int take_message(
+	struct service_exec *x, const cJSON *msg, int *fds, size_t n_fds, struct service_exit *ret, struct ak_err *err)
+{
+	const char *event = json_text(msg, "event", "");
+
+	if (!strcmp(event, "started")) {
+		x->id = (uint32_t)number_of(msg, "id", 0);
+		if (n_fds && x->tty_fd < 0)
+			x->tty_fd = TAKE_FD(fds[0]);
+		return 0;
+	}
+	*ret = (struct service_exit){ .exit_code = (int)number_of(msg, "exit_code", AK_EXIT_FAILED) };
+	if (!strcmp(event, "exit")) {
+		ret->timed_out = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(msg, "timed_out"));
+		if (ret->timed_out)
+			ret->exit_code = AK_EXIT_TIMEOUT;
+		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
+		ret->n_left = (unsigned)number_of(msg, "n_left", 0);
+		snprintf(ret->left, sizeof(ret->left), "%s", json_text(msg, "left", ""));
+		return 1;
+	}
+	if (cJSON_GetObjectItemCaseSensitive(msg, "error")) {
+		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
+		return 1;
+	}
+	return ak_fail(err, EPROTO, "the sandbox's supervisor said something unknown");
+}
+
+int service_exec_poll(struct service_exec *x, bool wait, struct service_exit *ret, struct ak_err *err)
+{
+	for (;;) {
+		_cleanup_json_ cJSON *msg = NULL;
+		struct pollfd p = { .fd = x->sock, .events = POLLIN };
+		int fds[IPC_FDS_MAX], rc = poll(&p, 1, wait ? -1 : 0);
+		size_t n = ARRAY_SIZE(fds);
+
+		if (rc < 0 && errno == EINTR)
+			continue;
+		if (rc <= 0)
+			return rc < 0 ? ak_fail_errno(err, errno, "poll") : 0;
+		rc = ipc_recv(x->sock, &msg, fds, &n);
+		if (rc == 0 || rc == -ECONNRESET)
+			return ak_fail(err, EPIPE, "the sandbox ended");
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "the sandbox's supervisor");
+		rc = take_message(x, msg, fds, n, ret, err);
+		for (size_t i = 0; i < n; i++)
+			ak_close(fds[i]);
+		if (rc != 0)
+			return rc;
+	}
+}
+
+int service_exec_signal(struct service_exec *x, int sig)
+{
+	_cleanup_json_ cJSON *msg = cJSON_CreateObject();
+
+	if (!msg || !cJSON_AddStringToObject(msg, "op", "signal") || !cJSON_AddNumberToObject(msg, "sig", sig))
+		return -ENOMEM;
+	return ipc_send(x->sock, msg, NULL, 0);
+}
+
+void service_exec_done(struct service_exec *x)
+{
+	x->sock = ak_close(x->sock);
+	x->tty_fd = ak_close(x->tty_fd);
+}

@@ -1,0 +1,317 @@
+/* The live policy of a sandbox: shown from its state, changed by the daemon. See service/service.h. */
+#include "gateway/service/service.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/log/audit.h"
+#include "gateway/store/policy_dirs.h"
+#include "gateway/store/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+/* ---- showing ---- */
+
+static int put_policy(cJSON *obj, const struct policy *p, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	_cleanup_json_ cJSON *json = NULL;
+
+	policy_print(p, &text);
+	json = text.failed ? NULL : cJSON_Parse(text.data);
+	if (!json || !cJSON_AddItemToObject(obj, "policy", json))
+		return ak_fail(err, ENOMEM, "out of memory");
+	(void)TAKE(json);
+	return 0;
+}
+
+static bool put_change(cJSON *list, const struct state_edit *e)
+{
+	char when[AUDIT_TIME_MAX];
+	cJSON *item = cJSON_CreateObject();
+
+	if (!item || !cJSON_AddItemToArray(list, item)) {
+		cJSON_Delete(item);
+		return false;
+	}
+	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
+		(!e->until_us || cJSON_AddStringToObject(item, "until", audit_time_print(e->until_us, when)));
+}
+
+static int put_state(cJSON *obj, const struct state_sandbox *s, uint64_t now_us)
+{
+	cJSON *list;
+
+	if (!cJSON_AddStringToObject(obj, "name", s->name) || !cJSON_AddNumberToObject(obj, "generation", (double)s->generation))
+		return -ENOMEM;
+	if (s->mcp.project[0] && !cJSON_AddBoolToObject(obj, "mcp", s->mcp.generation == s->generation))
+		return -ENOMEM;
+	list = cJSON_AddArrayToObject(obj, "changes");
+	for (size_t i = 0; list && i < s->n_edits; i++) {
+		if (s->edits[i].until_us && s->edits[i].until_us <= now_us)
+			continue;
+		if (!put_change(list, &s->edits[i]))
+			return -ENOMEM;
+	}
+	return list ? 0 : -ENOMEM;
+}
+
+int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	uint64_t now = ak_wall_us();
+	int rc = service_load(paths, name, &s, err);
+
+	if (rc == 0)
+		rc = state_policy(paths, &s, now, &p, err);
+	if (rc < 0)
+		return rc;
+	if (!obj || put_state(obj, &s, now) < 0)
+		return ak_fail(err, ENOMEM, "out of memory");
+	rc = put_policy(obj, p, err);
+	if (rc == 0)
+		*ret = TAKE(obj);
+	return rc;
+}
+
+/* ---- changing ---- */
+
+static bool put_edit(cJSON *list, const struct policy_edit *e, uint64_t for_ms)
+{
+	cJSON *item = cJSON_CreateObject();
+
+	if (!item || !cJSON_AddItemToArray(list, item)) {
+		cJSON_Delete(item);
+		return false;
+	}
+	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
+		(!for_ms || cJSON_AddNumberToObject(item, "for_ms", (double)for_ms));
+}
+
+int service_policy_change(
+	const struct ak_paths *paths, const char *name, const struct service_change *change, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *request = cJSON_CreateObject();
+	struct state_sandbox s = { 0 };
+	cJSON *list;
+	int rc = service_load(paths, name, &s, err); /* no daemon is started for a name that no one has */
+
+	if (rc < 0)
+		return rc;
+	state_done(&s);
+	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
+		!cJSON_AddBoolToObject(request, "reset", change->reset) || !cJSON_AddBoolToObject(request, "mcp", change->mcp))
+		return ak_fail(err, ENOMEM, "out of memory");
+	list = cJSON_AddArrayToObject(request, "edits");
+	for (size_t i = 0; list && i < change->n_edits; i++) {
+		if (!put_edit(list, &change->edits[i], change->for_ms))
+			list = NULL;
+	}
+	if (!list)
+		return ak_fail(err, ENOMEM, "out of memory");
+	rc = service_call(paths, true, "policy", TAKE(request), NULL, err);
+	return rc < 0 ? rc : service_policy_show(paths, name, ret, err);
+}
+
+/* ---- rules as edits ---- */
+
+struct edits {
+	struct policy_edit *list; /* owned, and so are the texts */
+	size_t n;
+};
+
+static const struct {
+	const char *key;
+	enum policy_edit_op op;
+} lists[] = {
+	{ "allow", POLICY_EDIT_ALLOW_HOST }, { "deny", POLICY_EDIT_BLOCK_HOST }, { "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
+	{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR }, { "remove", POLICY_EDIT_REMOVE }, /* only in a request */
+};
+
+void service_edits_free(struct policy_edit *edits, size_t n)
+{
+	for (size_t i = 0; edits && i < n; i++)
+		free((char *)(uintptr_t)edits[i].text);
+	free(edits);
+}
+
+static void edits_done(struct edits *e)
+{
+	service_edits_free(e->list, e->n);
+}
+
+/* 0 and the list to the caller, or what is wrong with RC. */
+static int edits_take(struct edits *e, int rc, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
+{
+	if (rc < 0)
+		return rc == -ENOMEM ? ak_fail(err, ENOMEM, "out of memory") : rc;
+	*ret = TAKE(e->list);
+	*ret_n = e->n;
+	return 0;
+}
+
+/* A rule is its text, or an object that says where it came from. */
+static const char *rule_text(const cJSON *rule)
+{
+	const cJSON *text = cJSON_IsObject(rule) ? cJSON_GetObjectItemCaseSensitive(rule, "rule") : rule;
+
+	return cJSON_IsString(text) ? text->valuestring : NULL;
+}
+
+static int add_edit(struct edits *e, enum policy_edit_op op, const char *text)
+{
+	struct policy_edit *grown = reallocarray(e->list, e->n + 1, sizeof(*grown));
+	char *copy = text ? strdup(text) : NULL;
+
+	if (grown)
+		e->list = grown;
+	if (!grown || !copy) {
+		free(copy);
+		return -ENOMEM;
+	}
+	grown[e->n++] = (struct policy_edit){ op, copy };
+	return 0;
+}
+
+static int add_rules(struct edits *e, const cJSON *json)
+{
+	const cJSON *rule;
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(json, lists[i].key)) {
+			if (add_edit(e, lists[i].op, rule_text(rule)) < 0)
+				return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+static int add_json(struct edits *e, const cJSON *json)
+{
+	const char *word = json_text(json, "default", NULL);
+	int rc = word ? add_edit(e, POLICY_EDIT_DEFAULT, word) : 0;
+
+	return rc < 0 ? rc : add_rules(e, json);
+}
+
+int service_edits_of_json(const cJSON *json, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
+{
+	_cleanup_(edits_done) struct edits e = { 0 };
+
+	return edits_take(&e, add_json(&e, json), ret, ret_n, err);
+}
+
+/* ---- a whole policy as edits ---- */
+
+static bool has_rule(const cJSON *list, const char *text)
+{
+	const cJSON *rule;
+
+	cJSON_ArrayForEach(rule, list) {
+		if (!strcmp(rule_text(rule) ? rule_text(rule) : "", text))
+			return true;
+	}
+	return false;
+}
+
+/* Rules of the mode's own file that JSON does not repeat go; those that both have are left as they are. */
+static int add_removals(struct edits *e, const cJSON *base, const cJSON *json)
+{
+	const cJSON *rule;
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(base, lists[i].key)) {
+			const char *text = rule_text(rule);
+
+			if (text && !has_rule(cJSON_GetObjectItemCaseSensitive(json, lists[i].key), text) &&
+				add_edit(e, POLICY_EDIT_REMOVE, text) < 0)
+				return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/* The policy of the sandbox's mode as JSON, without any change. */
+static int base_policy(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	int rc = service_load(paths, name, &s, err);
+
+	if (rc < 0)
+		return rc;
+	state_edits_clear(&s);
+	rc = state_policy(paths, &s, ak_wall_us(), &p, err);
+	if (rc < 0)
+		return rc;
+	policy_print(p, &text);
+	*ret = text.failed ? NULL : cJSON_Parse(text.data);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int service_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret,
+	size_t *ret_n, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *base = NULL;
+	_cleanup_(edits_done) struct edits e = { 0 };
+	int rc = base_policy(paths, name, &base, err);
+
+	if (rc == 0 && !json_text(json, "default", NULL))
+		rc = add_edit(&e, POLICY_EDIT_DEFAULT, "deny");
+	if (rc == 0)
+		rc = add_removals(&e, base, json);
+	if (rc == 0)
+		rc = add_json(&e, json);
+	return edits_take(&e, rc, ret, ret_n, err);
+}
+
+/* ---- a file's rules as edits ---- */
+
+/* The file itself says whether it has a word on the default; the compiled form always has one. */
+static int add_default(struct edits *e, const char *file, struct ak_err *err)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_json_ cJSON *json = NULL;
+	const char *word = NULL;
+	size_t len;
+	int rc = ak_read_file(AT_FDCWD, file, 1u << 20, &text, &len);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", file);
+	rc = json_parse(text, len, &json, err);
+	if (rc == 0)
+		rc = json_get_string(json, "default", &word, err);
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "%s", file);
+	return word ? add_edit(e, POLICY_EDIT_DEFAULT, word) : 0;
+}
+
+int service_edits_of_file(
+	const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	_cleanup_json_ cJSON *json = NULL;
+	char storage[3][PATH_MAX], path[PATH_MAX];
+	_cleanup_(edits_done) struct edits e = { 0 };
+	struct policy_dirs dirs;
+	int rc;
+
+	/* It is a file, even when it is called just "mine". */
+	if (snprintf(path, sizeof(path), "%s%s", strchr(file, '/') ? "" : "./", file) >= (int)sizeof(path))
+		return ak_fail(err, ENAMETOOLONG, "'%.60s…': path too long", file);
+	ak_paths_policy_dirs(paths, storage, &dirs);
+	rc = policy_load(path, &dirs, NULL, 0, &p, err);
+	if (rc < 0)
+		return rc;
+	policy_print(p, &text);
+	json = text.failed ? NULL : cJSON_Parse(text.data);
+	rc = add_default(&e, path, err);
+	if (rc == 0)
+		rc = json ? add_rules(&e, json) : -ENOMEM;
+	return edits_take(&e, rc, ret, ret_n, err);
+}

@@ -1,0 +1,542 @@
+/* The plan of a run: see store/plan.h. */
+#include "gateway/store/plan.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/project/owndir.h"
+#include "gateway/store/shared.h"
+#include "vmctl/source.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const struct {
+	const char *name;
+	bool mount_project;
+	enum sandbox_isolation isolation;
+	const char *keys[3]; /* the variables that hold this agent's own API key */
+} modes[] = {
+	[AK_MODE_NATIVE] = { "native", false, SANDBOX_MODERATE, { NULL } },
+	[AK_MODE_CLAUDE] = { "claude", true, SANDBOX_MODERATE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", NULL } },
+	[AK_MODE_CODEX] = { "codex", true, SANDBOX_STRICT, { "OPENAI_API_KEY", "CODEX_API_KEY", NULL } },
+	[AK_MODE_GEMINI] = { "gemini", true, SANDBOX_MODERATE, { "GEMINI_API_KEY", "GOOGLE_API_KEY", NULL } },
+};
+static_assert(ARRAY_SIZE(modes) == AK_MODE_NUM, "a row for each mode");
+
+static const struct {
+	const char *name;
+	bool network, mount_cwd, mount_home, pass_env, readonly_root;
+} profiles[] = {
+	[AK_PROFILE_PERMISSIVE] = { "permissive", true, true, true, true, false },
+	[AK_PROFILE_MODERATE] = { "moderate", true, false, false, false, false },
+	[AK_PROFILE_RESTRICTIVE] = { "restrictive", false, false, false, false, true },
+};
+static_assert(ARRAY_SIZE(profiles) == AK_PROFILE_NUM, "a row for each profile");
+
+/* Not secrets, and programs on a terminal look wrong without them. */
+static const char *const harmless_env[] = { "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ" };
+
+const char *ak_mode_name(enum ak_mode mode)
+{
+	return modes[mode].name;
+}
+
+const char *ak_profile_name(enum ak_profile profile)
+{
+	return profiles[profile].name;
+}
+
+const char *run_origin_name(enum run_origin origin)
+{
+	static const char *const names[] = {
+		[RUN_ORIGIN_CLI] = "cli",
+		[RUN_ORIGIN_HTTP] = "http",
+		[RUN_ORIGIN_MCP] = "mcp",
+	};
+
+	static_assert(ARRAY_SIZE(names) == RUN_ORIGIN_NUM, "a name for each origin");
+	return names[origin];
+}
+
+bool ak_profile_network(enum ak_profile profile)
+{
+	return profiles[profile].network;
+}
+
+int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err)
+{
+	for (int i = 0; i < AK_MODE_NUM; i++) {
+		if (!strcmp(modes[i].name, text)) {
+			*ret = (enum ak_mode)i;
+			return 0;
+		}
+	}
+	return ak_fail(err, EINVAL, "unknown compatibility mode '%s': one of claude, codex, gemini, native", text);
+}
+
+int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err)
+{
+	for (int i = 0; i < AK_PROFILE_NUM; i++) {
+		if (!strcmp(profiles[i].name, text)) {
+			*ret = (enum ak_profile)i;
+			return 0;
+		}
+	}
+	return ak_fail(err, EINVAL, "unknown profile '%s': one of permissive, moderate, restrictive", text);
+}
+
+/* ---- environment ---- */
+
+static bool same_key(const char *a, const char *b)
+{
+	size_t n = strcspn(a, "=");
+
+	return n == strcspn(b, "=") && !memcmp(a, b, n);
+}
+
+/* Set "K=V"; a later one replaces an earlier. */
+static int env_set(struct run_plan *plan, const char *pair)
+{
+	char *copy = strdup(pair);
+
+	if (!copy)
+		return -ENOMEM;
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (same_key(plan->env[i], pair)) {
+			free(plan->env[i]);
+			plan->env[i] = copy;
+			return 0;
+		}
+	}
+	if (plan->n_env == PLAN_ENV_MAX) {
+		free(copy);
+		return -E2BIG;
+	}
+	plan->env[plan->n_env++] = copy;
+	plan->env[plan->n_env] = NULL;
+	return 0;
+}
+
+static int env_setf(struct run_plan *plan, const char *key, const char *value)
+{
+	_cleanup_free_ char *pair = NULL;
+
+	if (asprintf(&pair, "%s=%s", key, value) < 0)
+		return -ENOMEM;
+	return env_set(plan, pair);
+}
+
+/* Hand the caller's own value through, when it has one. */
+static int env_pass(struct run_plan *plan, const char *key)
+{
+	const char *value = getenv(key);
+
+	return value ? env_setf(plan, key, value) : 0;
+}
+
+static int env_pass_all(struct run_plan *plan)
+{
+	int rc = 0;
+
+	for (char **e = environ; *e && rc == 0; e++) {
+		if (strchr(*e, '=') && **e != '=')
+			rc = env_set(plan, *e);
+	}
+	return rc;
+}
+
+static int env_keys(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	const char *const *keys = modes[opts->mode].keys;
+	bool any = false;
+	int rc = 0;
+
+	if (!keys[0])
+		return ak_fail(err, EINVAL, "--pass-api-key: mode native has no API key of its own; use -e NAME");
+	for (; *keys && rc == 0; keys++) {
+		any |= getenv(*keys) != NULL;
+		rc = env_pass(plan, *keys);
+	}
+	if (rc == 0 && !any)
+		return ak_fail(err, EINVAL, "--pass-api-key: %s is not set", modes[opts->mode].keys[0]);
+	return rc;
+}
+
+static int env_user(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	for (size_t i = 0; i < opts->n_env; i++) {
+		const char *e = opts->env[i];
+		int rc;
+
+		if (*e == '=' || *e == '\0')
+			return ak_fail(err, EINVAL, "--env '%s': wants KEY=VALUE, or KEY to pass your own value", e);
+		if (!strchr(e, '=') && !getenv(e))
+			return ak_fail(err, EINVAL, "--env %s: not set in your environment; give %s=VALUE", e, e);
+		rc = strchr(e, '=') ? env_set(plan, e) : env_pass(plan, e);
+		if (rc < 0)
+			return ak_fail_errno(err, -rc, "--env");
+	}
+	return 0;
+}
+
+/* What the caller's environment gives by itself. */
+static int env_caller(struct run_plan *plan, const struct run_opts *opts)
+{
+	int rc = profiles[opts->profile].pass_env ? env_pass_all(plan) : 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
+		rc = env_pass(plan, harmless_env[i]);
+	return rc;
+}
+
+static int env_identity(struct run_plan *plan, const struct run_opts *opts, const char *user)
+{
+	int rc = env_setf(plan, "HOME", plan->home);
+
+	if (rc == 0)
+		rc = env_setf(plan, "USER", user);
+	if (rc == 0)
+		rc = env_setf(plan, "LOGNAME", user);
+	if (rc == 0)
+		rc = env_setf(plan, "AGENTKERNEL_SANDBOX", plan->name);
+	if (rc == 0)
+		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name);
+	return rc;
+}
+
+/* What the user named. */
+static int env_asked(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	int rc = opts->pass_api_key ? env_keys(plan, opts, err) : 0;
+
+	return rc < 0 ? rc : env_user(plan, opts, err);
+}
+
+static int plan_env(struct run_plan *plan, const struct run_opts *opts, const char *user, struct ak_err *err)
+{
+	int rc = env_setf(plan, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+
+	if (rc == 0 && !opts->fixed_env)
+		rc = env_caller(plan, opts);
+	if (rc == 0)
+		rc = env_identity(plan, opts, user);
+	for (char *const *e = opts->fixed_env; e && *e && rc == 0; e++)
+		rc = env_set(plan, *e);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "environment");
+	return opts->fixed_env ? 0 : env_asked(plan, opts, err);
+}
+
+/* Each sandbox has its own; what the profile passes by itself does not replace it. */
+static bool is_identity(const char *pair)
+{
+	static const char *const own[] = { "HOME=", "USER=", "LOGNAME=", "AGENTKERNEL_SANDBOX=", "AGENTKERNEL_MODE=" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		if (same_key(pair, own[i]))
+			return true;
+	}
+	return false;
+}
+
+static void env_drop_identity(struct run_plan *plan)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (is_identity(plan->env[i]))
+			free(plan->env[i]);
+		else
+			plan->env[n++] = plan->env[i];
+	}
+	plan->n_env = n;
+	plan->env[n] = NULL;
+}
+
+int run_plan_capture(const struct run_opts *opts, char ***ret, struct ak_err *err)
+{
+	struct run_plan plan = { .n_env = 0 };
+	char **list = NULL;
+	int rc = env_caller(&plan, opts);
+
+	if (rc < 0)
+		ak_fail_errno(err, -rc, "environment");
+	env_drop_identity(&plan);
+	if (rc == 0)
+		rc = env_asked(&plan, opts, err);
+	if (rc == 0) {
+		list = calloc(plan.n_env + 1, sizeof(*list));
+		rc = list ? 0 : ak_fail(err, ENOMEM, "out of memory");
+	}
+	if (rc == 0) {
+		memcpy(list, plan.env, plan.n_env * sizeof(*list));
+		plan.n_env = 0;
+		*ret = list;
+	}
+	run_plan_done(&plan);
+	return rc;
+}
+
+void run_env_free(char **env)
+{
+	for (size_t i = 0; env && env[i]; i++)
+		free(env[i]);
+	free(env);
+}
+
+/* ---- folders ---- */
+
+static void add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly, const struct project_id *id)
+{
+	assert(plan->n_mounts < PLAN_MOUNTS_MAX);
+	plan->mounts[plan->n_mounts++] = (struct sandbox_mount){
+		.source = source, .target = target, .readonly = readonly, .dev = id->dev, .ino = id->ino
+	};
+}
+
+static enum project_word word_of(const struct run_opts *opts)
+{
+	if (opts->fixed_env) /* it was checked when the sandbox was created, if this version did that */
+		return opts->dir_id.ino ? PROJECT_CONFIRMED : PROJECT_NAMED;
+	return !opts->dir ? PROJECT_STOOD_IN : opts->allow_broad_dir ? PROJECT_CONFIRMED : PROJECT_NAMED;
+}
+
+/* A sandbox may have put a link where the user now points, or stands: see shared_open_folder. A path without links is the usual case. */
+static int check_way(const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	const char *named = opts->dir ? opts->dir : getenv("PWD");
+	struct stat here, there;
+	struct ak_err why;
+	int fd;
+
+	if (!named || stat(named, &there) < 0)
+		return 0;
+	if (!opts->dir && (stat(".", &here) < 0 || here.st_dev != there.st_dev || here.st_ino != there.st_ino))
+		return 0; /* the variable is about another folder */
+	fd = mnt_source_open(&(struct sandbox_mount){ .source = named }, &why);
+	if (fd == -ELOOP)
+		fd = shared_open_folder(paths, named, err);
+	if (fd == -ELOOP)
+		return fd;
+	ak_close(fd);
+	return 0; /* anything else is told by who opens it */
+}
+
+int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
+	struct project_id *ret_id, struct ak_err *err)
+{
+	bool wanted = opts->dir || (!opts->fixed_env && (modes[opts->mode].mount_project || profiles[opts->profile].mount_cwd));
+	int rc;
+
+	ret[0] = '\0';
+	if (!wanted)
+		return 0;
+	if (opts->fixed_env) { /* resolved when the sandbox was created; links that appeared since are not followed */
+		snprintf(ret, PATH_MAX, "%s", opts->dir);
+		rc = project_again(ret, &opts->dir_id, ret_id, err);
+	} else {
+		rc = check_way(opts, paths, err);
+		if (rc < 0)
+			return rc;
+		rc = project_name(opts->dir ? opts->dir : ".", "project folder", ret, ret_id, err);
+	}
+	return rc < 0 ? rc : project_check(ret, word_of(opts), paths, err);
+}
+
+/* The host's home, read-only. Strict isolation never shows it. */
+static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	const char *home = getenv("HOME");
+	struct project_id id;
+	int rc;
+
+	if (!profiles[opts->profile].mount_home || plan->isolation == SANDBOX_STRICT || !home || !strcmp(home, "/"))
+		return 0;
+	rc = project_name(home, "home folder", plan->host_home, &id, err);
+	if (rc < 0)
+		return rc;
+	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
+	add_mount(plan, plan->host_home, plan->host_home, true, &id);
+	plan->mounts[plan->n_mounts - 1].shielded = true;
+	return 0;
+}
+
+/* Our own records, sockets and settings, wherever they are seen in what every sandbox sees of the host, and in the home. */
+static int plan_covers(struct run_plan *plan, const struct ak_paths *paths, const char *empty_dir, struct ak_err *err)
+{
+	const char *const shown[] = { "/usr", "/opt", plan->host_home };
+	int n = empty_dir[0] ? owndir_covers(paths, shown, plan->host_home[0] ? 3 : 2, plan->covers, err) : 0, rc;
+	struct project_id empty;
+
+	if (n <= 0)
+		return n;
+	rc = project_name(empty_dir, "empty folder", plan->empty, &empty, err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < n; i++)
+		add_mount(plan, plan->empty, plan->covers[i], true, &empty);
+	return 0;
+}
+
+void run_plan_note(struct run_plan *plan, const char *line)
+{
+	size_t n = strlen(plan->notes);
+
+	if (line[0])
+		snprintf(plan->notes + n, sizeof(plan->notes) - n, "%s\n", line);
+}
+
+/* The project, and on top of it what of it is protected. */
+static int plan_project(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	int rc;
+
+	if (!plan->project[0])
+		return 0;
+	add_mount(plan, plan->project, plan->project, false, &plan->project_id);
+	rc = guard_new(plan->project, &plan->project_id, paths, shared_claims, !opts->project_writable, &plan->guard, err);
+	if (rc < 0)
+		return rc;
+	assert(plan->n_mounts + GUARD_MOUNTS_MAX <= PLAN_MOUNTS_MAX);
+	plan->n_mounts += guard_mounts(plan->guard, plan->mounts + plan->n_mounts);
+	run_plan_note(plan, guard_note(plan->guard));
+	return 0;
+}
+
+void run_plan_look(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths)
+{
+	char line[512];
+
+	if (!plan->project[0])
+		return;
+	project_sockets(plan->project, line, sizeof(line));
+	run_plan_note(plan, line);
+	shared_note(paths, plan->name, plan->project, guard_outside(plan->guard), opts, line, sizeof(line));
+	run_plan_note(plan, line);
+}
+
+static void plan_name(struct run_plan *plan, const struct run_opts *opts)
+{
+	uint32_t id = 0;
+
+	if (opts->name) {
+		snprintf(plan->name, sizeof(plan->name), "%s", opts->name);
+		return;
+	}
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+		id = (uint32_t)getpid() * 2654435761u;
+	snprintf(plan->name, sizeof(plan->name), "run-%08x", id);
+}
+
+/* Inside, one is oneself; root outside is the user `agent` inside. The name comes from the environment: asking the user data base could
+ * load half a directory service. */
+static const char *plan_user(struct run_plan *plan)
+{
+	const char *home = getenv("HOME"), *user = getenv("USER");
+	bool self = getuid() != 0;
+
+	if (!self || !user || !*user || user[strspn(user, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")])
+		user = "agent";
+	if (self && home && home[0] == '/' && home[1])
+		snprintf(plan->home, sizeof(plan->home), "%s", home);
+	else
+		snprintf(plan->home, sizeof(plan->home), "/home/%s", user);
+	return user;
+}
+
+static int plan_workdir(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	if (opts->workdir && opts->workdir[0] != '/')
+		return ak_fail(err, EINVAL, "--workdir '%s': must be an absolute path inside the sandbox", opts->workdir);
+	snprintf(plan->workdir, sizeof(plan->workdir), "%s",
+		opts->workdir		   ? opts->workdir
+			: plan->project[0] ? plan->project
+					   : plan->home);
+	return 0;
+}
+
+/* In a namespace of its own a program has every capability, over nothing but kernel code that is out of reach otherwise. */
+static int plan_isolation(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+{
+	plan->isolation = modes[opts->mode].isolation;
+	plan->readonly_root = profiles[opts->profile].readonly_root || plan->isolation == SANDBOX_STRICT;
+	if (!opts->nested)
+		return 0;
+	if (plan->isolation == SANDBOX_STRICT)
+		return ak_fail(
+			err, EINVAL, "--nested-namespaces: %s mode is strict and has none; use another mode", plan->policy);
+	if (sandbox_is_host_root())
+		return ak_fail(err, EINVAL, "--nested-namespaces: not for root; run agentkernel as an ordinary user");
+	plan->isolation = SANDBOX_NESTED;
+	return 0;
+}
+
+int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
+	struct ak_err *err)
+{
+	const char *user;
+	int rc;
+
+	memset(plan, 0, sizeof(*plan));
+	plan_name(plan, opts);
+	plan->network = profiles[opts->profile].network && !opts->no_network;
+	plan->policy = modes[opts->mode].name;
+	rc = plan_isolation(plan, opts, err);
+	if (rc < 0)
+		return rc;
+	user = plan_user(plan);
+	rc = run_plan_project(opts, paths, plan->project, &plan->project_id, err);
+	if (rc == 0)
+		rc = plan_host_home(plan, opts, err);
+	if (rc == 0)
+		rc = plan_covers(plan, paths, empty_dir, err);
+	if (rc == 0)
+		rc = plan_workdir(plan, opts, err);
+	if (rc == 0)
+		rc = plan_env(plan, opts, user, err);
+	if (rc == 0)
+		rc = plan_project(plan, opts, paths, err);
+	if (rc < 0)
+		run_plan_done(plan);
+	return rc;
+}
+
+void run_plan_done(struct run_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_env; i++)
+		free(plan->env[i]);
+	plan->n_env = 0;
+	guard_free(TAKE(plan->guard));
+}
+
+void run_plan_spec(
+	const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret)
+{
+	char gw[AK_ADDR_TEXT];
+
+	resolv[0] = '\0';
+	if (link)
+		snprintf(resolv, PLAN_RESOLV_MAX, "nameserver %s\noptions edns0\n", ak_addr_print(&link->gw4, gw));
+	*ret = (struct sandbox_spec){
+		.name = plan->name,
+		.envp = plan->env,
+		.workdir = plan->workdir,
+		.isolation = plan->isolation,
+		.readonly_root = plan->readonly_root,
+		.home = plan->home,
+		.mounts = plan->mounts,
+		.n_mounts = plan->n_mounts,
+		.link = link,
+		.gw_user_ns = -1,
+		.gw_net_ns = -1,
+		.resolv_conf = resolv,
+	};
+}

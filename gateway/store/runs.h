@@ -1,0 +1,29 @@
+/* The runs that are recorded in STATE/runs, and the persistent sandboxes beside them: whoever has a network log. */
+#ifndef AK_RUNS_H
+#define AK_RUNS_H
+
+#include "gateway/base/err.h"
+#include "gateway/base/paths.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct run_entry {
+	char name[AK_NAME_MAX];
+	uint64_t mtime_ns;
+};
+
+/* All runs, newest first; *RET is the caller's to free. None at all is fine. */
+int runs_list(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err);
+
+/* The name in STATE/last. */
+int runs_last(const struct ak_paths *p, char ret[static AK_NAME_MAX], struct ak_err *err);
+
+/* The persistent sandboxes, in order of name; *RET is the caller's to free. */
+int runs_persistent(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err);
+
+/* The folder of NAME, a run or a persistent sandbox; -ENOENT with a reason that lists the newest names. */
+int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MAX], struct ak_err *err);
+
+#endif

@@ -1,0 +1,307 @@
+/* Projects that several sandboxes share: see store/shared.h. */
+#include "gateway/store/shared.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/strbuf.h"
+#include "gateway/project/owndir.h"
+#include "gateway/project/project.h"
+#include "gateway/store/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUNNING_MAX 256 /* looked at for one note */
+
+/* ---- links in projects ---- */
+
+struct projects {
+	char **list; /* owned */
+	size_t n;
+};
+
+static int add_project(void *ctx, struct state_sandbox *s)
+{
+	struct projects *p = ctx;
+	char **grown = s->dir[0] ? reallocarray(p->list, p->n + 1, sizeof(*grown)) : p->list;
+
+	if (!s->dir[0])
+		return 0;
+	if (!grown)
+		return -ENOMEM;
+	p->list = grown;
+	p->list[p->n] = strdup(s->dir);
+	p->n += p->list[p->n] != NULL;
+	return 0;
+}
+
+static void projects_done(struct projects *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->list[i]);
+	free(p->list);
+}
+
+int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err)
+{
+	_cleanup_(projects_done) struct projects p = { 0 };
+	int rc = state_each(paths, add_project, NULL, &p, err);
+
+	return rc < 0 ? ak_err_prefix(err, rc, "sandboxes") : owndir_open(path, p.list, p.n, err);
+}
+
+/* ---- folders that a sandbox may have written ---- */
+
+struct claim {
+	const char *path; /* borrowed */
+	bool taken;
+};
+
+static int compare_claim(void *ctx, struct state_sandbox *s)
+{
+	struct claim *c = ctx;
+	char git[PATH_MAX];
+
+	if (!s->dir[0])
+		return 0;
+	if (ak_path_join(git, s->dir, ".git", NULL) < 0)
+		return -ENAMETOOLONG;
+	c->taken |= project_inside(s->dir, c->path) || (project_inside(c->path, s->dir) && !project_inside(c->path, git));
+	return 0;
+}
+
+bool shared_claims(const struct ak_paths *paths, const char *path)
+{
+	struct claim c = { .path = path };
+	struct ak_err ignored;
+
+	return state_each(paths, compare_claim, NULL, &c, &ignored) < 0 || c.taken;
+}
+
+/* ---- what counts as the same policy ---- */
+
+static void put_kind(struct strbuf *out, enum ak_mode mode, enum ak_profile profile, bool no_network)
+{
+	bool network = ak_profile_network(profile) && !no_network;
+
+	strbuf_printf(out, "%s\n", network ? ak_mode_name(mode) : "no network");
+}
+
+static void put_edit(struct strbuf *out, enum policy_edit_op op, const char *text)
+{
+	strbuf_printf(out, "%s %s\n", policy_edit_name(op), text);
+}
+
+static char *rules_of_state(const struct state_sandbox *s)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+
+	put_kind(&out, s->mode, s->profile, s->no_network);
+	for (size_t i = 0; i < s->n_edits && state_network(s); i++)
+		put_edit(&out, s->edits[i].op, s->edits[i].text);
+	return strbuf_take(&out);
+}
+
+static char *rules_of_run(const struct run_opts *o)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+
+	put_kind(&out, o->mode, o->profile, o->no_network);
+	for (size_t i = 0; i < o->n_edits && ak_profile_network(o->profile) && !o->no_network; i++)
+		put_edit(&out, o->edits[i].op, o->edits[i].text);
+	return strbuf_take(&out);
+}
+
+static bool overlap(const char *a, const char *b)
+{
+	return a[0] && b[0] && (project_inside(a, b) || project_inside(b, a));
+}
+
+/* ---- a note at the start ---- */
+
+struct seeker {
+	const struct ak_paths *paths; /* borrowed, like all of these */
+	const char *self, *project, *outside, *rules;
+	struct strbuf names;
+	size_t n;
+};
+
+static void compare(struct seeker *k, const char *name)
+{
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	_cleanup_free_ char *rules = NULL;
+	struct ak_err ignored;
+
+	if (!strcmp(name, k->self) || state_load(k->paths, name, &s, &ignored) < 0)
+		return;
+	rules = rules_of_state(&s);
+	if (!rules || (!overlap(s.dir, k->project) && !overlap(s.dir, k->outside)) || !strcmp(rules, k->rules))
+		return;
+	if (k->n++ < 8)
+		strbuf_printf(&k->names, "%s%s (%s)", k->names.len ? ", " : "", name, ak_mode_name(s.mode));
+}
+
+/* Who runs has a socket: far fewer than there are sandboxes. */
+static void each_running(struct seeker *k)
+{
+	char path[PATH_MAX];
+	DIR *dir = ak_path_join(path, k->paths->runtime, "sb", NULL) < 0 ? NULL : opendir(path);
+	size_t left = RUNNING_MAX;
+
+	for (struct dirent *e; dir && left > 0 && (e = readdir(dir));) {
+		size_t len = strlen(e->d_name);
+
+		if (len <= 5 || strcmp(e->d_name + len - 5, ".sock") != 0)
+			continue;
+		e->d_name[len - 5] = '\0';
+		compare(k, e->d_name);
+		left--;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void write_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
+	const char *rules, char *ret, size_t size)
+{
+	struct seeker k = { .paths = paths, .self = self, .project = project, .outside = outside, .rules = rules };
+
+	ret[0] = '\0';
+	if (project[0] && rules)
+		each_running(&k);
+	if (k.n && !k.names.failed)
+		snprintf(ret, size, "the project is shared with %s%s, of another policy: each can use what the other may reach",
+			k.names.data, k.n > 8 ? " and more" : "");
+	strbuf_done(&k.names);
+}
+
+void shared_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
+	const struct run_opts *opts, char *ret, size_t size)
+{
+	_cleanup_free_ char *rules = rules_of_run(opts);
+
+	write_note(paths, self, project, outside, rules, ret, size);
+}
+
+void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, const char *outside, char *ret, size_t size)
+{
+	_cleanup_free_ char *rules = rules_of_state(s);
+
+	write_note(paths, s->name, s->dir, outside, rules, ret, size);
+}
+
+/* ---- all of them ---- */
+
+struct owner {
+	char *dir, *rules; /* owned */
+	char name[AK_NAME_MAX];
+};
+
+struct owners {
+	struct owner *list; /* owned */
+	size_t n, cap;
+};
+
+static void owners_done(struct owners *o)
+{
+	for (size_t i = 0; i < o->n; i++) {
+		free(o->list[i].dir);
+		free(o->list[i].rules);
+	}
+	free(o->list);
+}
+
+static int add_owner(void *ctx, struct state_sandbox *s)
+{
+	struct owners *o = ctx;
+	struct owner *new;
+
+	if (!s->dir[0])
+		return 0;
+	if (o->n == o->cap) {
+		size_t cap = o->cap ? o->cap * 2 : 16;
+		void *grown = realloc(o->list, cap * sizeof(*o->list));
+
+		if (!grown)
+			return -ENOMEM;
+		o->list = grown;
+		o->cap = cap;
+	}
+	new = &o->list[o->n++];
+	*new = (struct owner){ .dir = strdup(s->dir), .rules = rules_of_state(s) };
+	memcpy(new->name, s->name, sizeof(new->name));
+	return new->dir &&new->rules ? 0 : -ENOMEM;
+}
+
+static int by_dir(const void *a, const void *b)
+{
+	const struct owner *x = a, *y = b;
+	int order = strcmp(x->dir, y->dir);
+
+	return order ? order : strcmp(x->name, y->name);
+}
+
+static cJSON *info_of(cJSON *list, const char *name)
+{
+	cJSON *item;
+
+	cJSON_ArrayForEach(item, list) {
+		if (!strcmp(json_text(item, "name", ""), name))
+			return item;
+	}
+	return NULL;
+}
+
+/* NAME shares its project with OTHER. */
+static int mark(cJSON *list, const char *name, const char *other)
+{
+	cJSON *info = info_of(list, name), *names = cJSON_GetObjectItemCaseSensitive(info, "shared_with"), *text;
+
+	if (!info)
+		return 0;
+	if (!names)
+		names = cJSON_AddArrayToObject(info, "shared_with");
+	text = names ? cJSON_CreateString(other) : NULL;
+	return text && cJSON_AddItemToArray(names, text) ? 0 : -ENOMEM;
+}
+
+/* In order of folders, those in a folder follow it, perhaps with others between them whose names begin alike. */
+static int mark_all(const struct owners *o, cJSON *list)
+{
+	int rc = 0, pairs = 0;
+
+	for (size_t i = 0; i < o->n; i++) {
+		const struct owner *a = &o->list[i];
+
+		for (size_t j = i + 1; j < o->n && !strncmp(o->list[j].dir, a->dir, strlen(a->dir)); j++) {
+			const struct owner *b = &o->list[j];
+
+			if (!overlap(a->dir, b->dir) || !strcmp(a->rules, b->rules))
+				continue;
+			rc = mark(list, a->name, b->name);
+			if (rc == 0)
+				rc = mark(list, b->name, a->name);
+			if (rc < 0)
+				return rc;
+			pairs++;
+		}
+	}
+	return pairs;
+}
+
+int shared_mark(const struct ak_paths *paths, cJSON *list, struct ak_err *err)
+{
+	_cleanup_(owners_done) struct owners o = { .n = 0 };
+	int rc = state_each(paths, add_owner, NULL, &o, err);
+
+	if (rc == -ENOMEM)
+		return ak_fail(err, ENOMEM, "out of memory");
+	if (rc < 0)
+		return rc;
+	if (o.n)
+		qsort(o.list, o.n, sizeof(*o.list), by_dir);
+	rc = mark_all(&o, list);
+	return rc < 0 ? ak_fail_errno(err, -rc, "list") : rc;
+}

@@ -1,0 +1,234 @@
+/* What a persistent sandbox's state means: its policy with the edits of its life, and its plan. See store/state.h. */
+#include "gateway/store/state.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/store/policy_dirs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool state_network(const struct state_sandbox *s)
+{
+	return ak_profile_network(s->profile) && !s->no_network;
+}
+
+/* ---- edits ---- */
+
+void state_edits_clear(struct state_sandbox *s)
+{
+	for (size_t i = 0; i < s->n_edits; i++)
+		free(s->edits[i].text);
+	free(s->edits);
+	s->edits = NULL;
+	s->n_edits = 0;
+}
+
+static void drop_edit(struct state_sandbox *s, size_t i)
+{
+	free(s->edits[i].text);
+	memmove(&s->edits[i], &s->edits[i + 1], (s->n_edits - i - 1) * sizeof(s->edits[0]));
+	s->n_edits--;
+}
+
+size_t state_edits_expire(struct state_sandbox *s, uint64_t now_us)
+{
+	size_t gone = 0;
+
+	for (size_t i = s->n_edits; i-- > 0;) {
+		if (s->edits[i].until_us && s->edits[i].until_us <= now_us) {
+			drop_edit(s, i);
+			gone++;
+		}
+	}
+	return gone;
+}
+
+uint64_t state_edits_next(const struct state_sandbox *s)
+{
+	uint64_t next = 0;
+
+	for (size_t i = 0; i < s->n_edits; i++) {
+		if (s->edits[i].until_us && (!next || s->edits[i].until_us < next))
+			next = s->edits[i].until_us;
+	}
+	return next;
+}
+
+int state_edits_copy(const struct state_sandbox *from, struct state_sandbox *to)
+{
+	struct state_edit *copy = calloc(from->n_edits + 1, sizeof(*copy));
+
+	if (!copy)
+		return -ENOMEM;
+	for (size_t i = 0; i < from->n_edits; i++) {
+		copy[i] = from->edits[i];
+		copy[i].text = strdup(from->edits[i].text);
+		if (!copy[i].text) {
+			while (i-- > 0)
+				free(copy[i].text);
+			free(copy);
+			return -ENOMEM;
+		}
+	}
+	state_edits_clear(to);
+	to->edits = copy;
+	to->n_edits = from->n_edits;
+	return 0;
+}
+
+static int append_edit(struct state_sandbox *s, enum policy_edit_op op, const char *text, uint64_t until_us, struct ak_err *err)
+{
+	struct state_edit *grown;
+	char *copy;
+
+	if (s->n_edits >= STATE_EDITS_MAX)
+		return ak_fail(
+			err, E2BIG, "more than %d changes on top of the policy; put them in a policy file", STATE_EDITS_MAX);
+	copy = strdup(text);
+	grown = copy ? realloc(s->edits, (s->n_edits + 1) * sizeof(*grown)) : NULL;
+	if (!grown) {
+		free(copy);
+		return ak_fail(err, ENOMEM, "out of memory");
+	}
+	s->edits = grown;
+	s->edits[s->n_edits++] = (struct state_edit){ op, copy, until_us };
+	return 0;
+}
+
+/* Did E make the rule that TEXT names, however it was spelled? The parser knows: ask it with a policy of nothing else. */
+static bool edit_makes(const struct state_edit *e, const char *text)
+{
+	static const char nothing[] = "{\"version\":1,\"name\":\"nothing\",\"default\":\"deny\"}";
+	static const struct policy_dirs none;
+	const struct policy_edit edits[] = { { e->op, e->text }, { POLICY_EDIT_REMOVE, text } };
+	struct policy *p = NULL;
+	struct ak_err ignored;
+
+	if (e->op == POLICY_EDIT_DEFAULT || e->op == POLICY_EDIT_REMOVE)
+		return false;
+	if (policy_parse(nothing, sizeof(nothing) - 1, "nothing", &none, edits, 2, &p, &ignored) < 0)
+		return false;
+	policy_unref(p);
+	return true;
+}
+
+static int load_mode(const struct ak_paths *paths, enum ak_mode mode, const struct policy_edit *edits, size_t n,
+	struct policy **ret, struct ak_err *err)
+{
+	char storage[3][PATH_MAX];
+	struct policy_dirs dirs;
+
+	ak_paths_policy_dirs(paths, storage, &dirs);
+	return policy_load(ak_mode_name(mode), &dirs, edits, n, ret, err);
+}
+
+static int add_removal(
+	const struct ak_paths *paths, struct state_sandbox *s, const char *text, uint64_t until_us, struct ak_err *err)
+{
+	const struct policy_edit removal = { POLICY_EDIT_REMOVE, text };
+	struct policy *p = NULL;
+	bool found = false;
+	int rc;
+
+	for (size_t i = s->n_edits; i-- > 0;) {
+		if (edit_makes(&s->edits[i], text)) {
+			drop_edit(s, i);
+			found = true;
+		}
+	}
+	rc = load_mode(paths, s->mode, &removal, 1, &p, err);
+	policy_unref(p);
+	if (rc < 0)
+		return found && rc == -ENOENT ? 0 : rc;
+	return append_edit(s, POLICY_EDIT_REMOVE, text, until_us, err);
+}
+
+int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum policy_edit_op op, const char *text,
+	uint64_t until_us, struct ak_err *err)
+{
+	for (size_t i = 0; i < s->n_edits; i++) {
+		if (s->edits[i].op == op && !strcmp(s->edits[i].text, text)) {
+			drop_edit(s, i); /* and to the end with it: the newest word counts */
+			break;
+		}
+	}
+	if (op == POLICY_EDIT_REMOVE)
+		return add_removal(paths, s, text, until_us, err);
+	return append_edit(s, op, text, until_us, err);
+}
+
+/* ---- policy ---- */
+
+/* A rule that the policy file does not have any more needs no removing. */
+static size_t keep_possible(const struct ak_paths *paths, enum ak_mode mode, struct policy_edit *edits, size_t n)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct policy *p = NULL;
+		struct ak_err ignored;
+
+		if (edits[i].op == POLICY_EDIT_REMOVE && load_mode(paths, mode, &edits[i], 1, &p, &ignored) == -ENOENT)
+			continue;
+		policy_unref(p);
+		edits[kept++] = edits[i];
+	}
+	return kept;
+}
+
+int state_policy(
+	const struct ak_paths *paths, const struct state_sandbox *s, uint64_t now_us, struct policy **ret, struct ak_err *err)
+{
+	_cleanup_free_ struct policy_edit *edits = calloc(s->n_edits + 1, sizeof(*edits));
+	size_t n = 0, kept;
+	int rc;
+
+	if (!edits)
+		return ak_fail(err, ENOMEM, "out of memory");
+	for (size_t i = 0; i < s->n_edits; i++) {
+		if (!s->edits[i].until_us || s->edits[i].until_us > now_us)
+			edits[n++] = (struct policy_edit){ s->edits[i].op, s->edits[i].text };
+	}
+	rc = load_mode(paths, s->mode, edits, n, ret, err);
+	if (rc != -ENOENT)
+		return rc;
+	kept = keep_possible(paths, s->mode, edits, n);
+	return kept < n ? load_mode(paths, s->mode, edits, kept, ret, err) : rc;
+}
+
+int state_write_policy(const struct ak_paths *paths, const char *name, const struct policy *p, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	_cleanup_close_ int dir = state_lock(paths, name, err);
+	int rc;
+
+	if (dir < 0)
+		return dir;
+	policy_print(p, &out);
+	rc = out.failed ? -ENOMEM : ak_replace_file(dir, "policy.json", out.data, out.len, false);
+	return rc < 0 ? ak_fail_errno(err, -rc, "%s: policy.json", name) : 0;
+}
+
+/* ---- plan ---- */
+
+int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret,
+	struct ak_err *err)
+{
+	_cleanup_free_ struct run_opts *opts = calloc(1, sizeof(*opts));
+
+	if (!opts)
+		return ak_fail(err, ENOMEM, "out of memory");
+	opts->mode = s->mode;
+	opts->profile = s->profile;
+	opts->no_network = s->no_network;
+	opts->nested = s->nested;
+	opts->project_writable = s->project_writable;
+	opts->limits = s->limits;
+	opts->name = s->name;
+	opts->dir = s->dir[0] ? s->dir : NULL;
+	opts->dir_id = s->dir_id;
+	opts->fixed_env = s->env ? s->env : (char *const[]){ NULL };
+	return run_plan_init(ret, opts, paths, empty_dir, err);
+}

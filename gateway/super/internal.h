@@ -1,0 +1,59 @@
+/* What the supervisor's files share. */
+#ifndef AK_SUPER_INTERNAL_H
+#define AK_SUPER_INTERNAL_H
+
+#include "gateway/ipc/server.h"
+#include "gateway/super/super.h"
+
+#include <sys/queue.h>
+
+struct event;
+struct event_base;
+
+#define SUPER_WAITERS_MAX 16
+
+/* One command inside. */
+struct super_exec {
+	LIST_ENTRY(super_exec) link;
+	struct super *super; /* borrowed: outlives us */
+	uint32_t id;
+	uint64_t peer_id; /* 0 once the client has left */
+	struct event *on_timeout; /* owned; NULL without a limit */
+	bool timed_out;
+};
+
+struct super {
+	const struct ak_paths *paths; /* borrowed, like the state: they live as long as the process */
+	const struct state_sandbox *state;
+	int user_ns, net_ns, peer_rtnl; /* owned; -1 without network */
+	int control; /* owned until the server has it */
+	int listener; /* owned until the server has it */
+	char path[PATH_MAX]; /* of the socket */
+	struct run_plan plan;
+	struct gwns_link net_link;
+	struct sandbox *sandbox; /* owned */
+	uint64_t started_us;
+	struct event_base *base; /* owned */
+	struct ipc_server *server; /* owned */
+	struct event *on_sandbox, *on_stop; /* owned */
+	LIST_HEAD(, super_exec) execs;
+	size_t n_execs;
+	uint32_t last_id;
+	bool stopping;
+	uint64_t kill_at_ms;
+	uint64_t waiters[SUPER_WAITERS_MAX]; /* peers that asked to stop */
+	size_t n_waiters;
+};
+
+/* super/serve.c: from "go" to the end, which is: open, the loop until everything inside is dead, finish. */
+int super_serve(struct super *v, struct ak_err *err);
+int super_open(struct super *v, struct ak_err *err);
+void super_finish(struct super *v);
+
+/* super/exec.c */
+void super_exec_request(struct super *v, struct ipc_peer *peer, struct ipc_message *msg);
+void super_exec_signal(struct super *v, struct ipc_peer *peer, const cJSON *obj);
+void super_exec_peer_gone(struct super *v, struct ipc_peer *peer);
+void super_exec_events(struct super *v); /* what sandbox_poll brought */
+
+#endif

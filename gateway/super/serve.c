@@ -1,0 +1,234 @@
+/* A supervisor at work: its socket's requests, and the sandbox's end. See super/super.h. */
+#include "gateway/super/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PEERS_MAX 256
+#define GRACE_MAX_MS 3600000
+#define STOP_LOOK_MS 10
+
+/* ---- requests ---- */
+
+static void answer_empty(struct ipc_peer *peer, const int *fds, size_t n_fds)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+
+	ipc_peer_send(peer, obj, fds, n_fds);
+}
+
+static void on_root(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	_cleanup_close_ int fd = sandbox_root_fd(v->sandbox);
+
+	(void)msg;
+	if (fd < 0)
+		ipc_peer_fail(peer, -fd, "the sandbox's files cannot be reached");
+	else
+		answer_empty(peer, &fd, 1);
+}
+
+static void on_namespaces(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	bool ok = obj && cJSON_AddStringToObject(obj, "name", v->state->name) &&
+		cJSON_AddStringToObject(obj, "uuid", v->state->uuid) &&
+		cJSON_AddNumberToObject(obj, "link_id", v->state->link_id) && cJSON_AddNumberToObject(obj, "pid", getpid()) &&
+		cJSON_AddNumberToObject(obj, "init_pid", sandbox_init_pid(v->sandbox)) &&
+		cJSON_AddBoolToObject(obj, "network", v->peer_rtnl >= 0) &&
+		cJSON_AddNumberToObject(obj, "started_us", (double)v->started_us);
+	const int fds[] = { v->user_ns, v->net_ns, v->peer_rtnl };
+
+	(void)msg;
+	ipc_peer_send(peer, ok ? obj : NULL, fds, v->peer_rtnl >= 0 ? 3 : 0);
+}
+
+static void on_status(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	bool ok = obj && cJSON_AddNumberToObject(obj, "execs", (double)v->n_execs) &&
+		cJSON_AddNumberToObject(obj, "init_pid", sandbox_init_pid(v->sandbox)) &&
+		cJSON_AddNumberToObject(obj, "started_us", (double)v->started_us);
+
+	(void)msg;
+	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
+}
+
+static void on_signal_op(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	super_exec_signal(v, peer, msg->obj);
+}
+
+/* ---- stopping ---- */
+
+/* Does init have children? A kernel that does not tell is taken as yes: the grace then runs out. */
+static bool anyone_left(const struct super *v)
+{
+	_cleanup_free_ char *text = NULL;
+	pid_t pid = sandbox_init_pid(v->sandbox);
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+	return ak_read_file(AT_FDCWD, path, 65536, &text, NULL) < 0 || text[strspn(text, " \n")] != '\0';
+}
+
+static void look_again(struct super *v)
+{
+	static const struct timeval delay = { 0, STOP_LOOK_MS * 1000 };
+
+	if (ak_now_ms() >= v->kill_at_ms || !anyone_left(v))
+		(void)sandbox_signal(v->sandbox, SIGKILL);
+	else
+		evtimer_add(v->on_stop, &delay);
+}
+
+static void on_stop_look(evutil_socket_t fd, short what, void *ctx)
+{
+	(void)fd;
+	(void)what;
+	look_again(ctx);
+}
+
+static void on_stop(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	uint64_t grace = SUPER_GRACE_MS, until;
+	struct ak_err err;
+
+	if (json_get_uint(msg->obj, "grace_ms", GRACE_MAX_MS, &grace, &err) < 0) {
+		ipc_peer_fail(peer, EINVAL, err.text);
+		return;
+	}
+	if (v->n_waiters == SUPER_WAITERS_MAX) {
+		ipc_peer_fail(peer, EBUSY, "the sandbox is being stopped");
+		return;
+	}
+	v->waiters[v->n_waiters++] = ipc_peer_id(peer);
+	until = ak_now_ms() + grace;
+	if (v->stopping && until >= v->kill_at_ms)
+		return;
+	v->kill_at_ms = until; /* a second one may be in more of a hurry */
+	v->stopping = true;
+	if (grace)
+		(void)sandbox_signal(v->sandbox, SIGTERM);
+	look_again(v);
+}
+
+/* ---- dispatch ---- */
+
+static const struct {
+	const char *op;
+	void (*run)(struct super *v, struct ipc_peer *peer, struct ipc_message *msg);
+} ops[] = {
+	{ "exec", super_exec_request },
+	{ "signal", on_signal_op },
+	{ "root", on_root },
+	{ "namespaces", on_namespaces },
+	{ "status", on_status },
+	{ "stop", on_stop },
+};
+
+static void on_message(void *ctx, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	const char *op = "";
+	struct ak_err err;
+
+	if (json_get_string(msg->obj, "op", &op, &err) >= 0) {
+		for (size_t i = 0; i < ARRAY_SIZE(ops); i++) {
+			if (!strcmp(ops[i].op, op)) {
+				ops[i].run(ctx, peer, msg);
+				return;
+			}
+		}
+	}
+	ipc_peer_fail(peer, EOPNOTSUPP, "unknown request");
+}
+
+static void on_gone(void *ctx, struct ipc_peer *peer)
+{
+	super_exec_peer_gone(ctx, peer);
+}
+
+static void on_sandbox(evutil_socket_t fd, short what, void *ctx)
+{
+	struct super *v = ctx;
+	bool ended = sandbox_poll(v->sandbox) == SANDBOX_ENDED;
+
+	(void)fd;
+	(void)what;
+	super_exec_events(v);
+	if (ended)
+		event_base_loopbreak(v->base);
+}
+
+static void answer_stopped(struct ipc_peer *peer, const char *changed)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	bool ok = obj && (!changed || cJSON_AddStringToObject(obj, "changed", changed));
+
+	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
+}
+
+/* Reap it, free the name, see what it left in the project, and only then say so. */
+void super_finish(struct super *v)
+{
+	_cleanup_free_ char *changed = NULL;
+
+	unlink(v->path);
+	v->path[0] = '\0';
+	sandbox_free(TAKE(v->sandbox));
+	changed = guard_tell(v->plan.guard, v->paths, v->state->name, state_origin(v->state));
+	for (size_t i = 0; i < v->n_waiters; i++) {
+		struct ipc_peer *peer = ipc_server_find(v->server, v->waiters[i]);
+
+		if (peer)
+			answer_stopped(peer, changed);
+	}
+}
+
+int super_open(struct super *v, struct ak_err *err)
+{
+	static const struct ipc_hooks hooks = { .on_message = on_message, .on_gone = on_gone };
+	struct ipc_hooks own = hooks;
+	struct ipc_peer *daemon = NULL;
+
+	own.ctx = v;
+	v->base = event_base_new();
+	if (!v->base || ipc_server_new(v->base, TAKE_FD(v->listener), PEERS_MAX, &own, &v->server) < 0)
+		return ak_fail(err, ENOMEM, "out of memory");
+	v->on_sandbox = event_new(v->base, sandbox_fd(v->sandbox), EV_READ | EV_PERSIST, on_sandbox, v);
+	v->on_stop = evtimer_new(v->base, on_stop_look, v);
+	if (!v->on_sandbox || !v->on_stop || event_add(v->on_sandbox, NULL) < 0 ||
+		ipc_server_adopt(v->server, TAKE_FD(v->control), NULL, &daemon) < 0)
+		return ak_fail(err, ENOMEM, "out of memory");
+	return 0;
+}
+
+static void tell_running(struct super *v)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	int rc = obj && cJSON_AddStringToObject(obj, "event", "running") ? ipc_send(v->control, obj, NULL, 0) : -ENOMEM;
+
+	(void)rc; /* a daemon that left is no reason to end: the next one adopts us */
+}
+
+int super_serve(struct super *v, struct ak_err *err)
+{
+	int rc;
+
+	v->started_us = ak_wall_us();
+	tell_running(v);
+	rc = super_open(v, err);
+	if (rc < 0)
+		return rc;
+	event_base_dispatch(v->base);
+	super_finish(v);
+	return 0;
+}

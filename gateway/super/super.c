@@ -1,0 +1,296 @@
+/*
+ * A supervisor's birth: see super/super.h. It is this program once more; it learns its task from the daemon, plans, starts the sandbox, reports READY
+ * and waits for the word. Until then it simply waits: it has nothing else to do.
+ */
+#include "gateway/super/internal.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/base/say.h"
+#include "vmctl/gwns.h"
+#include "gateway/ipc/spawn.h"
+#include "gateway/store/rundir.h"
+#include "gateway/store/shared.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define START_TIMEOUT_MS 30000
+
+int super_path(const struct ak_paths *paths, const char *name, char ret[static PATH_MAX])
+{
+	char file[AK_NAME_MAX + 8];
+
+	snprintf(file, sizeof(file), "%.63s.sock", name);
+	return ak_path_join(ret, paths->runtime, "sb", file);
+}
+
+int super_connect(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	char path[PATH_MAX];
+	int rc = super_path(paths, name, path);
+
+	return rc < 0 ? ak_fail_errno(err, -rc, "%s", paths->runtime) : ipc_connect(path, err);
+}
+
+/* ---- before READY ---- */
+
+static int open_listener(struct super *v, struct ak_err *err)
+{
+	char dir[PATH_MAX];
+	int rc = ak_path_join(dir, v->paths->runtime, "sb", NULL);
+
+	if (rc == 0)
+		rc = super_path(v->paths, v->state->name, v->path);
+	if (rc == 0)
+		rc = ak_mkdir_p(dir, 0700);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", v->paths->runtime);
+	v->listener = ipc_listen(v->path, err);
+	return v->listener < 0 ? v->listener : 0;
+}
+
+static int plan(struct super *v, struct ak_err *err)
+{
+	char empty[PATH_MAX];
+	int rc = rundir_empty(v->paths, empty, err);
+
+	return rc < 0 ? rc : state_plan(v->paths, v->state, empty, &v->plan, err);
+}
+
+static int start_sandbox(struct super *v, int net_sock, struct ak_err *err)
+{
+	char upper[PATH_MAX], resolv[PLAN_RESOLV_MAX];
+	struct sandbox_spec spec;
+
+	gwns_link_plan(v->state->link_id, &v->net_link);
+	run_plan_spec(&v->plan, v->plan.network ? &v->net_link : NULL, resolv, &spec);
+	if (state_path(v->paths, v->state->name, "upper", upper) < 0)
+		return ak_fail(err, ENAMETOOLONG, "%s: path too long", v->paths->state);
+	spec.upper_dir = upper;
+	spec.limits = v->state->limits;
+	spec.gw_user_ns = v->user_ns;
+	spec.gw_net_ns = v->net_ns;
+	for (int i = 0; i < 3; i++)
+		spec.stdio[i] = i;
+	return sandbox_start(&spec, net_sock, &v->sandbox, err);
+}
+
+/* READY, or why not. The daemon's leaving ends it. */
+static int wait_ready(struct super *v, struct ak_err *err)
+{
+	uint64_t until = ak_now_ms() + START_TIMEOUT_MS, now;
+	enum sandbox_state state;
+
+	while ((state = sandbox_poll(v->sandbox)) == SANDBOX_STARTING) {
+		struct pollfd p[] = { { .fd = sandbox_fd(v->sandbox), .events = POLLIN },
+			{ .fd = v->control, .events = POLLRDHUP } };
+
+		now = ak_now_ms();
+		if (now >= until)
+			return ak_fail(err, ETIMEDOUT, "the sandbox was not ready after %d s", START_TIMEOUT_MS / 1000);
+		if (poll(p, 2, (int)(until - now)) < 0 && errno != EINTR)
+			return ak_fail_errno(err, errno, "poll");
+		if (p[1].revents)
+			return ak_fail(err, EPIPE, "the daemon ended");
+	}
+	if (state == SANDBOX_READY)
+		return 0;
+	return ak_fail(err, EIO, "%s", sandbox_result(v->sandbox)->err.text);
+}
+
+static int take_rtnl(struct super *v, int net_sock, struct ak_err *err)
+{
+	int fds[GWNS_FD_NUM], rc = gwns_sockets_receive(net_sock, fds, err);
+
+	if (rc < 0)
+		return rc;
+	v->peer_rtnl = TAKE_FD(fds[GWNS_PEER_RTNL]);
+	for (int i = 0; i < GWNS_FD_NUM; i++)
+		ak_close(fds[i]);
+	return v->peer_rtnl < 0 ? ak_fail(err, EPROTO, "the sandbox's link has no control socket") : 0;
+}
+
+/* While the sandbox is being made. */
+static void look(struct super *v)
+{
+	char line[512];
+
+	if (!v->plan.project[0])
+		return;
+	project_sockets(v->plan.project, line, sizeof(line));
+	run_plan_note(&v->plan, line);
+	shared_note_state(v->paths, v->state, guard_outside(v->plan.guard), line, sizeof(line));
+	run_plan_note(&v->plan, line);
+}
+
+static int build(struct super *v, struct ak_err *err)
+{
+	int pair[2] = { -1, -1 }, rc;
+
+	if (v->plan.network && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return ak_fail_errno(err, errno, "socketpair");
+	rc = start_sandbox(v, pair[0], err);
+	pair[0] = ak_close(pair[0]);
+	if (rc == 0)
+		look(v);
+	if (rc == 0)
+		rc = wait_ready(v, err);
+	if (rc == 0 && v->plan.network)
+		rc = take_rtnl(v, pair[1], err);
+	ak_close(pair[1]);
+	return rc;
+}
+
+static int report_ready(struct super *v, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	_cleanup_strbuf_ struct strbuf notes = { 0 };
+	int rc = -ENOMEM;
+
+	strbuf_puts(&notes, sandbox_notes(v->sandbox));
+	strbuf_puts(&notes, v->plan.notes);
+	if (obj && !notes.failed && cJSON_AddStringToObject(obj, "event", "ready") &&
+		cJSON_AddNumberToObject(obj, "pid", getpid()) &&
+		cJSON_AddNumberToObject(obj, "init_pid", sandbox_init_pid(v->sandbox)) &&
+		cJSON_AddStringToObject(obj, "notes", notes.data ? notes.data : ""))
+		rc = ipc_send(v->control, obj, &v->peer_rtnl, v->peer_rtnl >= 0 ? 1 : 0);
+	return rc < 0 ? ak_fail_errno(err, -rc, "reporting to the daemon") : 0;
+}
+
+/* "go", while watching that there still is something to go. */
+static int wait_go(struct super *v, struct ak_err *err)
+{
+	for (;;) {
+		struct pollfd p[] = { { .fd = v->control, .events = POLLIN },
+			{ .fd = sandbox_fd(v->sandbox), .events = POLLIN } };
+		_cleanup_json_ cJSON *obj = NULL;
+		int rc;
+
+		if (poll(p, 2, START_TIMEOUT_MS) == 0)
+			return ak_fail(err, ETIMEDOUT, "the daemon did not let the sandbox run");
+		if (p[1].revents && sandbox_poll(v->sandbox) == SANDBOX_ENDED)
+			return ak_fail(err, EIO, "the sandbox ended before it ran: %s", sandbox_result(v->sandbox)->err.text);
+		if (!p[0].revents)
+			continue;
+		rc = ipc_recv(v->control, &obj, NULL, NULL);
+		if (rc <= 0)
+			return ak_fail(err, EPIPE, "the daemon ended");
+		return sandbox_go(v->sandbox, err);
+	}
+}
+
+static int birth(struct super *v, struct ak_err *err)
+{
+	int rc = open_listener(v, err);
+
+	if (rc == 0)
+		rc = plan(v, err);
+	if (rc == 0)
+		rc = build(v, err);
+	if (rc == 0)
+		rc = report_ready(v, err);
+	if (rc == 0)
+		rc = wait_go(v, err);
+	return rc;
+}
+
+static void live(struct super *v)
+{
+	struct ak_err err = { .text = "" };
+	int rc = birth(v, &err);
+
+	if (rc == 0)
+		rc = super_serve(v, &err);
+	/* The socket's name goes first: who finds it must find someone, and who hears of the failure may try again at once. */
+	if (v->path[0] && (v->listener >= 0 || v->server))
+		unlink(v->path);
+	if (rc < 0)
+		(void)ipc_send_error(v->control, -rc, err.text);
+	sandbox_free(v->sandbox);
+}
+
+/* ---- from the daemon to here ---- */
+
+/* What the daemon sends first: the state, and with a network the gateway's namespaces. */
+static int receive_task(struct super *v, struct state_sandbox *state, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+	int fds[2] = { -1, -1 }, rc;
+	size_t n = ARRAY_SIZE(fds);
+
+	rc = ipc_recv(v->control, &obj, fds, &n);
+	if (rc <= 0)
+		return ak_fail(err, EPIPE, "the daemon ended");
+	v->user_ns = fds[0];
+	v->net_ns = fds[1];
+	return state_from_json(obj, state, err);
+}
+
+static bool started_by_daemon(void)
+{
+	int type = 0;
+	socklen_t len = sizeof(type);
+
+	return getsockopt(SPAWN_FD, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_SEQPACKET;
+}
+
+int super_main(void)
+{
+	static struct super v = { .user_ns = -1, .net_ns = -1, .peer_rtnl = -1, .control = SPAWN_FD, .listener = -1 };
+	static struct ak_paths paths;
+	static struct state_sandbox state; /* all three too large for a stack */
+	struct ak_err err;
+	int rc;
+
+	if (!started_by_daemon()) {
+		ak_say("%s is a part of the daemon and works only for it", SUPER_WORD);
+		return AK_EXIT_USAGE;
+	}
+	spawn_settle();
+	prctl(PR_SET_NAME, "ak-super");
+	v.paths = &paths;
+	v.state = &state;
+	rc = receive_task(&v, &state, &err);
+	if (rc == 0)
+		rc = ak_paths_init(&paths, &err);
+	if (rc < 0)
+		(void)ipc_send_error(v.control, -rc, err.text);
+	else
+		live(&v);
+	return 0;
+}
+
+static int send_task(int control, const struct state_sandbox *s, int user_ns, int net_ns)
+{
+	_cleanup_json_ cJSON *obj = state_to_json(s);
+
+	return obj ? ipc_send(control, obj, (const int[]){ user_ns, net_ns }, user_ns >= 0 ? 2 : 0) : -ENOMEM;
+}
+
+int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err)
+{
+	static char name[] = "agentkernel", word[] = SUPER_WORD;
+	char sandbox[AK_NAME_MAX], *const argv[] = { name, word, sandbox, NULL };
+	_cleanup_close_ int ours = -1, theirs = -1;
+	int pair[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return ak_fail_errno(err, errno, "socketpair");
+	ours = pair[0];
+	theirs = pair[1];
+	snprintf(sandbox, sizeof(sandbox), "%s", s->name); /* for those who look at the process list */
+	rc = spawn_detached(argv, theirs, err);
+	if (rc < 0)
+		return rc;
+	rc = send_task(ours, s, user_ns, net_ns);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "supervisor");
+	*ret_control = TAKE_FD(ours);
+	return 0;
+}
