@@ -16,6 +16,19 @@ const char *json_text(const cJSON *obj, const char *key, const char *other)
 	return cJSON_IsString(item) ? item->valuestring : other;
 }
 
+uint64_t json_number(const cJSON *obj, const char *key, uint64_t other)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
+	double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
+
+	return value >= 0 && value < 9007199254740992.0 ? (uint64_t)value : other;
+}
+
+bool json_truth(const cJSON *obj, const char *key)
+{
+	return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, key));
+}
+
 void json_freep(cJSON **obj)
 {
 	cJSON_Delete(*obj);

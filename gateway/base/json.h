@@ -9,6 +9,7 @@
 
 #include <cjson/cJSON.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Parse LEN bytes, all of them; "line 3, column 7: …" on bad syntax; duplicate keys at any depth are errors. */
@@ -31,6 +32,10 @@ int json_get_object(const cJSON *obj, const char *key, const cJSON **ret, struct
 
 /* For what we wrote ourselves, or only show: the text at KEY, borrowed, or OTHER where there is none. */
 const char *json_text(const cJSON *obj, const char *key, const char *other);
+
+/* The same for a whole number from 0 to 2^53 - 1, and for true. */
+uint64_t json_number(const cJSON *obj, const char *key, uint64_t other);
+bool json_truth(const cJSON *obj, const char *key);
 
 void json_freep(cJSON **obj);
 #define _cleanup_json_ __attribute__((cleanup(json_freep)))

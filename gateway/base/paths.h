@@ -1,5 +1,5 @@
 /*
- * Where things are kept (PRODUCT section 10), and the folders of one sandbox.
+ * Where things are kept, and the folders of one sandbox.
  *
  *   STATE/events.jsonl               life cycle, exec, file and policy events of all sandboxes
  *   STATE/runs/NAME/                 one past or kept `run`: run.jsonl, network.jsonl, policy.json, upper/ when kept

@@ -212,7 +212,6 @@ static int aim(const struct side *src, struct side *dst, const struct ak_paths *
 
 static void say_skipped(void *ctx, const char *path, const char *why)
 {
-	(void)ctx;
 	ak_say("cp: '%s' %s: left out", path, why);
 }
 

@@ -7,6 +7,7 @@
 #include "gateway/service/service.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,13 +151,6 @@ int cmd_daemon_stop(int argc, char **argv)
 
 /* ---- status ---- */
 
-static double number_of(const cJSON *obj, const char *key)
-{
-	const cJSON *n = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsNumber(n) ? n->valuedouble : 0;
-}
-
 static void print_pool(const cJSON *pool)
 {
 	const cJSON *row;
@@ -164,9 +158,11 @@ static void print_pool(const cJSON *pool)
 	printf("\n%-8s %5s %5s %5s %9s %7s %8s %8s %8s\n", "MODE", "MIN", "MAX", "WARM", "BUILDING", "IN USE", "HITS", "MISSES",
 		"FAILED");
 	cJSON_ArrayForEach(row, pool) {
-		printf("%-8s %5.0f %5.0f %5.0f %9.0f %7.0f %8.0f %8.0f %8.0f%s%s\n", json_text(row, "mode", ""),
-			number_of(row, "min"), number_of(row, "max"), number_of(row, "warm"), number_of(row, "building"),
-			number_of(row, "in_use"), number_of(row, "hits"), number_of(row, "misses"), number_of(row, "failed"),
+		printf("%-8s %5" PRIu64 " %5" PRIu64 " %5" PRIu64 " %9" PRIu64 " %7" PRIu64 " %8" PRIu64 " %8" PRIu64 " %8" PRIu64
+		       "%s%s\n",
+			json_text(row, "mode", ""), json_number(row, "min", 0), json_number(row, "max", 0),
+			json_number(row, "warm", 0), json_number(row, "building", 0), json_number(row, "in_use", 0),
+			json_number(row, "hits", 0), json_number(row, "misses", 0), json_number(row, "failed", 0),
 			json_text(row, "reason", "")[0] ? "  " : "", json_text(row, "reason", ""));
 	}
 }
@@ -176,13 +172,14 @@ static void print_status(const cJSON *s)
 	const cJSON *gateway = cJSON_GetObjectItemCaseSensitive(s, "gateway"),
 		    *boxes = cJSON_GetObjectItemCaseSensitive(s, "sandboxes");
 	const char *reason = json_text(gateway, "reason", "");
-	double up_s = ((double)ak_wall_us() - number_of(s, "started_us")) / 1e6;
+	double up_s = ((double)ak_wall_us() - (double)json_number(s, "started_us", 0)) / 1e6;
 
-	printf("daemon      running, pid %.0f, version %s, for %.0f s\n", number_of(s, "pid"), json_text(s, "version", ""),
-		up_s > 0 ? up_s : 0);
-	printf("gateway     %s, pid %.0f, %.0f restarts%s%s\n", json_text(gateway, "state", ""), number_of(gateway, "pid"),
-		number_of(gateway, "restarts"), reason[0] ? ": " : "", reason);
-	printf("sandboxes   %.0f, %.0f running\n", number_of(boxes, "total"), number_of(boxes, "running"));
+	printf("daemon      running, pid %" PRIu64 ", version %s, for %.0f s\n", json_number(s, "pid", 0),
+		json_text(s, "version", ""), up_s > 0 ? up_s : 0);
+	printf("gateway     %s, pid %" PRIu64 ", %" PRIu64 " restarts%s%s\n", json_text(gateway, "state", ""),
+		json_number(gateway, "pid", 0), json_number(gateway, "restarts", 0), reason[0] ? ": " : "", reason);
+	printf("sandboxes   %" PRIu64 ", %" PRIu64 " running\n", json_number(boxes, "total", 0),
+		json_number(boxes, "running", 0));
 	print_pool(cJSON_GetObjectItemCaseSensitive(s, "pool"));
 }
 

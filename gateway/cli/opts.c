@@ -8,31 +8,29 @@
 
 /* ---- one function for each option that takes a value ---- */
 
-static int set_mode(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_mode(struct run_request *o, const char *v, struct ak_err *err)
 {
 	return ak_mode_parse(v, &o->mode, err);
 }
 
-static int set_profile(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_profile(struct run_request *o, const char *v, struct ak_err *err)
 {
 	return ak_profile_parse(v, &o->profile, err);
 }
 
-static int set_dir(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_dir(struct run_request *o, const char *v, struct ak_err *err)
 {
-	(void)err;
 	o->dir = v;
 	return 0;
 }
 
-static int set_workdir(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_workdir(struct run_request *o, const char *v, struct ak_err *err)
 {
-	(void)err;
 	o->workdir = v;
 	return 0;
 }
 
-static int add_env(struct run_opts *o, const char *v, struct ak_err *err)
+static int add_env(struct run_request *o, const char *v, struct ak_err *err)
 {
 	if (o->n_env == PLAN_LIST_MAX)
 		return ak_fail(err, E2BIG, "more than %d variables", PLAN_LIST_MAX);
@@ -40,7 +38,7 @@ static int add_env(struct run_opts *o, const char *v, struct ak_err *err)
 	return 0;
 }
 
-static int set_timeout(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_timeout(struct run_request *o, const char *v, struct ak_err *err)
 {
 	unsigned long long ms;
 	int rc = ak_parse_duration(v, &ms, err);
@@ -52,7 +50,7 @@ static int set_timeout(struct run_opts *o, const char *v, struct ak_err *err)
 	return rc;
 }
 
-static int set_memory(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_memory(struct run_request *o, const char *v, struct ak_err *err)
 {
 	unsigned long long bytes;
 	int rc = ak_parse_size(v, &bytes, err);
@@ -74,23 +72,22 @@ static int set_count(const char *v, unsigned long long max, uint32_t scale, uint
 	return rc;
 }
 
-static int set_vcpus(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_vcpus(struct run_request *o, const char *v, struct ak_err *err)
 {
 	return set_count(v, 1024, 1000, &o->limits.cpus_milli, err);
 }
 
-static int set_pids(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_pids(struct run_request *o, const char *v, struct ak_err *err)
 {
 	return set_count(v, 1u << 22, 1, &o->limits.pids, err);
 }
 
-static int set_backend(struct run_opts *o, const char *v, struct ak_err *err)
+static int set_backend(struct run_request *o, const char *v, struct ak_err *err)
 {
-	(void)o;
 	return strcmp(v, "ns") ? ak_fail(err, ENOTSUP, "'%s' is not there yet; ns is", v) : 0;
 }
 
-static int add_edit(struct run_opts *o, enum policy_edit_op op, const char *v, struct ak_err *err)
+static int add_edit(struct run_request *o, enum policy_edit_op op, const char *v, struct ak_err *err)
 {
 	if (o->n_edits == PLAN_LIST_MAX)
 		return ak_fail(err, E2BIG, "more than %d rules; put them in a policy file", PLAN_LIST_MAX);
@@ -100,7 +97,7 @@ static int add_edit(struct run_opts *o, enum policy_edit_op op, const char *v, s
 
 static const struct {
 	const char *name;
-	int (*set)(struct run_opts *o, const char *value, struct ak_err *err);
+	int (*set)(struct run_request *o, const char *value, struct ak_err *err);
 } values[] = {
 	{ "compatibility-mode", set_mode },
 	{ "profile", set_profile },
@@ -114,7 +111,7 @@ static const struct {
 	{ "backend", set_backend },
 };
 
-static int set_flag(struct run_opts *o, const char *name)
+static int set_flag(struct run_request *o, const char *name)
 {
 	const struct {
 		const char *name;
@@ -141,7 +138,7 @@ static int set_flag(struct run_opts *o, const char *name)
 	return 0; /* --interactive: standard input is passed through as it is */
 }
 
-int run_opts_set(struct run_opts *o, const struct cmd_opt *opt, const char *value, struct ak_err *err)
+int run_request_set(struct run_request *o, const struct cmd_opt *opt, const char *value, struct ak_err *err)
 {
 	enum policy_edit_op op;
 	int rc = 1; /* nobody knows it */

@@ -6,6 +6,6 @@
 #include "gateway/store/plan.h"
 
 /* Take one option into O (VALUE borrowed); the reason names it. An unknown flag means nothing here. */
-int run_opts_set(struct run_opts *o, const struct cmd_opt *opt, const char *value, struct ak_err *err);
+int run_request_set(struct run_request *o, const struct cmd_opt *opt, const char *value, struct ak_err *err);
 
 #endif

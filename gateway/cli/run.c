@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* 0, or the exit code to end with: -1 for "help was printed". */
-static int parse(int argc, char **argv, struct run_opts *o)
+static int parse(int argc, char **argv, struct run_request *o)
 {
 	struct cmd_args args;
 	struct ak_err err;
@@ -22,7 +22,7 @@ static int parse(int argc, char **argv, struct run_opts *o)
 
 	cmd_args_init(&args, cmd_row("run"), argc, argv);
 	while ((i = cmd_next(&args, &value)) >= 0) {
-		if (run_opts_set(o, &args.cmd->opts[i], value, &err) < 0) {
+		if (run_request_set(o, &args.cmd->opts[i], value, &err) < 0) {
 			ak_say("%s", err.text);
 			return AK_EXIT_USAGE;
 		}
@@ -43,7 +43,7 @@ static int parse(int argc, char **argv, struct run_opts *o)
 	return 0;
 }
 
-static void print_json(const struct run_result *r)
+static void print_json(const struct run_report *r)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	const struct run_outcome *o = &r->outcome;
@@ -64,7 +64,7 @@ static void print_json(const struct run_result *r)
 		(void)ak_write_all(STDOUT_FILENO, out.data, out.len);
 }
 
-static void print_closing_lines(const struct run_opts *o, const struct run_result *r)
+static void print_closing_lines(const struct run_request *o, const struct run_report *r)
 {
 	unsigned long long denied = r->outcome.net.denied;
 
@@ -81,8 +81,8 @@ static void print_closing_lines(const struct run_opts *o, const struct run_resul
 
 int cmd_run(int argc, char **argv)
 {
-	struct run_opts opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE };
-	struct run_result result;
+	struct run_request opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE };
+	struct run_report result;
 	struct ak_paths paths;
 	struct ak_err err;
 	int rc = parse(argc, argv, &opts);
@@ -105,6 +105,6 @@ int cmd_run(int argc, char **argv)
 		rc = result.outcome.exit_code;
 		rundir_prune_sometimes(&paths);
 	}
-	run_result_done(&result);
+	run_report_done(&result);
 	return rc;
 }

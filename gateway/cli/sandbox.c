@@ -11,6 +11,7 @@
 #include "gateway/store/shared.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ static int fail(const char *command, int rc, const struct ak_err *err)
 struct create {
 	const char *name;
 	bool json;
-	struct run_opts opts;
+	struct run_request opts;
 };
 
 /* 0 to go on; else the exit code + 1. */
@@ -51,7 +52,7 @@ static int parse_create(struct create *c, int argc, char **argv)
 			c->name = value;
 		} else if (!strcmp(a.cmd->opts[i].name, "json")) {
 			c->json = true;
-		} else if (run_opts_set(&c->opts, &a.cmd->opts[i], value, &err) < 0) {
+		} else if (run_request_set(&c->opts, &a.cmd->opts[i], value, &err) < 0) {
 			ak_say("create: %s", err.text);
 			return 1 + AK_EXIT_USAGE;
 		}
@@ -147,7 +148,6 @@ static int stop_one(const struct ak_paths *paths, const char *name, bool force, 
 	_cleanup_json_ cJSON *info = NULL;
 	int rc = service_stop_telling(paths, name, &info, err);
 
-	(void)force;
 	if (rc == 0 && info && json_text(info, "changed", "")[0])
 		ak_say("%s: %s", name, json_text(info, "changed", ""));
 	return rc;
@@ -194,13 +194,6 @@ int cmd_remove(int argc, char **argv)
 
 /* ---- list ---- */
 
-static unsigned long long number_of(const cJSON *obj, const char *key)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsNumber(item) && item->valuedouble > 0 ? (unsigned long long)item->valuedouble : 0;
-}
-
 /* "42s", "7m", "3h", "12d": how long ago. */
 static const char *age_text(const char *created, uint64_t now_us, char *buf, size_t size)
 {
@@ -244,17 +237,15 @@ static void print_table(const cJSON *list)
 	cJSON_ArrayForEach(item, list) {
 		char age[32];
 
-		printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8llu %8llu  %s\n", width, json_text(item, "name", "-"),
+		printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8" PRIu64 " %8" PRIu64 "  %s\n", width, json_text(item, "name", "-"),
 			json_text(item, "status", "-"), json_text(item, "backend", "-"), json_text(item, "mode", "-"),
-			json_text(item, "profile", "-"), json_text(item, "ip", "-"), number_of(item, "allowed"),
-			number_of(item, "denied"), age_text(json_text(item, "created_at", "-"), now, age, sizeof(age)));
+			json_text(item, "profile", "-"), json_text(item, "ip", "-"), json_number(item, "allowed", 0),
+			json_number(item, "denied", 0), age_text(json_text(item, "created_at", "-"), now, age, sizeof(age)));
 	}
 }
 
 static void tell_bad(void *ctx, const char *name, const char *reason)
 {
-	(void)ctx;
-	(void)name;
 	ak_say("list: %s", reason);
 }
 
@@ -263,8 +254,7 @@ static bool any_runs(const cJSON *list)
 	const cJSON *item;
 
 	cJSON_ArrayForEach(item, list) {
-		if (!strcmp(json_text(item, "status", "-"), "running") &&
-			cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "network")))
+		if (!strcmp(json_text(item, "status", "-"), "running") && json_truth(item, "network"))
 			return true;
 	}
 	return false;

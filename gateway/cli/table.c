@@ -18,7 +18,7 @@
 		.name = "block-cidr", .arg = "CIDR", .help = "deny a range of addresses", .repeat = true                         \
 	}
 
-static const struct cmd_opt run_opts[] = {
+static const struct cmd_opt run_request[] = {
 	{ .name = "compatibility-mode", .arg = MODES, .help = "whose network and files the command gets (native)" },
 	{ .name = "profile", .arg = "permissive|moderate|restrictive", .help = "how much of the host it may use (moderate)" },
 	{ .name = "no-network", .help = "no network at all" },
@@ -233,7 +233,7 @@ static const struct cmd_opt serve_opts[] = {
 };
 
 const struct cmd cmd_table[] = {
-	{ "run", "CMD [ARGS…]", "run a command in a temporary sandbox", run_opts, cmd_run, true, NULL },
+	{ "run", "CMD [ARGS…]", "run a command in a temporary sandbox", run_request, cmd_run, true, NULL },
 	{ "create", "NAME", "define a persistent sandbox", create_opts, cmd_create, false, NULL },
 	{ "start", "NAME…", "start a persistent sandbox", start_opts, cmd_start, false, NULL },
 	{ "stop", "NAME…", "stop one; its files and policy stay", no_opts, cmd_stop, false, NULL },

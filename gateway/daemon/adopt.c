@@ -184,7 +184,6 @@ int adopt_all(struct daemon *d, struct ak_err *err)
 	size_t n = 0;
 	int rc = ask_all(d, &all, &n);
 
-	(void)err;
 	for (size_t i = 0; i < n; i++) {
 		hear(d, &all[i], until);
 		ak_close(all[i].fd);

@@ -197,30 +197,3 @@ int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct sta
 	}
 	return 0;
 }
-
-/* ---- a new sandbox ---- */
-
-/* The request is the state's own form, but for the edits, which come as they do later. */
-int create_ask_parse(const struct ak_paths *paths, cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
-{
-	static const char *const known[] = { "op", "name", "mode", "profile", "dir", "project_writable", "no_network", "limits",
-		"env", "edits", NULL };
-	_cleanup_json_ cJSON *edits = NULL;
-	int rc = json_check_keys(obj, known, err);
-
-	if (rc < 0)
-		return rc;
-	cJSON_DeleteItemFromObjectCaseSensitive(obj, "op");
-	edits = cJSON_CreateObject();
-	if (!edits || !cJSON_AddNumberToObject(obj, "version", STATE_VERSION))
-		return ak_fail(err, ENOMEM, "out of memory");
-	if (cJSON_HasObjectItem(obj, "edits"))
-		cJSON_AddItemToObject(edits, "edits", cJSON_DetachItemFromObjectCaseSensitive(obj, "edits"));
-	rc = state_from_json(obj, ret, err);
-	if (rc < 0)
-		return rc;
-	rc = policy_edits_read(paths, edits, ret, err);
-	if (rc < 0)
-		state_done(ret);
-	return rc;
-}

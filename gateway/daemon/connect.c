@@ -146,7 +146,7 @@ static bool put_mounts(cJSON *obj, const struct run_plan *plan)
 	return ok;
 }
 
-static bool put_edits(cJSON *obj, const struct run_opts *opts)
+static bool put_edits(cJSON *obj, const struct run_request *opts)
 {
 	cJSON *array = cJSON_AddArrayToObject(obj, "edits");
 	bool ok = array != NULL;
@@ -161,7 +161,7 @@ static bool put_edits(cJSON *obj, const struct run_opts *opts)
 	return ok;
 }
 
-static cJSON *run_message(const struct run_opts *opts, const struct run_plan *plan)
+static cJSON *run_message(const struct run_request *opts, const struct run_plan *plan)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	bool ok = obj && cJSON_AddStringToObject(obj, "op", "run") && cJSON_AddStringToObject(obj, "name", plan->name) &&
@@ -180,7 +180,7 @@ static cJSON *run_message(const struct run_opts *opts, const struct run_plan *pl
 	return TAKE(obj);
 }
 
-int daemon_run_send(int sock, const struct run_opts *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err)
+int daemon_run_send(int sock, const struct run_request *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err)
 {
 	_cleanup_json_ cJSON *obj = NULL;
 	int rc;

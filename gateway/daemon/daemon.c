@@ -54,7 +54,6 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
 {
 	struct signalfd_siginfo info;
 
-	(void)what;
 	while (read(fd, &info, sizeof(info)) == sizeof(info))
 		daemon_shutdown(ctx);
 }
@@ -83,8 +82,6 @@ static void on_stopped(evutil_socket_t fd, short what, void *ctx)
 {
 	struct daemon *d = ctx;
 
-	(void)fd;
-	(void)what;
 	event_base_loopbreak(d->base);
 }
 
@@ -135,8 +132,6 @@ static int load_one(void *ctx, struct state_sandbox *s)
 
 static void cannot_load(void *ctx, const char *name, const char *reason)
 {
-	(void)ctx;
-	(void)name;
 	ak_say("%s", reason);
 }
 

@@ -3,8 +3,6 @@
  *
  * RUNTIME/daemon.sock takes requests (ipc/ipc.h); each answers once unless said otherwise, with {"error":…,"code":errno} when it fails:
  *   {"op":"ping"} → {"pid":N,"version":…}
- *   {"op":"create","name":…,"mode":…,"profile":…,"dir":…,"no_network":bool,"limits":{…},"env":["K=V"…],"edits":[…]} → SandboxInfo
- *        (dir and env as run_plan_project and run_plan_capture give them; EEXIST)
  *   {"op":"start","name":…,"accept_dir":bool} → SandboxInfo (EALREADY) · {"op":"stop","name":…,"grace_ms":N} → SandboxInfo (EALREADY when it is stopped)
  *   {"op":"remove","name":…,"force":bool} → {} (EBUSY when it runs)
  *   {"op":"list"} → {"sandboxes":[SandboxInfo…]} · {"op":"get","name":…} → SandboxInfo
@@ -54,6 +52,7 @@ int daemon_spawn(const struct ak_paths *paths, const struct daemon_conf *conf, s
 int daemon_socket_path(const struct ak_paths *paths, char ret[static PATH_MAX]);
 
 /* Send {"op":"run"} for OPTS with its PLAN. The caller reads the events from SOCK. */
-int daemon_run_send(int sock, const struct run_opts *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err);
+int daemon_run_send(
+	int sock, const struct run_request *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err);
 
 #endif

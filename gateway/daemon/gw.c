@@ -143,8 +143,6 @@ static void on_kick(evutil_socket_t fd, short what, void *ctx)
 	struct daemon *d = ctx;
 	struct dgw *g = &d->gw;
 
-	(void)fd;
-	(void)what;
 	if ((g->state == DGW_DOWN && !g->expected) || g->state == DGW_STOPPING) {
 		fail_queue(&g->waiting, &g->reason);
 		return;
@@ -279,7 +277,6 @@ static void on_control(evutil_socket_t fd, short what, void *ctx)
 	struct daemon *d = ctx;
 	struct gw_msg msg;
 
-	(void)what;
 	for (int i = 0; i < WINDOW; i++) {
 		int rc = gw_reply_recv(fd, &msg);
 
@@ -409,8 +406,6 @@ void dgw_start(struct daemon *d)
 
 static void on_retry(evutil_socket_t fd, short what, void *ctx)
 {
-	(void)fd;
-	(void)what;
 	dgw_start(ctx);
 }
 
@@ -448,8 +443,6 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	const struct dgw_request *oldest = TAILQ_FIRST(&g->sent);
 	uint64_t now = ak_now_ms();
 
-	(void)fd;
-	(void)what;
 	if (g->state == DGW_UP)
 		follow_resolvers(d);
 	if ((g->state == DGW_UP && oldest && now - oldest->sent_ms > ANSWER_MS) ||

@@ -55,7 +55,7 @@ void request_free(struct request *r);
 struct run_ask {
 	cJSON *obj; /* owned: what the strings below are borrowed from */
 	char **argv; /* owned */
-	struct run_opts opts;
+	struct run_request opts;
 	struct run_plan plan;
 };
 
@@ -63,8 +63,6 @@ struct run_ask {
 int run_ask_parse(struct run_ask *a, size_t n_fds, struct ak_err *err);
 void run_ask_done(struct run_ask *a);
 
-/* {"op":"create"}: OBJ is used up on the way. {"op":"policy"}: its edits, added to S. Policies are looked up in PATHS. */
-int create_ask_parse(const struct ak_paths *paths, cJSON *obj, struct state_sandbox *ret, struct ak_err *err);
 int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err);
 
 /* ---- the gateway process (daemon/gw.c) ---- */
@@ -167,7 +165,6 @@ void dsb_gateway_lost(struct daemon *d);
 void dsb_arm_expiry(struct dsb *sb);
 int dsb_log_path(const struct dsb *sb, char ret[static PATH_MAX]);
 
-void op_create(struct request *r);
 void op_start(struct request *r);
 void op_stop(struct request *r);
 void op_remove(struct request *r);

@@ -151,7 +151,6 @@ static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const str
 {
 	struct warm *w = ctx;
 
-	(void)err;
 	if (rc == 0) {
 		w->job->outcome.net = answer->stats;
 		w->job->outcome.has_net = true;
@@ -188,8 +187,6 @@ static void on_time(evutil_socket_t fd, short what, void *ctx)
 {
 	struct job *j = ctx;
 
-	(void)fd;
-	(void)what;
 	j->outcome.timed_out = j->running;
 	(void)sandbox_signal(j->w->sandbox, SIGKILL);
 }
@@ -243,7 +240,6 @@ static void on_assigned(void *ctx, int rc, const struct gw_msg *answer, const st
 {
 	struct warm *w = ctx;
 
-	(void)answer;
 	w->hosting = false;
 	if (w->status == WARM_ENDING) {
 		warm_destroy(w);
@@ -370,7 +366,6 @@ void job_peer_message(struct daemon *d, struct ipc_peer *peer, const cJSON *obj)
 	uint64_t sig = 0;
 	struct ak_err err;
 
-	(void)d;
 	if (json_get_string(obj, "op", &op, &err) > 0 && !strcmp(op, "signal") &&
 		json_get_uint(obj, "sig", SIGRTMAX, &sig, &err) > 0 && sig > 0 && (j->running || sig == SIGKILL))
 		(void)sandbox_signal(j->w->sandbox, (int)sig);
@@ -380,7 +375,6 @@ void job_peer_gone(struct daemon *d, struct ipc_peer *peer)
 {
 	struct job *j = ipc_peer_data(peer);
 
-	(void)d;
 	if (!j)
 		return;
 	j->peer_id = 0;

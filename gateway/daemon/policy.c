@@ -79,7 +79,7 @@ static bool given(const struct request *r)
 	_cleanup_(policy_unrefp) struct policy *before = NULL;
 	struct ak_err ignored;
 
-	if (!s->mcp.project[0] || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(r->obj, "mcp")))
+	if (!s->mcp.project[0] || json_truth(r->obj, "mcp"))
 		return true;
 	return s->mcp.generation == s->generation && state_policy(r->d->paths, s, 0, &before, &ignored) == 0 &&
 		policy_within(r->policy, before);
@@ -139,7 +139,6 @@ static void on_enforced(void *ctx, int rc, const struct gw_msg *reply, const str
 	struct request *r = ctx;
 	struct ak_err err, ignored;
 
-	(void)reply;
 	if (rc < 0) {
 		request_fail(r, -rc, reason->text);
 		return;

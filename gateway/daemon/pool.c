@@ -83,8 +83,6 @@ static void on_free(evutil_socket_t fd, short what, void *ctx)
 	struct warm *w = ctx;
 	struct daemon *d = w->d;
 
-	(void)fd;
-	(void)what;
 	warm_free(w);
 	pool_refill(d);
 }
@@ -104,9 +102,6 @@ static void free_later(struct warm *w)
 
 static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
 {
-	(void)rc;
-	(void)answer;
-	(void)err;
 	free_later(ctx);
 }
 
@@ -148,7 +143,6 @@ static void on_added(void *ctx, int rc, const struct gw_msg *answer, const struc
 	struct warm *w = ctx;
 	struct pool_mode *m = &w->d->pool.modes[w->mode];
 
-	(void)answer;
 	w->hosting = false;
 	w->hosted = rc == 0;
 	if (w->status == WARM_ENDING) {
@@ -212,8 +206,6 @@ static void on_sandbox(evutil_socket_t fd, short what, void *ctx)
 	enum sandbox_state state;
 	struct ak_err err;
 
-	(void)fd;
-	(void)what;
 	if (w->status == WARM_JOB) {
 		job_sandbox_event(w);
 		return;
@@ -247,7 +239,7 @@ static int start_sandbox(struct warm *w, struct ak_err *err)
 
 static int plan(struct warm *w, struct ak_err *err)
 {
-	_cleanup_free_ struct run_opts *opts = calloc(1, sizeof(*opts));
+	_cleanup_free_ struct run_request *opts = calloc(1, sizeof(*opts));
 	char name[AK_NAME_MAX];
 
 	w->plan = calloc(1, sizeof(*w->plan));
@@ -333,8 +325,6 @@ void pool_refill(struct daemon *d)
 
 static void on_refill(evutil_socket_t fd, short what, void *ctx)
 {
-	(void)fd;
-	(void)what;
 	pool_refill(ctx);
 }
 
@@ -384,8 +374,6 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	struct warm *w, *next;
 	uint64_t now = ak_now_ms();
 
-	(void)fd;
-	(void)what;
 	for (w = TAILQ_FIRST(&d->pool.all); w; w = next) {
 		next = TAILQ_NEXT(w, link);
 		look_at(w, now);

@@ -9,7 +9,6 @@
 
 static const struct op ops[] = {
 	{ "ping", op_ping, false, false },
-	{ "create", op_create, false, false },
 	{ "start", op_start, true, false },
 	{ "stop", op_stop, true, false },
 	{ "remove", op_remove, true, false },

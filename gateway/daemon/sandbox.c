@@ -82,8 +82,6 @@ static void on_next(evutil_socket_t fd, short what, void *ctx)
 	struct dsb *sb = ctx;
 	struct request *r = TAILQ_FIRST(&sb->queue);
 
-	(void)fd;
-	(void)what;
 	if (sb->op)
 		return;
 	if (sb->removed && !r) {
@@ -124,8 +122,6 @@ static void on_deadline(evutil_socket_t fd, short what, void *ctx)
 {
 	struct dsb *sb = ctx;
 
-	(void)fd;
-	(void)what;
 	if (sb->status == DSB_STARTING)
 		ak_fail(&sb->failure, ETIMEDOUT, "the sandbox was not ready after %d s", START_TIMEOUT_MS / 1000);
 	if (sb->super && sb->super_pid > 0) /* it holds the connection, so the pid is still its own */
@@ -138,8 +134,6 @@ static void on_expire(evutil_socket_t fd, short what, void *ctx)
 {
 	struct dsb *sb = ctx;
 
-	(void)fd;
-	(void)what;
 	request_own(sb->d, &op_expire, sb);
 }
 
@@ -333,7 +327,6 @@ static void on_rehosted(void *ctx, int rc, const struct gw_msg *answer, const st
 {
 	struct dsb *sb = ctx;
 
-	(void)answer;
 	sb->hosting = false;
 	sb->hosted = rc == 0;
 	if (rc < 0)
@@ -425,7 +418,6 @@ static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const str
 {
 	struct dsb *sb = ctx;
 
-	(void)err;
 	if (rc == 0) {
 		sb->stats = answer->stats;
 		gw_log_anchor(sb->d->paths, sb->state.name, &sb->stats);
@@ -454,7 +446,6 @@ void dsb_super_gone(struct daemon *d, struct ipc_peer *peer)
 {
 	struct dsb *sb = ipc_peer_data(peer);
 
-	(void)d;
 	if (!sb)
 		return;
 	sb->super = NULL;
@@ -484,7 +475,6 @@ static void on_hosted(void *ctx, int rc, const struct gw_msg *answer, const stru
 {
 	struct dsb *sb = ctx;
 
-	(void)answer;
 	sb->hosting = false;
 	sb->hosted = rc == 0;
 	if (!sb->super)
@@ -562,7 +552,6 @@ void dsb_super_message(struct daemon *d, struct ipc_peer *peer, struct ipc_messa
 	const char *event = "";
 	struct ak_err err;
 
-	(void)d;
 	if (sb && sb->status == DSB_STOPPING)
 		on_super_stopped(sb, msg);
 	if (!sb || sb->status != DSB_STARTING)

@@ -108,7 +108,6 @@ static void on_counts(void *ctx, int rc, const struct gw_msg *answer, const stru
 	struct listing *l = ctx;
 	struct dsb *sb = rc == 0 ? dsb_by_link(l->d, answer->id) : NULL;
 
-	(void)err;
 	if (sb && sb->hosted)
 		sb->stats = answer->stats;
 	l->pending--;

@@ -206,7 +206,6 @@ static void on_upstream(struct gw *gw, struct request *r)
 
 static void on_stop(struct gw *gw, struct request *r)
 {
-	(void)r;
 	for (size_t id = 0; id < gw->n_ids; id++) {
 		struct gw_msg msg = { .type = GW_MSG_STATS, .id = (uint32_t)id };
 

@@ -148,8 +148,6 @@ static void on_log_readable(evutil_socket_t fd, short what, void *ctx)
 {
 	struct gw *gw = ctx;
 
-	(void)fd;
-	(void)what;
 	fw_log_read(gw->fw_log, LOG_BUDGET);
 }
 
@@ -184,8 +182,6 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct gw *gw = ctx;
 
-	(void)fd;
-	(void)what;
 	fw_log_read(gw->fw_log, LOG_BUDGET); /* first what came one by one, then what is missing */
 	for (size_t id = 0; id < gw->n_ids; id++) {
 		if (!gw->by_id[id])
@@ -197,8 +193,6 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 
 static void on_control(evutil_socket_t fd, short what, void *ctx)
 {
-	(void)fd;
-	(void)what;
 	gw_control_readable(ctx);
 }
 

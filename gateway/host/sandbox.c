@@ -301,7 +301,6 @@ static int open_elems(struct gw_sandbox *sb, const struct fw_elem *elems, size_t
 
 	memcpy(late, elems, n * sizeof(*elems));
 	n_late = n;
-	(void)fresh;
 	return rc;
 #else
 	return fw_learn(sb->gw->fw, sb->link.id, elems, n, fresh, err);

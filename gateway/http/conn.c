@@ -83,8 +83,6 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 	bool partial = conn->state == CONN_BODY ||
 		(conn->state == CONN_HEAD && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0);
 
-	(void)fd;
-	(void)what;
 	if (!partial) {
 		http_conn_free(conn);
 		return;
@@ -96,15 +94,12 @@ static void on_read(struct bufferevent *bev, void *arg)
 {
 	struct http_conn *conn = arg;
 
-	(void)bev;
 	if (!evtimer_pending(conn->on_turn, NULL))
 		process(conn);
 }
 
 static void on_turn(evutil_socket_t fd, short what, void *arg)
 {
-	(void)fd;
-	(void)what;
 	process(arg);
 }
 

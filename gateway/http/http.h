@@ -1,5 +1,5 @@
 /*
- * The HTTP API (PRODUCT section 8): what the server's files share.
+ * The HTTP API: what the server's files share.
  *
  * Theory of operation. One process, one event loop. A connection (http/conn.c) reads a request, strictly and within limits of size and
  * time, and makes a call of it. What only looks at the server's own memory is answered at once; everything else runs in a worker

@@ -153,8 +153,6 @@ static void on_rest(evutil_socket_t fd, short what, void *arg)
 {
 	struct http_job *j = arg;
 
-	(void)fd;
-	(void)what;
 	set_resting(j, false);
 	if (j->exited)
 		try_finish(j);
@@ -179,7 +177,6 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	struct http_job *j = arg;
 	uint64_t began = ak_now_us();
 
-	(void)what;
 	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
 		if (j->pipes[i].fd == fd) {
 			read_once(j, i, READ_SIZE);
@@ -446,8 +443,6 @@ static void on_kill(evutil_socket_t fd, short what, void *arg)
 	struct http_job *j = arg;
 	struct timeval tv = { 0 };
 
-	(void)fd;
-	(void)what;
 	if (j->exited)
 		return;
 	kill(j->pid, steps[j->kill_step].sig);

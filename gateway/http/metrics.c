@@ -10,6 +10,7 @@
 #include "gateway/store/state.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,13 +255,6 @@ static void put_verdicts(struct strbuf *out, const struct http_stats *st)
 	put_single(out, "audit_lost_total", "counter", "Network records that could not be written.", (double)st->lost);
 }
 
-static double number_of(const cJSON *obj, const char *key)
-{
-	const cJSON *n = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsNumber(n) ? n->valuedouble : 0;
-}
-
 static void put_pool(struct strbuf *out, const cJSON *status)
 {
 	static const struct {
@@ -279,8 +273,8 @@ static void put_pool(struct strbuf *out, const cJSON *status)
 	for (size_t i = 0; pool && i < ARRAY_SIZE(rows); i++) {
 		put_family(out, rows[i].name, rows[i].type, rows[i].help);
 		cJSON_ArrayForEach(mode, pool)
-			strbuf_printf(out, "agentkernel_%s{mode=\"%s\"} %.15g\n", rows[i].name, json_text(mode, "mode", ""),
-				number_of(mode, rows[i].key));
+			strbuf_printf(out, "agentkernel_%s{mode=\"%s\"} %" PRIu64 "\n", rows[i].name, json_text(mode, "mode", ""),
+				json_number(mode, rows[i].key, 0));
 	}
 }
 
@@ -299,7 +293,7 @@ static void put_daemon(struct strbuf *out, const cJSON *all)
 	put_single(out, "gateway_up", "gauge", "1 when the daemon's gateway enforces.",
 		!strcmp(json_text(gateway, "state", ""), "up"));
 	put_single(out, "gateway_restarts_total", "counter", "Times that the gateway process had to be started again.",
-		number_of(gateway, "restarts"));
+		(double)json_number(gateway, "restarts", 0));
 	put_pool(out, status);
 }
 

@@ -20,7 +20,6 @@ void http_work_policies(struct http_call *c, struct http_work *w)
 	size_t n = 0;
 	int rc = service_policies(w->paths, &files, &n, &err);
 
-	(void)c;
 	if (rc < 0) {
 		http_work_fail(w, rc == -EINVAL ? -EIO : rc, &err);
 		return;
@@ -108,7 +107,7 @@ void http_work_policy_put(struct http_call *c, struct http_work *w)
 
 void http_work_policy_patch(struct http_call *c, struct http_work *w)
 {
-	bool reset = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(c->body, "reset"));
+	bool reset = json_truth(c->body, "reset");
 	struct policy_edit *edits = NULL;
 	struct ak_err err;
 	uint64_t for_ms = 0;

@@ -137,7 +137,6 @@ static void on_change(struct evbuffer *buffer, const struct evbuffer_cb_info *in
 {
 	struct http_server *s = arg;
 
-	(void)buffer;
 	s->held += info->n_added;
 	s->held -= info->n_deleted;
 }
@@ -200,8 +199,6 @@ void http_reply_buffer(struct http_call *c, unsigned status, struct evbuffer *da
 
 static void free_text(const void *data, size_t len, void *text)
 {
-	(void)data;
-	(void)len;
 	free(text);
 }
 

@@ -26,7 +26,6 @@ void http_work_list(struct http_call *c, struct http_work *w)
 	struct ak_err err;
 	int rc = service_list(w->paths, NULL, NULL, &list, &err);
 
-	(void)c;
 	if (rc < 0)
 		http_work_fail(w, rc, &err);
 	else
@@ -52,13 +51,13 @@ void http_work_get_uuid(struct http_call *c, struct http_work *w)
 
 /* ---- create ---- */
 
-static int fill_opts(const struct http_call *c, const struct http_command *cmd, struct run_opts *o, struct ak_err *err)
+static int fill_opts(const struct http_call *c, const struct http_command *cmd, struct run_request *o, struct ak_err *err)
 {
 	const char *mode = http_body_text(c, "compatibility_mode"), *profile = http_body_text(c, "profile");
 	uint64_t vcpus = 0, memory_mb = 0;
 	int rc;
 
-	*o = (struct run_opts){
+	*o = (struct run_request){
 		.mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .dir = http_body_text(c, "dir"), .quiet = true
 	};
 	rc = mode ? ak_mode_parse(mode, &o->mode, err) : 0;
@@ -73,7 +72,7 @@ static int fill_opts(const struct http_call *c, const struct http_command *cmd, 
 	o->limits.cpus_milli = (uint32_t)vcpus * 1000;
 	o->limits.memory_bytes = memory_mb << 20;
 	o->no_network = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(c->body, "network"));
-	if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(c->body, "network")) && !ak_profile_network(o->profile))
+	if (json_truth(c->body, "network") && !ak_profile_network(o->profile))
 		return ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
 	if (o->dir && *o->dir != '/')
 		return ak_fail(err, EINVAL, "dir: '%.60s': must be an absolute path", o->dir);
@@ -85,13 +84,12 @@ static int fill_opts(const struct http_call *c, const struct http_command *cmd, 
 }
 
 /* Clients of this API run commands right after they created a sandbox: one that cannot start is not left behind half-made. */
-static int create(struct http_call *c, const char *name, const struct run_opts *opts, struct http_work *w, struct ak_err *err)
+static int create(struct http_call *c, const char *name, const struct run_request *opts, struct http_work *w, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
 	struct ak_err ignored;
 	int rc = service_create(w->paths, name, opts, &info, err);
 
-	(void)c;
 	if (rc < 0)
 		return rc == -ENOENT || rc == -ENOTDIR ? -EINVAL : rc; /* the project folder */
 	rc = service_start(w->paths, name, err);
@@ -104,7 +102,7 @@ static int create(struct http_call *c, const char *name, const struct run_opts *
 
 void http_work_create(struct http_call *c, struct http_work *w)
 {
-	static struct run_opts opts; /* large, and this process makes one sandbox */
+	static struct run_request opts; /* large, and this process makes one sandbox */
 	const char *name = http_body_text(c, "name");
 	struct http_command cmd = { 0 };
 	struct ak_err err;

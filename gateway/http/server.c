@@ -29,8 +29,6 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 {
 	struct http_server *s = arg;
 
-	(void)fd;
-	(void)what;
 	for (size_t i = 0; i < s->n_listeners; i++)
 		event_add(s->listeners[i].on_accept, NULL);
 }
@@ -51,7 +49,6 @@ static void on_accept(evutil_socket_t listening, short what, void *arg)
 {
 	struct http_listener *l = arg;
 
-	(void)what;
 	for (int i = 0; i < ACCEPT_MAX; i++) {
 		int fd = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
@@ -218,8 +215,6 @@ static void end_now(struct http_server *s)
 
 static void on_stop(evutil_socket_t fd, short what, void *arg)
 {
-	(void)fd;
-	(void)what;
 	end_now(arg);
 	maybe_over(arg);
 }
@@ -252,7 +247,6 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 	struct signalfd_siginfo info;
 	unsigned stops = 0;
 
-	(void)what;
 	while (read(fd, &info, sizeof(info)) == sizeof(info))
 		stops += info.ssi_signo != SIGCHLD;
 	http_jobs_reap(s);
@@ -262,8 +256,6 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
-	(void)fd;
-	(void)what;
 	http_conns_ping(arg);
 }
 

@@ -93,13 +93,13 @@ static bool is_false(const cJSON *obj, const char *key)
 }
 
 /* The strings stay the body's and the command's. */
-static int fill_opts(const struct http_task *t, struct run_opts *o, struct ak_err *err)
+static int fill_opts(const struct http_task *t, struct run_request *o, struct ak_err *err)
 {
 	const char *mode = json_text(t->spec, "compatibility_mode", NULL), *profile = json_text(t->spec, "profile", NULL),
 		   *cwd = json_text(t->spec, "cwd", NULL);
 	int rc;
 
-	*o = (struct run_opts){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .name = t->name, .argv = t->cmd.argv };
+	*o = (struct run_request){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .name = t->name, .argv = t->cmd.argv };
 	o->origin = RUN_ORIGIN_HTTP;
 	rc = mode ? ak_mode_parse(mode, &o->mode, err) : 0;
 	if (rc == 0 && profile)
@@ -121,7 +121,7 @@ static int fill_opts(const struct http_task *t, struct run_opts *o, struct ak_er
 
 int http_task_check(struct http_task *t, struct ak_err *err)
 {
-	struct run_opts *o = malloc(sizeof(*o));
+	struct run_request *o = malloc(sizeof(*o));
 	const char *cwd = json_text(t->spec, "cwd", NULL);
 	int rc = o ? fill_opts(t, o, err) : ak_fail(err, ENOMEM, "out of memory");
 
@@ -131,7 +131,7 @@ int http_task_check(struct http_task *t, struct ak_err *err)
 			rc = ak_fail(err, EINVAL, "image: not in this version; leave it out to use the host's own programs");
 		else if (cwd && *cwd != '/')
 			rc = ak_fail(err, EINVAL, "cwd: '%.60s': must be an absolute path", cwd);
-		else if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(t->spec, "network")) && !ak_profile_network(o->profile))
+		else if (json_truth(t->spec, "network") && !ak_profile_network(o->profile))
 			rc = ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
 	}
 	free(o);
@@ -170,7 +170,7 @@ void http_task_stats(struct http_stats *st, enum ak_mode mode, const char *json,
 
 /* ---- in the worker ---- */
 
-static void say_run(const struct run_result *r, struct http_work *w)
+static void say_run(const struct run_report *r, struct http_work *w)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	const struct run_outcome *o = &r->outcome;
@@ -192,8 +192,8 @@ static void say_run(const struct run_result *r, struct http_work *w)
 void http_task_run(void *ctx, struct http_work *w)
 {
 	const struct http_task *t = ctx;
-	static struct run_opts opts; /* large, and this process runs one command */
-	struct run_result result = { 0 };
+	static struct run_request opts; /* large, and this process runs one command */
+	struct run_report result = { 0 };
 	struct ak_err err = { "" };
 	int rc = fill_opts(t, &opts, &err);
 

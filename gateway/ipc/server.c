@@ -75,8 +75,6 @@ static void on_dead(evutil_socket_t fd, short what, void *ctx)
 {
 	struct ipc_peer *p = ctx;
 
-	(void)fd;
-	(void)what;
 	if (p->server->hooks.on_gone)
 		p->server->hooks.on_gone(p->server->hooks.ctx, p);
 	peer_free(p);
@@ -93,7 +91,6 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
 	struct ipc_peer *p = ctx;
 
-	(void)what;
 	for (int i = 0; i < READ_BUDGET && !p->dead && event_pending(p->on_read, EV_READ, NULL); i++) {
 		struct ipc_message msg = { .n_fds = IPC_FDS_MAX };
 		int rc = ipc_recv(fd, &msg.obj, msg.fds, &msg.n_fds);
@@ -113,7 +110,6 @@ static void on_writable(evutil_socket_t fd, short what, void *ctx)
 {
 	struct ipc_peer *p = ctx;
 
-	(void)what;
 	while (p->first) {
 		struct ipc_packet *k = p->first;
 		int rc = ipc_packet_send(fd, k);
@@ -180,8 +176,6 @@ static void on_retry(evutil_socket_t fd, short what, void *ctx)
 {
 	struct ipc_server *s = ctx;
 
-	(void)fd;
-	(void)what;
 	event_add(s->on_accept, NULL);
 }
 
@@ -189,7 +183,6 @@ static void on_accept(evutil_socket_t listener, short what, void *ctx)
 {
 	struct ipc_server *s = ctx;
 
-	(void)what;
 	for (int i = 0; i < ACCEPT_BUDGET; i++) {
 		int fd = ipc_accept(listener);
 

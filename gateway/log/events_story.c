@@ -65,7 +65,7 @@ static int add_gap(struct events_story *s, const cJSON *obj)
 	snprintf(gap.name, sizeof(gap.name), "%s", json_text(obj, "sandbox", ""));
 	gap.had = number(obj, "had");
 	gap.has = number(obj, "has");
-	gap.restarted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, "restarted"));
+	gap.restarted = json_truth(obj, "restarted");
 	gaps[s->n_gaps++] = gap;
 	return 0;
 }
@@ -117,7 +117,7 @@ static int add_log_event(struct events_story *s, const char *event, const cJSON 
 		return add_log(s, obj, LOG_STORY_CREATED, keyless);
 	if (!strcmp(event, "sandbox_remove"))
 		return add_log(s, obj, LOG_STORY_REMOVED, keyless);
-	if (!strcmp(event, "sandbox_start") && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, "anchored")))
+	if (!strcmp(event, "sandbox_start") && json_truth(obj, "anchored"))
 		return add_log(s, obj, LOG_STORY_STARTED, keyless);
 	if (!strcmp(event, "sandbox_stop") || !strcmp(event, "log_mark"))
 		return add_log(s, obj, LOG_STORY_MARK, keyless);

@@ -10,14 +10,6 @@
 
 /* ---- one record ---- */
 
-static uint64_t number_of(const cJSON *obj, const char *key)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
-	double v = cJSON_IsNumber(item) ? item->valuedouble : 0;
-
-	return v > 0 && v < 9e15 ? (uint64_t)v : 0;
-}
-
 /* Ours are printable ASCII, or UTF-8 in events, whatever was in them; anything else was put there by someone. */
 static bool plain(const char *line, size_t len, bool utf8)
 {
@@ -57,11 +49,11 @@ static int parse(const char *line, size_t len, bool utf8, struct netlog_rec *ret
 	if (!copy)
 		return -ENOMEM;
 	json = cJSON_ParseWithLengthOpts(copy, len + 1, NULL, true);
-	if (!cJSON_IsObject(json) || number_of(json, "v") != AUDIT_VERSION)
+	if (!cJSON_IsObject(json) || json_number(json, "v", 0) != AUDIT_VERSION)
 		return -EBADMSG;
 	if (audit_time_parse(json_text(json, "time", ""), &rec.time_us) < 0)
 		return -EBADMSG;
-	rec.seq = number_of(json, "seq");
+	rec.seq = json_number(json, "seq", 0);
 	rec.event = json_text(json, "event", "");
 	rec.verdict = json_text(json, "verdict", "");
 	rec.reason = json_text(json, "reason", "");
@@ -72,11 +64,11 @@ static int parse(const char *line, size_t len, bool utf8, struct netlog_rec *ret
 	rec.sni = json_text(json, "sni", "");
 	rec.dst = json_text(json, "dst", "");
 	rec.detail = json_text(json, "detail", "");
-	rec.port = (uint16_t)number_of(json, "port");
+	rec.port = (uint16_t)json_number(json, "port", 0);
 	rec.has_bytes = cJSON_GetObjectItemCaseSensitive(json, "bytes_out") != NULL;
-	rec.bytes_out = number_of(json, "bytes_out");
-	rec.bytes_in = number_of(json, "bytes_in");
-	rec.count = number_of(json, "count") + number_of(json, "suppressed");
+	rec.bytes_out = json_number(json, "bytes_out", 0);
+	rec.bytes_in = json_number(json, "bytes_in", 0);
+	rec.count = json_number(json, "count", 0) + json_number(json, "suppressed", 0);
 	rec.json = TAKE(json);
 	*ret = rec;
 	return 0;

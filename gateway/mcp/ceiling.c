@@ -47,7 +47,7 @@ static int fail_mode(const struct mcp_ceiling *c, const char *wanted, struct ak_
 		wanted, modes_text(c, modes, sizeof(modes)), wanted);
 }
 
-static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct run_opts *opts, struct ak_err *err)
+static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct run_request *opts, struct ak_err *err)
 {
 	int rc;
 
@@ -61,7 +61,7 @@ static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct ru
 }
 
 /* The wider a profile, the smaller its number. */
-static int apply_profile(const struct mcp_ceiling *c, const char *wanted, struct run_opts *opts, struct ak_err *err)
+static int apply_profile(const struct mcp_ceiling *c, const char *wanted, struct run_request *opts, struct ak_err *err)
 {
 	int rc;
 
@@ -79,7 +79,7 @@ static int apply_profile(const struct mcp_ceiling *c, const char *wanted, struct
 	return 0;
 }
 
-static int apply_network(const struct mcp_ceiling *c, const cJSON *args, struct run_opts *opts, struct ak_err *err)
+static int apply_network(const struct mcp_ceiling *c, const cJSON *args, struct run_request *opts, struct ak_err *err)
 {
 	bool wanted = mcp_arg_bool(args, "network", false);
 
@@ -91,7 +91,7 @@ static int apply_network(const struct mcp_ceiling *c, const cJSON *args, struct 
 	return 0;
 }
 
-int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run_opts *opts, struct ak_err *err)
+int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run_request *opts, struct ak_err *err)
 {
 	int rc = apply_mode(c, mcp_arg_text(args, "compatibility_mode", NULL), opts, err);
 

@@ -1,5 +1,5 @@
 /*
- * Model Context Protocol on stdio (PRODUCT section 9): JSON-RPC 2.0, one message a line.
+ * Model Context Protocol on stdio: JSON-RPC 2.0, one message a line.
  *
  * Three layers. mcp_session speaks the protocol and knows no process; mcp_tools says which tools there are and checks what they are given;
  * mcp_server moves bytes and runs each call in a process of its own, which calls the service verbs of service/service.h. A call that is cancelled

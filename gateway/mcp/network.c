@@ -295,7 +295,7 @@ static bool looks_like_file(const char *text)
  */
 static int load_file(const struct mcp_request *r, const char *file, struct policy **ret, struct ak_err *err)
 {
-	const struct run_opts opts = { .mode = r->ceiling->mode, .profile = r->ceiling->profile, .dir = r->ceiling->dir };
+	const struct run_request opts = { .mode = r->ceiling->mode, .profile = r->ceiling->profile, .dir = r->ceiling->dir };
 	char project[PATH_MAX], path[PATH_MAX], storage[3][PATH_MAX];
 	struct policy_dirs all, shipped = { { NULL } };
 	_cleanup_free_ char *text = NULL;

@@ -144,7 +144,6 @@ static void clear_all(void *ctx)
 
 static void note_dead(void *ctx, const char *id)
 {
-	(void)id;
 	*(bool *)ctx = true;
 }
 

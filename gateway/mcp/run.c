@@ -106,7 +106,7 @@ static void tell_outcome(const struct outcome *o, const char *sandbox, struct mc
 
 /* ---- sandbox_run ---- */
 
-static void tell_run(const struct mcp_request *r, const struct run_result *res, struct mcp_result *ret)
+static void tell_run(const struct mcp_request *r, const struct run_report *res, struct mcp_result *ret)
 {
 	_cleanup_(outcome_done) struct outcome o = {
 		.exit_code = res->outcome.exit_code,
@@ -127,8 +127,8 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 {
 	_cleanup_free_ char **argv = take_argv(r->args);
 	_cleanup_(mcp_env_done) struct mcp_env env = { .n = 0 };
-	struct run_opts opts = { .name = mcp_owner_last_run(r->owner), .json = true, .quiet = true, .origin = RUN_ORIGIN_MCP };
-	struct run_result res = { .out = NULL };
+	struct run_request opts = { .name = mcp_owner_last_run(r->owner), .json = true, .quiet = true, .origin = RUN_ORIGIN_MCP };
+	struct run_report res = { .out = NULL };
 	struct ak_err err;
 	int rc = argv ? mcp_ceiling_apply(r->ceiling, r->args, &opts, &err) : ak_fail(&err, ENOMEM, "out of memory");
 
@@ -147,7 +147,7 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 		mcp_fail(ret, "%s", err.text);
 	else
 		tell_run(r, &res, ret);
-	run_result_done(&res);
+	run_report_done(&res);
 	rundir_prune_sometimes(r->paths);
 }
 

@@ -37,7 +37,7 @@ void mcp_rows_done(struct mcp_rows *r);
 void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persistent, uint64_t since_us, struct mcp_result *ret);
 
 /* mcp/ceiling.c: what a call may have. OPTS is filled with mode, profile, network, project and rules; its other members are the caller's. */
-int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run_opts *opts, struct ak_err *err);
+int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run_request *opts, struct ak_err *err);
 
 /* The policy of a sandbox of MODE that is made here; -EPERM for a mode that calls cannot choose. */
 int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, struct policy **ret, struct ak_err *err);

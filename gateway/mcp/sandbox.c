@@ -54,7 +54,7 @@ static void tell_info(struct strbuf *out, const cJSON *info)
 static int create(const struct mcp_request *r, const char *name, cJSON **ret, struct ak_err *err)
 {
 	_cleanup_(mcp_env_done) struct mcp_env env = { .n = 0 };
-	struct run_opts opts = { .quiet = true };
+	struct run_request opts = { .quiet = true };
 	int rc = mcp_ceiling_apply(r->ceiling, r->args, &opts, err);
 
 	if (rc == 0)

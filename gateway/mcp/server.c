@@ -79,7 +79,6 @@ static void finish_call(struct server *s, struct mcp_worker *w, const char *fail
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct mcp_result result = { 0 };
 
-	(void)s;
 	if (!w->call)
 		return;
 	if (!failure && w->said.len && !w->said.failed) {

@@ -98,7 +98,7 @@ void run_capture_read(struct run_capture *c)
 	strbuf_add(&c->text, buf, (size_t)n);
 }
 
-void run_io_take(struct run_io *io, struct run_result *ret)
+void run_io_take(struct run_io *io, struct run_report *ret)
 {
 	struct run_capture *out = &io->capture[RUN_OUT], *err = &io->capture[RUN_ERR];
 

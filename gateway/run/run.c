@@ -36,7 +36,7 @@
 #define TERM_GRACE_MS 5000 /* from SIGTERM to SIGKILL */
 
 struct run {
-	const struct run_opts *opts; /* borrowed */
+	const struct run_request *opts; /* borrowed */
 	const struct ak_paths *paths; /* borrowed */
 	struct run_plan plan;
 	struct rundir dir;
@@ -438,7 +438,7 @@ static int conclude(struct run *r, struct ak_err *err)
 	return 0;
 }
 
-static void init(struct run *r, const struct run_opts *opts, const struct ak_paths *paths)
+static void init(struct run *r, const struct run_request *opts, const struct ak_paths *paths)
 {
 	memset(r, 0, sizeof(*r));
 	r->opts = opts;
@@ -496,7 +496,7 @@ static void finish(struct run *r, int rc)
 	rundir_done(&r->dir);
 }
 
-static void take_result(struct run *r, struct run_result *ret)
+static void take_result(struct run *r, struct run_report *ret)
 {
 	if (r->running)
 		ret->changed = guard_tell(r->plan.guard, r->paths, r->plan.name, run_origin_name(r->opts->origin));
@@ -506,7 +506,7 @@ static void take_result(struct run *r, struct run_result *ret)
 		run_io_take(&r->io, ret);
 }
 
-int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err)
+int run_execute(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
 	struct run r;
 	int rc;
@@ -534,7 +534,7 @@ int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struc
 	return rc;
 }
 
-void run_result_done(struct run_result *r)
+void run_report_done(struct run_report *r)
 {
 	free(r->changed);
 	free(r->out);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 /* What is left of a run when it is over. */
-struct run_result {
+struct run_report {
 	struct run_outcome outcome;
 	char name[64];
 	char *out, *err; /* owned; only with opts.json */
@@ -22,7 +22,7 @@ struct run_result {
  * Run to the end. 0 when the command ran (its code is in the outcome, also 126 and 127), negative with a reason when it
  * never did. Prints nothing but what `run` owes the user on stderr while it lasts.
  */
-int run_execute(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err);
-void run_result_done(struct run_result *r);
+int run_execute(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err);
+void run_report_done(struct run_report *r);
 
 #endif

@@ -125,7 +125,6 @@ void st_call_tcp_huge(const struct st_vector *v, struct st_outcome *ret)
 	_cleanup_close_ int fd = -1;
 	uint8_t rcodes[4];
 
-	(void)v;
 	if (st_connect(st_resolver(), 53, 1500, &fd) < 0) {
 		st_say(ret, "error", "%s", "");
 		return;
@@ -148,7 +147,6 @@ void st_call_tcp_idle(const struct st_vector *v, struct st_outcome *ret)
 	int fds[200];
 	size_t n = 0;
 
-	(void)v;
 	while (n < ARRAY_SIZE(fds) && st_connect(st_resolver(), 53, 200, &fds[n]) == 0)
 		n++;
 	st_dns_ask(NULL, true, "ok.test", 1, false, ret, NULL);
@@ -237,7 +235,6 @@ void st_call_io_uring(const struct st_vector *v, struct st_outcome *ret)
 	uint64_t params[16] = { 0 }; /* struct io_uring_params: 120 octets */
 	long fd = syscall(SYS_io_uring_setup, 4, params);
 
-	(void)v;
 	st_say(ret, fd < 0 ? "refused" : "works", "%s", "");
 	if (fd >= 0)
 		close((int)fd);
@@ -251,7 +248,6 @@ void st_call_mark(const struct st_vector *v, struct st_outcome *ret)
 	const int on = 1;
 	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	(void)v;
 	if (setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof(mark)) == 0)
 		st_say(ret, "works", "SO_MARK");
 	else if (setsockopt(fd, SOL_IP, IP_TRANSPARENT, &on, sizeof(on)) == 0)
@@ -285,7 +281,6 @@ void st_call_route(const struct st_vector *v, struct st_outcome *ret)
 {
 	_cleanup_close_ int nft = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
 
-	(void)v;
 	if (link_down() == 0)
 		st_say(ret, "works", "the link was taken down");
 	else if (nft >= 0 && v->type)
@@ -322,7 +317,6 @@ void st_call_unix(const struct st_vector *v, struct st_outcome *ret)
 	_cleanup_close_ int a = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
 			    b = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	(void)v;
 	memcpy(hidden.sun_path + 1, ST_ABSTRACT, sizeof(ST_ABSTRACT) - 1);
 	if (connect(a, (struct sockaddr *)&path, sizeof(path)) == 0)
 		st_say(ret, "works", "path");
@@ -334,7 +328,6 @@ void st_call_unix(const struct st_vector *v, struct st_outcome *ret)
 
 void st_call_descriptors(const struct st_vector *v, struct st_outcome *ret)
 {
-	(void)v;
 	for (int fd = 3; fd < 256; fd++) {
 		if (fcntl(fd, F_GETFD) >= 0) {
 			st_say(ret, "inherited", "descriptor %d", fd);
@@ -370,7 +363,6 @@ void st_call_processes(const struct st_vector *v, struct st_outcome *ret)
 	static const char *const paths[] = { "/proc/1/environ", "/proc/1/mem", "/proc/1/root/etc/passwd", "/proc/kcore",
 		"/proc/kmsg" };
 
-	(void)v;
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
 		if (readable(paths[i])) {
 			st_say(ret, "seen", "%s", paths[i]);
@@ -394,7 +386,6 @@ static bool status_has(const char *line)
 
 void st_call_power(const struct st_vector *v, struct st_outcome *ret)
 {
-	(void)v;
 	if (!status_has("\nCapEff:\t0000000000000000\n") || !status_has("\nCapBnd:\t0000000000000000\n"))
 		st_say(ret, "power", "capabilities are left");
 	else if (!status_has("\nNoNewPrivs:\t1\n"))
@@ -405,7 +396,6 @@ void st_call_power(const struct st_vector *v, struct st_outcome *ret)
 
 void st_call_filter(const struct st_vector *v, struct st_outcome *ret)
 {
-	(void)v;
 	st_say(ret, status_has("\nSeccomp:\t2\n") ? "filtered" : "unfiltered", "%s", "");
 }
 
@@ -434,7 +424,6 @@ void st_call_syscalls(const struct st_vector *v, struct st_outcome *ret)
 		{ "settimeofday", SYS_settimeofday },
 	};
 
-	(void)v;
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
 		long rc = syscall(calls[i].nr, 0, 0, 0, 0, 0);
 
@@ -485,7 +474,6 @@ void st_call_records(const struct st_vector *v, struct st_outcome *ret)
 		"/run/agentkernel", "/var/lib/agentkernel" };
 	struct stat st;
 
-	(void)v;
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
 		if (stat(paths[i], &st) == 0) {
 			st_say(ret, "seen", "%s", paths[i]);

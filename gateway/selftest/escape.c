@@ -29,7 +29,6 @@ static long by_fchmod(int fd)
 
 static long by_fchmodat(int fd)
 {
-	(void)fd;
 	return syscall(SYS_fchmodat, AT_FDCWD, PLACE, 02755);
 }
 
@@ -40,7 +39,6 @@ static long by_fchmodat2(int fd)
 
 static long by_openat(int fd)
 {
-	(void)fd;
 	return syscall(SYS_openat, AT_FDCWD, PLACE "-new", O_CREAT | O_WRONLY | O_CLOEXEC, 04755);
 }
 
@@ -48,13 +46,11 @@ static long by_openat2(int fd)
 {
 	struct open_how how = { .flags = O_CREAT | O_WRONLY | O_CLOEXEC, .mode = 04755 };
 
-	(void)fd;
 	return syscall(SYS_openat2, AT_FDCWD, PLACE "-new", &how, sizeof(how));
 }
 
 static long by_mknodat(int fd)
 {
-	(void)fd;
 	return syscall(SYS_mknodat, AT_FDCWD, PLACE "-new", S_IFREG | 06755, 0);
 }
 
@@ -73,7 +69,6 @@ void st_call_set_ids(const struct st_vector *v, struct st_outcome *ret)
 	};
 	_cleanup_close_ int fd = open(PLACE, O_CREAT | O_RDWR | O_CLOEXEC, 0755);
 
-	(void)v;
 	st_say(ret, fd < 0 ? "error" : "refused", "%s", fd < 0 ? strerror(errno) : "");
 	for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(ways); i++) {
 		if (ways[i].make(fd) >= 0) {
@@ -101,7 +96,6 @@ void st_call_nesting(const struct st_vector *v, struct st_outcome *ret)
 	static const int flags[] = { CLONE_NEWUSER, CLONE_NEWUSER | CLONE_NEWNET, CLONE_NEWUSER | CLONE_NEWNS, CLONE_NEWNET,
 		CLONE_NEWNS, CLONE_NEWPID };
 
-	(void)v;
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
 		if (works_in_child(flags[i])) {
 			st_say(ret, "works", "unshare(0x%x)", (unsigned)flags[i]);
@@ -124,7 +118,6 @@ void st_call_odd_sockets(const struct st_vector *v, struct st_outcome *ret)
 		{ "SMC", AF_INET, SOCK_STREAM, 256 },
 	};
 
-	(void)v;
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		_cleanup_close_ int fd = socket(kinds[i].family, kinds[i].type | SOCK_CLOEXEC, kinds[i].protocol);
 
@@ -161,7 +154,6 @@ void st_call_left_behind(const struct st_vector *v, struct st_outcome *ret)
 {
 	const char *what = changes_host();
 
-	(void)v;
 	st_say(ret, what ? "changed" : "refused", "%s", what ? what : "");
 }
 
@@ -172,7 +164,6 @@ void st_call_words(const struct st_vector *v, struct st_outcome *ret)
 	size_t len = 0;
 	int rc = ak_read_file(AT_FDCWD, "/proc/1/cmdline", 65536, &text, &len);
 
-	(void)v;
 	if (rc == 0 && strcmp(text, "agentkernel") != 0)
 		st_say(ret, "seen", "%s", text);
 	else

@@ -131,13 +131,6 @@ int service_exec_start(const struct ak_paths *paths, const char *name, const str
 
 /* ---- what comes back ---- */
 
-static uint64_t number_of(const cJSON *obj, const char *key, uint64_t other)
-{
-	const cJSON *n = cJSON_GetObjectItemCaseSensitive(obj, key);
-
-	return cJSON_IsNumber(n) && n->valuedouble >= 0 && n->valuedouble < 9e15 ? (uint64_t)n->valuedouble : other;
-}
-
 /* 1 when it is the last word. */
 static int take_message(
 	struct service_exec *x, const cJSON *msg, int *fds, size_t n_fds, struct service_exit *ret, struct ak_err *err)
@@ -145,18 +138,18 @@ static int take_message(
 	const char *event = json_text(msg, "event", "");
 
 	if (!strcmp(event, "started")) {
-		x->id = (uint32_t)number_of(msg, "id", 0);
+		x->id = (uint32_t)json_number(msg, "id", 0);
 		if (n_fds && x->tty_fd < 0)
 			x->tty_fd = TAKE_FD(fds[0]);
 		return 0;
 	}
-	*ret = (struct service_exit){ .exit_code = (int)number_of(msg, "exit_code", AK_EXIT_FAILED) };
+	*ret = (struct service_exit){ .exit_code = (int)json_number(msg, "exit_code", AK_EXIT_FAILED) };
 	if (!strcmp(event, "exit")) {
-		ret->timed_out = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(msg, "timed_out"));
+		ret->timed_out = json_truth(msg, "timed_out");
 		if (ret->timed_out)
 			ret->exit_code = AK_EXIT_TIMEOUT;
 		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
-		ret->n_left = (unsigned)number_of(msg, "n_left", 0);
+		ret->n_left = (unsigned)json_number(msg, "n_left", 0);
 		snprintf(ret->left, sizeof(ret->left), "%s", json_text(msg, "left", ""));
 		return 1;
 	}

@@ -27,7 +27,7 @@
 #define DRAIN_MS 2000
 
 struct warm_run {
-	const struct run_opts *opts; /* borrowed */
+	const struct run_request *opts; /* borrowed */
 	int sock, tty_fd; /* owned */
 	struct run_io io;
 	bool started, ended;
@@ -38,25 +38,10 @@ struct warm_run {
 	cJSON *end; /* owned; the last word */
 	struct guard *guard; /* owned */
 	char notes[sizeof((struct run_plan *)0)->notes]; /* the plan's */
-	struct run_result *ret; /* borrowed */
+	struct run_report *ret; /* borrowed */
 };
 
 /* ---- what the daemon says ---- */
-
-/* 0 where there is none, or none that fits. */
-static uint64_t number_of(const cJSON *obj, const char *key, uint64_t max)
-{
-	uint64_t n = 0;
-	struct ak_err ignored;
-
-	(void)json_get_uint(obj, key, max, &n, &ignored);
-	return n;
-}
-
-static bool truth_of(const cJSON *obj, const char *key)
-{
-	return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(obj, key));
-}
 
 /* One message. -EAGAIN: it was not started, and will not be. */
 static int on_message(struct warm_run *w)
@@ -200,7 +185,7 @@ static void drain(struct warm_run *w)
 /* ---- start and end ---- */
 
 /* Ask the daemon; -EAGAIN when it has nothing for us. */
-static int ask(struct warm_run *w, const struct ak_paths *paths, const struct run_opts *opts)
+static int ask(struct warm_run *w, const struct ak_paths *paths, const struct run_request *opts)
 {
 	static struct run_plan plan; /* large */
 	int stdio[3] = { 0, 1, 2 }, rc;
@@ -227,19 +212,19 @@ static int conclude(struct warm_run *w, struct ak_err *err)
 {
 	struct run_outcome *o = &w->ret->outcome;
 
-	o->exit_code = (int)number_of(w->end, "exit_code", INT_MAX);
-	o->timed_out = truth_of(w->end, "timed_out");
-	o->out_of_memory = truth_of(w->end, "out_of_memory");
-	o->start_us = number_of(w->end, "start_us", GW_COUNT_MAX);
-	o->duration_ms = number_of(w->end, "duration_ms", GW_COUNT_MAX);
-	o->net.allowed = number_of(w->end, "allowed", GW_COUNT_MAX);
-	o->net.denied = number_of(w->end, "denied", GW_COUNT_MAX);
+	o->exit_code = (int)json_number(w->end, "exit_code", AK_EXIT_FAILED);
+	o->timed_out = json_truth(w->end, "timed_out");
+	o->out_of_memory = json_truth(w->end, "out_of_memory");
+	o->start_us = json_number(w->end, "start_us", 0);
+	o->duration_ms = json_number(w->end, "duration_ms", 0);
+	o->net.allowed = json_number(w->end, "allowed", 0);
+	o->net.denied = json_number(w->end, "denied", 0);
 	o->has_net = true;
 	if (o->timed_out)
 		o->exit_code = AK_EXIT_TIMEOUT;
 	if (o->exit_code == AK_EXIT_FAILED && json_text(w->end, "error", "")[0])
 		return ak_fail(err, EIO, "%s", json_text(w->end, "error", ""));
-	run_say_ended(o, w->opts->timeout_ms, truth_of(w->end, "pids_hit"), json_text(w->end, "error", ""));
+	run_say_ended(o, w->opts->timeout_ms, json_truth(w->end, "pids_hit"), json_text(w->end, "error", ""));
 	if (!w->opts->quiet)
 		run_say_notes(json_text(w->end, "notes", ""));
 	return 0;
@@ -255,7 +240,7 @@ static void warm_done(struct warm_run *w)
 }
 
 /* -EAGAIN: nothing was started. */
-static int run_warm(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err)
+static int run_warm(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
 	_cleanup_(warm_done) struct warm_run w = { .opts = opts, .sock = -1, .tty_fd = -1, .ret = ret };
 	struct ak_err ignored;
@@ -300,7 +285,7 @@ static void release_signals(const sigset_t *before)
 	sigprocmask(SIG_SETMASK, before, NULL);
 }
 
-int service_run(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err)
+int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
 	sigset_t before;
 	int rc;
@@ -311,7 +296,7 @@ int service_run(const struct run_opts *opts, const struct ak_paths *paths, struc
 	rc = run_warm(opts, paths, ret, err);
 	if (rc != -EAGAIN)
 		return rc;
-	run_result_done(ret);
+	run_report_done(ret);
 	release_signals(&before);
 	return run_execute(opts, paths, ret, err);
 }

@@ -142,7 +142,7 @@ static int add_counts(cJSON *info, const cJSON *live, const struct state_sandbox
 /* ---- create ---- */
 
 /* The project is the one of --dir or of the current folder, also where the mode does not mount it: servers of others have no business there. */
-static int fill_mcp(const struct run_opts *opts, struct state_sandbox *s, struct ak_err *err)
+static int fill_mcp(const struct run_request *opts, struct state_sandbox *s, struct ak_err *err)
 {
 	if (!opts->mcp)
 		return 0;
@@ -154,7 +154,7 @@ static int fill_mcp(const struct run_opts *opts, struct state_sandbox *s, struct
 }
 
 /* What is wrong with the folder, the variables or a rule is found before anything is written. */
-static int fill_state(const struct ak_paths *paths, const struct run_opts *opts, struct state_sandbox *s, struct ak_err *err)
+static int fill_state(const struct ak_paths *paths, const struct run_request *opts, struct state_sandbox *s, struct ak_err *err)
 {
 	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
 
@@ -207,7 +207,8 @@ static void note_create(const struct ak_paths *paths, const struct state_sandbox
 	event_write(paths, "sandbox_create", s->name, &more);
 }
 
-int service_create(const struct ak_paths *paths, const char *name, const struct run_opts *opts, cJSON **ret, struct ak_err *err)
+int service_create(
+	const struct ak_paths *paths, const char *name, const struct run_request *opts, cJSON **ret, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	_cleanup_(state_done) struct state_sandbox s = { 0 };

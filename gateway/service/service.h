@@ -24,8 +24,9 @@
 
 /* ---- life cycle (service/service.c) ---- */
 
-/* Define one from what OPTS say of mode, profile, project, variables, limits and rules; RET is its SandboxInfo (PRODUCT section 8). */
-int service_create(const struct ak_paths *paths, const char *name, const struct run_opts *opts, cJSON **ret, struct ak_err *err);
+/* Define one from what OPTS say of mode, profile, project, variables, limits and rules; RET is its SandboxInfo. */
+int service_create(
+	const struct ak_paths *paths, const char *name, const struct run_request *opts, cJSON **ret, struct ak_err *err);
 int service_start(const struct ak_paths *paths, const char *name, struct ak_err *err);
 /* The same for a front end that talks to the user: RET is the daemon's SandboxInfo, untouched when there is none, with "notes" (of the start) and
  * "changed" (of the stop; see project/guard.h). With ACCEPT_DIR the folder that is at the project's path now becomes the project. */
@@ -248,6 +249,6 @@ int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst
 /* ---- run (service/run.c) ---- */
 
 /* run_execute, by a warm sandbox of the daemon when one fits. */
-int service_run(const struct run_opts *opts, const struct ak_paths *paths, struct run_result *ret, struct ak_err *err);
+int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err);
 
 #endif

@@ -153,7 +153,7 @@ static int env_pass_all(struct run_plan *plan)
 	return rc;
 }
 
-static int env_keys(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+static int env_keys(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	const char *const *keys = modes[opts->mode].keys;
 	bool any = false;
@@ -170,7 +170,7 @@ static int env_keys(struct run_plan *plan, const struct run_opts *opts, struct a
 	return rc;
 }
 
-static int env_user(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+static int env_user(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	for (size_t i = 0; i < opts->n_env; i++) {
 		const char *e = opts->env[i];
@@ -188,7 +188,7 @@ static int env_user(struct run_plan *plan, const struct run_opts *opts, struct a
 }
 
 /* What the caller's environment gives by itself. */
-static int env_caller(struct run_plan *plan, const struct run_opts *opts)
+static int env_caller(struct run_plan *plan, const struct run_request *opts)
 {
 	int rc = profiles[opts->profile].pass_env ? env_pass_all(plan) : 0;
 
@@ -197,7 +197,7 @@ static int env_caller(struct run_plan *plan, const struct run_opts *opts)
 	return rc;
 }
 
-static int env_identity(struct run_plan *plan, const struct run_opts *opts, const char *user)
+static int env_identity(struct run_plan *plan, const struct run_request *opts, const char *user)
 {
 	int rc = env_setf(plan, "HOME", plan->home);
 
@@ -213,14 +213,14 @@ static int env_identity(struct run_plan *plan, const struct run_opts *opts, cons
 }
 
 /* What the user named. */
-static int env_asked(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+static int env_asked(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	int rc = opts->pass_api_key ? env_keys(plan, opts, err) : 0;
 
 	return rc < 0 ? rc : env_user(plan, opts, err);
 }
 
-static int plan_env(struct run_plan *plan, const struct run_opts *opts, const char *user, struct ak_err *err)
+static int plan_env(struct run_plan *plan, const struct run_request *opts, const char *user, struct ak_err *err)
 {
 	int rc = env_setf(plan, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
 
@@ -261,7 +261,7 @@ static void env_drop_identity(struct run_plan *plan)
 	plan->env[n] = NULL;
 }
 
-int run_plan_capture(const struct run_opts *opts, char ***ret, struct ak_err *err)
+int run_plan_capture(const struct run_request *opts, char ***ret, struct ak_err *err)
 {
 	struct run_plan plan = { .n_env = 0 };
 	char **list = NULL;
@@ -302,7 +302,7 @@ static void add_mount(struct run_plan *plan, const char *source, const char *tar
 	};
 }
 
-static enum project_word word_of(const struct run_opts *opts)
+static enum project_word word_of(const struct run_request *opts)
 {
 	if (opts->fixed_env) /* it was checked when the sandbox was created, if this version did that */
 		return opts->dir_id.ino ? PROJECT_CONFIRMED : PROJECT_NAMED;
@@ -310,7 +310,7 @@ static enum project_word word_of(const struct run_opts *opts)
 }
 
 /* A sandbox may have put a link where the user now points, or stands: see shared_open_folder. A path without links is the usual case. */
-static int check_way(const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+static int check_way(const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
 	const char *named = opts->dir ? opts->dir : getenv("PWD");
 	struct stat here, there;
@@ -330,7 +330,7 @@ static int check_way(const struct run_opts *opts, const struct ak_paths *paths, 
 	return 0; /* anything else is told by who opens it */
 }
 
-int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
+int run_plan_project(const struct run_request *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
 	struct project_id *ret_id, struct ak_err *err)
 {
 	bool wanted = opts->dir || (!opts->fixed_env && (modes[opts->mode].mount_project || profiles[opts->profile].mount_cwd));
@@ -352,7 +352,7 @@ int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, 
 }
 
 /* The host's home, read-only. Strict isolation never shows it. */
-static int plan_host_home(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+static int plan_host_home(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	const char *home = getenv("HOME");
 	struct project_id id;
@@ -395,7 +395,7 @@ void run_plan_note(struct run_plan *plan, const char *line)
 }
 
 /* The project, and on top of it what of it is protected. */
-static int plan_project(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, struct ak_err *err)
+static int plan_project(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
 	int rc;
 
@@ -411,7 +411,7 @@ static int plan_project(struct run_plan *plan, const struct run_opts *opts, cons
 	return 0;
 }
 
-void run_plan_look(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths)
+void run_plan_look(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths)
 {
 	char line[512];
 
@@ -423,7 +423,7 @@ void run_plan_look(struct run_plan *plan, const struct run_opts *opts, const str
 	run_plan_note(plan, line);
 }
 
-static void plan_name(struct run_plan *plan, const struct run_opts *opts)
+static void plan_name(struct run_plan *plan, const struct run_request *opts)
 {
 	uint32_t id = 0;
 
@@ -452,7 +452,7 @@ static const char *plan_user(struct run_plan *plan)
 	return user;
 }
 
-static int plan_workdir(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+static int plan_workdir(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	if (opts->workdir && opts->workdir[0] != '/')
 		return ak_fail(err, EINVAL, "--workdir '%s': must be an absolute path inside the sandbox", opts->workdir);
@@ -464,7 +464,7 @@ static int plan_workdir(struct run_plan *plan, const struct run_opts *opts, stru
 }
 
 /* In a namespace of its own a program has every capability, over nothing but kernel code that is out of reach otherwise. */
-static int plan_isolation(struct run_plan *plan, const struct run_opts *opts, struct ak_err *err)
+static int plan_isolation(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	plan->isolation = modes[opts->mode].isolation;
 	plan->readonly_root = profiles[opts->profile].readonly_root || plan->isolation == SANDBOX_STRICT;
@@ -479,7 +479,7 @@ static int plan_isolation(struct run_plan *plan, const struct run_opts *opts, st
 	return 0;
 }
 
-int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
+int run_plan_init(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err)
 {
 	const char *user;

@@ -1,5 +1,5 @@
 /*
- * The plan of a run: mode, profile and flags (PRODUCT section 3) resolved into what the sandbox will be. Pure but for looking at the
+ * The plan of a run: mode, profile and flags resolved into what the sandbox will be. Pure but for looking at the
  * project folder and making our own folders where they must be covered; nothing is started from here.
  */
 #ifndef AK_PLAN_H
@@ -34,7 +34,7 @@ const char *run_origin_name(enum run_origin origin);
 #define PLAN_LIST_MAX 256
 
 /* What the user asked for; everything borrowed from argv. */
-struct run_opts {
+struct run_request {
 	const char *name; /* NULL: a new one, "run-<8 hex>" */
 	enum ak_mode mode;
 	enum ak_profile profile;
@@ -83,14 +83,14 @@ struct run_plan {
 };
 
 /* EMPTY_DIR covers our own folders where a mount would show them; "": nothing is covered yet. */
-int run_plan_init(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths, const char *empty_dir,
+int run_plan_init(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err);
 void run_plan_done(struct run_plan *plan);
 
 void run_plan_note(struct run_plan *plan, const char *line); /* "" is none */
 
 /* Add to the plan's notes what takes a moment to find out; to be called while the sandbox is being made. */
-void run_plan_look(struct run_plan *plan, const struct run_opts *opts, const struct ak_paths *paths);
+void run_plan_look(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths);
 
 /* The part of a sandbox's spec that the plan decides; the rest is zero. LINK is NULL without a network. RESOLV holds the text that
  * the spec borrows. */
@@ -100,9 +100,9 @@ void run_plan_spec(
 
 /* What `create` fixes for the sandbox's life, with the meaning that `run` gives it: the project folder ("" when none is mounted) and what it is, and the
  * variables (-e, the mode's key, the profile's) as a NULL-terminated list that the caller frees with run_env_free. */
-int run_plan_project(const struct run_opts *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
+int run_plan_project(const struct run_request *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
 	struct project_id *ret_id, struct ak_err *err);
-int run_plan_capture(const struct run_opts *opts, char ***ret, struct ak_err *err);
+int run_plan_capture(const struct run_request *opts, char ***ret, struct ak_err *err);
 void run_env_free(char **env);
 
 #endif

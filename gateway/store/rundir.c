@@ -272,7 +272,7 @@ static void put_time(struct strbuf *out, const char *key, uint64_t us)
 }
 
 /* What start and end share, as JSON members that begin with a comma. */
-static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_opts *opts)
+static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_request *opts)
 {
 	event_put_text(out, "mode", ak_mode_name(opts->mode));
 	event_put_text(out, "profile", ak_profile_name(opts->profile));
@@ -311,7 +311,7 @@ static int append(int dir_fd, const char *name, const struct strbuf *text)
 
 /* One line at the start and one at the end; the last one counts. */
 static int write_run_json(
-	struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct run_outcome *outcome)
+	struct rundir *d, const struct run_plan *plan, const struct run_request *opts, const struct run_outcome *outcome)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
@@ -331,8 +331,8 @@ static int write_run_json(
 	return append(d->dir_fd, RUNDIR_FILE, &out);
 }
 
-int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct policy *policy,
-	struct ak_err *err)
+int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_request *opts,
+	const struct policy *policy, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	int rc = write_run_json(d, plan, opts, NULL);
@@ -368,7 +368,7 @@ void rundir_point_last(const struct ak_paths *paths, const char *name)
 		(void)!pwrite(fd, line, (size_t)n, 0);
 }
 
-int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts,
+int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_request *opts,
 	const struct run_outcome *outcome, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };

@@ -48,14 +48,14 @@ int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err
 int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *name, bool keep, struct ak_err *err);
 
 /* run.jsonl, policy.json and the start event. POLICY may be NULL. */
-int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts, const struct policy *policy,
-	struct ak_err *err);
+int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_request *opts,
+	const struct policy *policy, struct ak_err *err);
 
 /* The command runs: from now on this is what `--last` means. */
 void rundir_point_last(const struct ak_paths *paths, const char *name);
 
 /* The second line of run.jsonl and the end event. */
-int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_opts *opts,
+int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struct run_request *opts,
 	const struct run_outcome *outcome, struct ak_err *err);
 
 /* Forget a run that never ran: remove its folder. */

@@ -104,7 +104,7 @@ static char *rules_of_state(const struct state_sandbox *s)
 	return strbuf_take(&out);
 }
 
-static char *rules_of_run(const struct run_opts *o)
+static char *rules_of_run(const struct run_request *o)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
@@ -178,7 +178,7 @@ static void write_note(const struct ak_paths *paths, const char *self, const cha
 }
 
 void shared_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
-	const struct run_opts *opts, char *ret, size_t size)
+	const struct run_request *opts, char *ret, size_t size)
 {
 	_cleanup_free_ char *rules = rules_of_run(opts);
 

@@ -15,7 +15,7 @@
 /* For SELF, with PROJECT, OUTSIDE (guard_outside) and the rules of OPTS: the line that names the running sandboxes of another policy with that project, one around it or one in
  * it; "" when there are none. */
 void shared_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
-	const struct run_opts *opts, char *ret, size_t size);
+	const struct run_request *opts, char *ret, size_t size);
 
 /* Open a folder of the host by the path that the user typed. Links in it are the user's, but those in a persistent sandbox's project may be the sandbox's:
  * -ELOOP. */

@@ -216,7 +216,7 @@ int state_write_policy(const struct ak_paths *paths, const char *name, const str
 int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret,
 	struct ak_err *err)
 {
-	_cleanup_free_ struct run_opts *opts = calloc(1, sizeof(*opts));
+	_cleanup_free_ struct run_request *opts = calloc(1, sizeof(*opts));
 
 	if (!opts)
 		return ak_fail(err, ENOMEM, "out of memory");

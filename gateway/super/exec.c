@@ -104,8 +104,6 @@ static void on_timeout(evutil_socket_t fd, short what, void *ctx)
 {
 	struct super_exec *e = ctx;
 
-	(void)fd;
-	(void)what;
 	e->timed_out = true;
 	(void)sandbox_exec_signal(e->super->sandbox, e->id, SIGKILL);
 }

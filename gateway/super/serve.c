@@ -29,7 +29,6 @@ static void on_root(struct super *v, struct ipc_peer *peer, struct ipc_message *
 {
 	_cleanup_close_ int fd = sandbox_root_fd(v->sandbox);
 
-	(void)msg;
 	if (fd < 0)
 		ipc_peer_fail(peer, -fd, "the sandbox's files cannot be reached");
 	else
@@ -47,19 +46,7 @@ static void on_namespaces(struct super *v, struct ipc_peer *peer, struct ipc_mes
 		cJSON_AddNumberToObject(obj, "started_us", (double)v->started_us);
 	const int fds[] = { v->user_ns, v->net_ns, v->peer_rtnl };
 
-	(void)msg;
 	ipc_peer_send(peer, ok ? obj : NULL, fds, v->peer_rtnl >= 0 ? 3 : 0);
-}
-
-static void on_status(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
-{
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddNumberToObject(obj, "execs", (double)v->n_execs) &&
-		cJSON_AddNumberToObject(obj, "init_pid", sandbox_init_pid(v->sandbox)) &&
-		cJSON_AddNumberToObject(obj, "started_us", (double)v->started_us);
-
-	(void)msg;
-	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
 }
 
 static void on_signal_op(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
@@ -92,8 +79,6 @@ static void look_again(struct super *v)
 
 static void on_stop_look(evutil_socket_t fd, short what, void *ctx)
 {
-	(void)fd;
-	(void)what;
 	look_again(ctx);
 }
 
@@ -131,7 +116,6 @@ static const struct {
 	{ "signal", on_signal_op },
 	{ "root", on_root },
 	{ "namespaces", on_namespaces },
-	{ "status", on_status },
 	{ "stop", on_stop },
 };
 
@@ -161,8 +145,6 @@ static void on_sandbox(evutil_socket_t fd, short what, void *ctx)
 	struct super *v = ctx;
 	bool ended = sandbox_poll(v->sandbox) == SANDBOX_ENDED;
 
-	(void)fd;
-	(void)what;
 	super_exec_events(v);
 	if (ended)
 		event_base_loopbreak(v->base);

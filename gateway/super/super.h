@@ -10,7 +10,6 @@
  *   {"op":"root"}        → {} + O_PATH descriptor of the sandbox's root (for openat2 with RESOLVE_IN_ROOT)
  *   {"op":"namespaces"}  → {"name":…,"uuid":…,"link_id":N,"pid":N,…} + user ns, gateway net ns, the sandbox's rtnetlink (none without
  *        network): what a (new) daemon needs to adopt it
- *   {"op":"status"}      → {"execs":N,"init_pid":N,"started_us":N}
  *   {"op":"stop","grace_ms":N} → {} when everything inside has ended (SIGTERM, then SIGKILL); the supervisor ends after it
  *
  * The sandbox's environment, limits, mounts and isolation are those of its state_sandbox.

@@ -38,7 +38,7 @@ PARSERS = {
     "policy": ["policies/parse.c", "policies/pattern.c", "policies/edit.c", "policies/compile.c", "policies/match.c", "policies/print.c"],
     "resolv": ["gateway/host/resolv.c:nameserver_of,server_ok,resolv_parse"],
     "super": ["gateway/super/exec.c", "vmctl/sandbox_exec.c",
-              "gateway/super/serve.c:answer_empty,on_root,on_namespaces,on_status,on_signal_op,look_again,on_stop,on_message,on_gone,on_sandbox,super_finish",
+              "gateway/super/serve.c:answer_empty,on_root,on_namespaces,on_signal_op,look_again,on_stop,on_message,on_gone,on_sandbox,super_finish",
               "gateway/ipc/server.c:peer_free,peer_kill,on_dead,message_done,on_readable,on_writable,ipc_server_find,ipc_peer_send,ipc_peer_fail",
               "vmctl/sandbox.c:end,on_silence,on_init_pid,on_ready,on_message,take_message,sandbox_poll,sandbox_signal"],
     "target": ["policies/pattern.c:is_name_char,ends_in_number,name_fault,policy_name_ok,parse_port,shown,about,parse_proto,check_text,lower_host,split,"

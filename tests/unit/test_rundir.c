@@ -208,7 +208,7 @@ static void a_name_that_is_taken_is_refused(void **state)
 static void make_run(const char *name, enum run_origin origin, bool denied, long seconds)
 {
 	char *argv[] = { (char[]){ "true" }, NULL };
-	struct run_opts opts = { .origin = origin, .argv = argv };
+	struct run_request opts = { .origin = origin, .argv = argv };
 	struct run_outcome outcome = { .net.denied = denied };
 	struct run_plan plan = { .network = true };
 	struct timespec then[2] = { { .tv_sec = time(NULL) - seconds }, { .tv_sec = time(NULL) - seconds } };
@@ -265,7 +265,7 @@ static void a_flood_of_one_origin_takes_nothing_from_another(void **state)
 static void make_unfinished(const char *name, enum run_origin origin)
 {
 	char *argv[] = { (char[]){ "true" }, NULL };
-	struct run_opts opts = { .origin = origin, .argv = argv };
+	struct run_request opts = { .origin = origin, .argv = argv };
 	struct run_plan plan = { .network = true };
 	struct rundir d = make(name, false);
 	struct ak_err err;
