@@ -14,7 +14,7 @@
  *        "pool":[{"mode","min","max","warm","building","in_use","hits","misses","failed","reason"?}]}
  *   {"op":"prewarm","mode":…,"count":N,"wait":bool} → {"mode","warm","min"}; keeps N warm from here on; waits for them unless told not to
  *   {"op":"run",…} + fds 0,1,2 (daemon_run_send) → {"event":"started","name":…} [+ the pty's master], then
- *        {"event":"exit","exit_code","timed_out","out_of_memory","pids_hit","start_us","duration_ms","allowed","denied","notes","error"?}; the
+ *        {"event":"exit"} with the members of run_report_to_json; the
  *        client may send {"op":"signal","sig":N} meanwhile, and ends the job by leaving. EAGAIN when no warm sandbox fits: the
  *        caller then takes the cold path without a word
  *   {"op":"shutdown"} → {}

@@ -10,6 +10,7 @@
 #include "gateway/base/say.h"
 #include "gateway/run/gw_log.h"
 #include "gateway/store/policy_dirs.h"
+#include "gateway/store/report.h"
 #include "gateway/store/rundir.h"
 
 #include <errno.h>
@@ -33,8 +34,6 @@ struct job {
 	struct event *on_time; /* owned */
 	uint64_t began_ms, command_began_ms;
 	struct run_outcome outcome;
-	bool pids_hit;
-	struct ak_err error; /* of 126 and 127 */
 };
 
 static void close_fds(struct job *j)
@@ -95,26 +94,15 @@ static void tell_started(struct job *j)
 
 static void tell_exit(struct job *j)
 {
-	const struct run_outcome *o = &j->outcome;
+	struct run_report report = { .outcome = j->outcome, .notes = (char *)sandbox_notes(j->w->sandbox) };
 	struct ipc_peer *peer = client_of(j);
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddStringToObject(obj, "event", "exit") &&
-		cJSON_AddStringToObject(obj, "name", j->ask.plan.name) &&
-		cJSON_AddNumberToObject(obj, "exit_code", o->exit_code) &&
-		cJSON_AddBoolToObject(obj, "timed_out", o->timed_out) &&
-		cJSON_AddBoolToObject(obj, "out_of_memory", o->out_of_memory) &&
-		cJSON_AddBoolToObject(obj, "pids_hit", j->pids_hit) &&
-		cJSON_AddNumberToObject(obj, "start_us", (double)o->start_us) &&
-		cJSON_AddNumberToObject(obj, "duration_ms", (double)o->duration_ms) &&
-		cJSON_AddNumberToObject(obj, "allowed", (double)o->net.allowed) &&
-		cJSON_AddNumberToObject(obj, "denied", (double)o->net.denied) &&
-		cJSON_AddStringToObject(obj, "notes", sandbox_notes(j->w->sandbox));
+	_cleanup_json_ cJSON *obj = NULL;
 
-	if (ok && j->error.text[0])
-		ok = cJSON_AddStringToObject(obj, "error", j->error.text) != NULL;
+	memcpy(report.name, j->ask.plan.name, sizeof(report.name));
+	obj = run_report_to_json(&report);
 	ipc_server_forget(j->w->d->clients, j->peer_id);
 	if (peer)
-		ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
+		ipc_peer_send(peer, obj && cJSON_AddStringToObject(obj, "event", "exit") ? obj : NULL, NULL, 0);
 }
 
 /* ---- its life ---- */
@@ -172,9 +160,9 @@ static void ended(struct job *j)
 	j->outcome.duration_ms = ak_now_ms() - j->command_began_ms;
 	j->outcome.exit_code = j->unrecorded ? AK_EXIT_FAILED : j->outcome.timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
 	j->outcome.out_of_memory = res->out_of_memory;
-	j->pids_hit = res->pids_hit;
+	j->outcome.pids_hit = res->pids_hit;
 	if (!j->unrecorded && (res->exit_code == 126 || res->exit_code == 127))
-		j->error = res->err;
+		j->outcome.why = res->err;
 	if (!j->w->hosted) {
 		finish(j);
 		return;
@@ -203,7 +191,7 @@ static void arm(struct job *j, uint64_t ms)
 /* While the command begins, which need not wait for it. What cannot be recorded does not go on. */
 static void record_start(struct job *j)
 {
-	if (rundir_record_start(&j->dir, &j->ask.plan, &j->ask.opts, j->policy, &j->error) == 0)
+	if (rundir_record_start(&j->dir, &j->ask.plan, &j->ask.opts, j->policy, &j->outcome.why) == 0)
 		return;
 	j->unrecorded = true;
 	(void)sandbox_signal(j->w->sandbox, SIGKILL);

@@ -50,8 +50,8 @@ void run_capture_read(struct run_capture *c);
 /* Hand over what was captured. */
 void run_io_take(struct run_io *io, struct run_report *ret);
 
-/* Tell the user what the exit code alone does not. REASON: why the command could not be run, or "". */
-void run_say_ended(const struct run_outcome *o, uint64_t timeout_ms, bool pids_hit, const char *reason);
+/* Tell the user what the exit code alone does not. */
+void run_say_ended(const struct run_outcome *o, uint64_t timeout_ms);
 
 /* Limits that could not be set on this host, a line each. */
 void run_say_notes(const char *notes);

@@ -434,7 +434,9 @@ static int conclude(struct run *r, struct ak_err *err)
 			return ak_fail(err, EIO, "the sandbox ended before the command ran");
 	}
 	r->outcome.exit_code = r->outcome.timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
-	run_say_ended(&r->outcome, r->opts->timeout_ms, res->pids_hit, res->err.text);
+	r->outcome.pids_hit = res->pids_hit;
+	r->outcome.why = res->err;
+	run_say_ended(&r->outcome, r->opts->timeout_ms);
 	return 0;
 }
 
@@ -532,11 +534,4 @@ int run_execute(const struct run_request *opts, const struct ak_paths *paths, st
 	policy_unref(r.policy);
 	run_plan_done(&r.plan);
 	return rc;
-}
-
-void run_report_done(struct run_report *r)
-{
-	free(r->changed);
-	free(r->out);
-	free(r->err);
 }

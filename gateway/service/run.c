@@ -14,6 +14,7 @@
 #include "gateway/ipc/ipc.h"
 #include "gateway/log/stats.h"
 #include "gateway/run/io.h"
+#include "gateway/store/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -210,23 +211,18 @@ static int ask(struct warm_run *w, const struct ak_paths *paths, const struct ru
 
 static int conclude(struct warm_run *w, struct ak_err *err)
 {
+	_cleanup_(run_report_done) struct run_report told = { 0 };
 	struct run_outcome *o = &w->ret->outcome;
+	int rc = run_report_from_json(w->end, &told, err);
 
-	o->exit_code = (int)json_number(w->end, "exit_code", AK_EXIT_FAILED);
-	o->timed_out = json_truth(w->end, "timed_out");
-	o->out_of_memory = json_truth(w->end, "out_of_memory");
-	o->start_us = json_number(w->end, "start_us", 0);
-	o->duration_ms = json_number(w->end, "duration_ms", 0);
-	o->net.allowed = json_number(w->end, "allowed", 0);
-	o->net.denied = json_number(w->end, "denied", 0);
-	o->has_net = true;
-	if (o->timed_out)
-		o->exit_code = AK_EXIT_TIMEOUT;
-	if (o->exit_code == AK_EXIT_FAILED && json_text(w->end, "error", "")[0])
-		return ak_fail(err, EIO, "%s", json_text(w->end, "error", ""));
-	run_say_ended(o, w->opts->timeout_ms, json_truth(w->end, "pids_hit"), json_text(w->end, "error", ""));
-	if (!w->opts->quiet)
-		run_say_notes(json_text(w->end, "notes", ""));
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "the daemon's report");
+	*o = told.outcome;
+	if (o->exit_code == AK_EXIT_FAILED && o->why.text[0])
+		return ak_fail(err, EIO, "%s", o->why.text);
+	run_say_ended(o, w->opts->timeout_ms);
+	if (told.notes && !w->opts->quiet)
+		run_say_notes(told.notes);
 	return 0;
 }
 

@@ -7,8 +7,8 @@
 
 #include "gateway/base/err.h"
 #include "gateway/base/paths.h"
-#include "gateway/log/stats.h"
 #include "gateway/store/plan.h"
+#include "gateway/store/report.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -30,16 +30,6 @@ struct rundir {
 	uint64_t started_us;
 	enum run_origin origin; /* once its start was recorded */
 	bool told; /* the events log has its start */
-};
-
-/* What is known at the end. */
-struct run_outcome {
-	int exit_code;
-	bool timed_out, out_of_memory;
-	uint64_t start_us; /* from our own start to the command's */
-	uint64_t duration_ms; /* of the command */
-	struct gw_stats net;
-	bool has_net;
 };
 
 /* An empty folder for covering things up; made once a user. */

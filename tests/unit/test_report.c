@@ -1,0 +1,79 @@
+/* The report of a run: what one process writes, another reads as the same; what is not a report is refused with its place. */
+#include "gateway/base/cleanup.h"
+#include "gateway/store/report.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void a_report_is_read_as_it_was_written(void **state)
+{
+	char notes[] = "one\ntwo\n", changed[] = "package.json";
+	struct run_report r = {
+		.name = "run-0badcafe",
+		.notes = notes,
+		.changed = changed,
+		.outcome = { .exit_code = 127,
+			.timed_out = true,
+			.pids_hit = true,
+			.has_net = true,
+			.start_us = 7100,
+			.duration_ms = GW_COUNT_MAX,
+			.net = { .allowed = 3, .denied = 4, .lost = 5 },
+			.why = { "no such command" } },
+	};
+	_cleanup_(run_report_done) struct run_report got = { 0 };
+	_cleanup_json_ cJSON *obj = run_report_to_json(&r), *again = NULL;
+	struct ak_err err;
+
+	assert_non_null(obj);
+	assert_int_equal(run_report_from_json(obj, &got, &err), 0);
+	assert_string_equal(got.name, r.name);
+	assert_int_equal(got.outcome.exit_code, 127);
+	assert_true(got.outcome.timed_out && got.outcome.pids_hit && got.outcome.has_net && !got.outcome.out_of_memory);
+	assert_int_equal(got.outcome.duration_ms, GW_COUNT_MAX);
+	assert_int_equal(got.outcome.net.lost, 5);
+	assert_string_equal(got.outcome.why.text, "no such command");
+	assert_string_equal(got.notes, notes);
+	again = run_report_to_json(&got);
+	assert_true(cJSON_Compare(obj, again, true));
+}
+
+static void what_is_not_a_report_is_refused_with_its_place(void **state)
+{
+	static const struct {
+		const char *json, *place;
+	} rows[] = {
+		{ "{}", "name" },
+		{ "{\"name\":\"../x\",\"exit_code\":0}", "name" },
+		{ "{\"name\":\"a\"}", "exit_code" },
+		{ "{\"name\":\"a\",\"exit_code\":256}", "exit_code" },
+		{ "{\"name\":\"a\",\"exit_code\":-1}", "exit_code" },
+		{ "{\"name\":\"a\",\"exit_code\":0,\"timed_out\":1}", "timed_out" },
+		{ "{\"name\":\"a\",\"exit_code\":0,\"denied\":1e300}", "denied" },
+		{ "{\"name\":\"a\",\"exit_code\":0,\"notes\":[]}", "notes" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		_cleanup_json_ cJSON *obj = cJSON_Parse(rows[i].json);
+		struct run_report got = { .outcome = { .exit_code = 42 } };
+		struct ak_err err = { "" };
+
+		assert_true(run_report_from_json(obj, &got, &err) < 0);
+		assert_non_null(strstr(err.text, rows[i].place));
+		assert_int_equal(got.outcome.exit_code, 42);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_report_is_read_as_it_was_written),
+		cmocka_unit_test(what_is_not_a_report_is_refused_with_its_place),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
