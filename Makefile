@@ -19,7 +19,7 @@ $(BUILD)/build.ninja: CMakeLists.txt
 
 # The main job, in a private Internet: what codex may reach, what it may not, and the log.
 demo: all
-	@$(PYTHON) tests/net/lab.py demo
+	@$(PYTHON) tests/lab/lab.py demo
 
 test: all unit asan net
 
@@ -45,7 +45,7 @@ soak: all
 
 # A shell in the lab.
 lab: all
-	@$(PYTHON) tests/net/lab.py shell
+	@$(PYTHON) tests/lab/lab.py shell
 
 bench: all
 	@.ci/deps bench

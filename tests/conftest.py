@@ -5,19 +5,12 @@ import sys
 import pytest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "net"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lab"))
 
+from expect import missing  # noqa: E402
 from lab import Lab, LabError  # noqa: E402
+from npm import npm_folder  # noqa: E402
 from persist import Boxes  # noqa: E402
-
-MUST_WORK = os.environ.get("AK_MUST_WORK") == "1"
-
-
-def missing(why):
-    """A host that lacks something: skip on a laptop, fail where it must work."""
-    if MUST_WORK:
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 @pytest.fixture(scope="session")
@@ -70,3 +63,9 @@ def any_boxes(any_user):
     made = Boxes(any_user)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def package():
+    """The published Node client: the path of its module."""
+    return os.path.join(npm_folder("npm-http", "agentkernel@0.18.1"), "node_modules", "agentkernel", "dist", "index.js")

@@ -5,9 +5,8 @@ import os
 import random
 import subprocess
 
-import conftest
 import pytest
-from expect import CODEX, allow, worked
+from expect import CODEX, allow, missing, worked
 from lab import HERE
 
 KILLS = int(os.environ.get("AK_KILLS", "24"))  # of each process
@@ -25,7 +24,7 @@ def stepper(lab):
 def step(lab, who, call, args=()):
     r = lab.spawn([stepper(lab), who, str(call), lab.binary, "run", *(args or allow("ok.test:7")), "--", "bash", "-c", BUSY], env=lab.env()).wait(60)
     if r.code == 77:
-        conftest.missing("this host forbids ptrace")
+        missing("this host forbids ptrace")
     try:
         return r.json(), r.err
     except ValueError:

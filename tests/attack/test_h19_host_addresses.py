@@ -2,8 +2,7 @@
 import contextlib
 
 import pytest
-from conftest import missing
-from expect import CODEX, NATIVE, denied, find, probe_server, talking, worked
+from expect import CODEX, NATIVE, denied, find, missing, probe_server, talking, worked
 from lab import PYTHON
 
 SERVICE = """

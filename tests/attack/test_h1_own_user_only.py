@@ -10,7 +10,6 @@ import struct
 import pytest
 from api import Api, Door, read_answer, serving
 from lab import wait_for
-from test_http_node import package  # noqa: F401
 
 NOBODY_HERE = 4242
 PORTS = itertools.count(23456)  # each is used once: the kernel keeps it for a while
@@ -155,7 +154,7 @@ def test_h1_with_a_key_every_user_who_has_it_is_served(any_user):
                 api.get("/policies", headers={"Authorization": None}).refused(401, "Bearer")
 
 
-def test_h1_the_published_node_client_of_the_same_user_needs_no_key(boxes, package):  # noqa: F811
+def test_h1_the_published_node_client_of_the_same_user_needs_no_key(boxes, package):
     api = Api(boxes.lab, port=None)
     code = ("const { AgentKernel } = await import(process.argv[1]);"
             "const c = new AgentKernel(); const r = await c.run(['echo', 'hello']); console.log(r.output, await c.health());")

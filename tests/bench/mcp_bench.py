@@ -12,12 +12,12 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NET = os.path.join(os.path.dirname(HERE), "net")
-sys.path[:0] = [NET, os.path.dirname(HERE)]
+LAB = os.path.join(os.path.dirname(HERE), "lab")
+sys.path.insert(0, LAB)
 sys.dont_write_bytecode = True
 
 from lab import Lab  # noqa: E402
-from mcp import npm_folder  # noqa: E402
+from npm import npm_folder  # noqa: E402
 
 COMMAND = ["/bin/true"]
 CODEX = ["--compatibility-mode", "codex"]
@@ -42,7 +42,7 @@ def timed(run, n):
 def through_sdk(lab, folder, n, network):
     """Milliseconds of each call as the client's own process sees them."""
     steps = [{"tool": "sandbox_run", "args": {"command": COMMAND, "network": network}}] * (n + WARM_UP)
-    r = lab.spawn([shutil.which("node"), os.path.join(NET, "mcp_sdk.mjs"), folder, lab.binary, *CODEX], stdin=json.dumps(steps).encode(),
+    r = lab.spawn([shutil.which("node"), os.path.join(LAB, "mcp_sdk.mjs"), folder, lab.binary, *CODEX], stdin=json.dumps(steps).encode(),
                   env=lab.env()).wait(300)
     got = [json.loads(line) for line in r.out.splitlines()[1:]]
     assert r.code == 0 and all(g.get("structuredContent", {}).get("exit_code") == 0 for g in got), r
@@ -52,7 +52,7 @@ def through_sdk(lab, folder, n, network):
 def main(n):
     if not shutil.which("node") or not shutil.which("npm"):
         sys.exit("mcp_bench: no node and npm here")
-    folder = npm_folder("@modelcontextprotocol/sdk")
+    folder = npm_folder("npm-mcp", "@modelcontextprotocol/sdk")
     with Lab() as lab:
         print("%-52s %8s %8s" % ("ms of %d calls of %s" % (n, " ".join(COMMAND)), "median", "p95"))
         plain = row("plain fork and exec", timed(lambda: subprocess.run(COMMAND, check=True), n))

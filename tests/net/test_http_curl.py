@@ -2,16 +2,16 @@
 import json
 import shutil
 
-import conftest
 import pytest
 from api import api, serving  # noqa: F401
+from expect import missing
 
 
 @pytest.fixture
 def curl(api):
     path = shutil.which("curl")
     if not path:
-        conftest.missing("curl is not there")
+        missing("curl is not there")
     return lambda *args, base=None: api.lab.spawn([path, "-s", "--max-time", "20", *args[:-1], (base or "http://localhost:%d" % api.port) + args[-1]]).wait()
 
 

@@ -1,38 +1,10 @@
 """The published Node client, unmodified, from the registry, against our server at its default address."""
-import fcntl
 import os
 import shutil
-import subprocess
 
-import conftest
 import pytest
 from api import Api, children
 from lab import HERE, wait_for
-
-PACKAGE = "agentkernel@0.18.1"
-
-
-@pytest.fixture(scope="session")
-def package():
-    """Where the client is; installed once a build folder."""
-    if not shutil.which("npm") or not shutil.which("node"):
-        conftest.missing("node and npm are not there")
-    binary = os.path.abspath(os.environ.get("AK_BIN") or os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", "agentkernel"))
-    folder = os.path.join(os.path.dirname(binary), "npm-http")
-    os.makedirs(folder, exist_ok=True)
-    entry = os.path.join(folder, "node_modules", "agentkernel", "dist", "index.js")
-    with open(os.path.join(folder, ".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(entry):
-            try:
-                r = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--no-save", "--prefix", folder, PACKAGE], capture_output=True, text=True,
-                                   timeout=300, cwd=folder)
-                why = r.stderr[-400:] if r.returncode else ""
-            except subprocess.TimeoutExpired:
-                why = "timed out"
-            if not os.path.exists(entry):
-                conftest.missing("npm cannot install %s: %s" % (PACKAGE, why))
-    return entry
 
 
 def node(lab, package, env, timeout=90):

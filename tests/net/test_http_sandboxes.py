@@ -6,9 +6,9 @@ import subprocess
 import time
 import urllib.parse
 
-import conftest
 import pytest
 from api import api, box_api, read_answer, serving  # noqa: F401
+from expect import missing
 from lab import PYTHON, wait_for
 
 
@@ -310,7 +310,7 @@ def test_metrics_are_as_prometheus_wants_them(one):
     assert "%s %d\n" % (denied, value[denied]) in again
     tool = shutil.which("promtool")
     if not tool:
-        conftest.missing("promtool is not there (Debian package prometheus)")
+        missing("promtool is not there (Debian package prometheus)")
     r = subprocess.run([tool, "check", "metrics"], input=text, text=True, capture_output=True)
     assert r.returncode == 0, r
 

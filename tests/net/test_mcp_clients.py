@@ -3,10 +3,10 @@ import json
 import os
 import shutil
 
-import conftest
 import pytest
 from lab import HERE, wait_for
-from mcp import TOOLS, npm_folder
+from mcp import TOOLS
+from npm import npm_folder
 
 SDK, INSPECTOR = "@modelcontextprotocol/sdk", "@modelcontextprotocol/inspector"
 CODEX = ["--compatibility-mode", "codex", "--allow-host", "ok.test"]
@@ -14,9 +14,7 @@ CODEX = ["--compatibility-mode", "codex", "--allow-host", "ok.test"]
 
 @pytest.fixture(scope="session")
 def folder():
-    if not shutil.which("node") or not shutil.which("npm"):
-        conftest.missing("no node and npm here")
-    return npm_folder(SDK, INSPECTOR)
+    return npm_folder("npm-mcp", SDK, INSPECTOR)
 
 
 @pytest.fixture

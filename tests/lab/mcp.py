@@ -2,10 +2,7 @@
 import contextlib
 import json
 import os
-import subprocess
 import time
-
-from lab import ROOT
 
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 TOOLS = {"sandbox_run", "sandbox_create", "sandbox_exec", "sandbox_list", "sandbox_remove", "sandbox_file_write", "sandbox_file_read",
@@ -124,24 +121,3 @@ def serving(lab, *options, revision="2025-11-25", **kw):
         raise
     r = m.close()
     assert r.code == 0 and r.err == "", r
-
-
-def npm_folder(*packages):
-    """A folder of this build with PACKAGES from the registry; installed once, also when several tests want it at the same time."""
-    import fcntl
-
-    import conftest
-    folder = os.path.join(os.path.dirname(os.environ.get("AK_BIN") or os.path.join(ROOT, "build", "agentkernel")), "npm-mcp")
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, ".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not all(os.path.exists(os.path.join(folder, "node_modules", p, "package.json")) for p in packages):
-            try:
-                r = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--no-save", "--prefix", folder, *packages], capture_output=True,
-                                   text=True, timeout=300, cwd=folder)
-                why = r.stderr[-500:] if r.returncode else None
-            except (OSError, subprocess.TimeoutExpired) as e:
-                why = str(e)
-            if why:
-                conftest.missing("npm cannot install %s: %s" % (", ".join(packages), why))
-    return folder

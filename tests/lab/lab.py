@@ -510,7 +510,7 @@ class Lab:
         return self.start(args, **kw).wait(timeout)
 
     def probe(self, args, steps, timeout=60, **kw):
-        """Run net/probe.py in a sandbox made with ARGS; one result a step."""
+        """Run probe.py in a sandbox made with ARGS; one result a step."""
         r = self.run([*args, "--", *self.probe_command(steps)], timeout=timeout, **kw)
         try:
             return json.loads(r.out)
