@@ -6,9 +6,10 @@ JOBS ?= $(shell nproc)
 export AK_BIN ?= $(CURDIR)/$(BUILD)/agentkernel
 export AGENTKERNEL_DATA_DIR ?= $(CURDIR)
 
-.PHONY: all demo test unit asan net soak bench lint style format fuzz coverage install lab clean deps
+.PHONY: all demo test unit asan net soak bench lint style format fuzz corpus coverage install lab clean deps
 
 all: deps $(BUILD)/build.ninja
+	@echo "== build: $(BUILD)"
 	@ninja -C $(BUILD) -j $(JOBS) --quiet
 
 deps:
@@ -21,23 +22,27 @@ $(BUILD)/build.ninja: CMakeLists.txt
 demo: all
 	@$(PYTHON) tests/lab/lab.py demo
 
+# Each stage says what it runs and how many; ctest and pytest then tell how far they are, and sum up.
 test: all unit asan net
 
-# With AK_RETRY set, what failed beside the others is run again alone: a busy machine is no fault of the program.
+count = $$(cd $(1) && ctest -N $(2) | sed -n 's/^Total Tests: //p')
+
 unit: all
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) $(if $(AK_RETRY),--repeat until-pass:2)
+	@echo "== unit: $(call count,$(BUILD)) unit tests and replays of fuzz corpora, $(JOBS) at a time"
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
 # Everything that reads what others wrote, with its fuzz corpora, under AddressSanitizer and UndefinedBehaviorSanitizer.
 asan: deps
+	@echo "== asan: building the parsers and their tests with sanitizers"
 	@cmake -G Ninja -B build-asan -DAK_SANITIZE=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1" >/dev/null
 	@ninja -C build-asan -j $(JOBS) --quiet parsers
+	@echo "== asan: $(call count,build-asan,-L parser) tests of parsers, $(JOBS) at a time"
 	@cd build-asan && ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 ctest -L parser --output-on-failure -j $(JOBS)
 
-PYTEST = $(PYTHON) -m pytest -q -o cache_dir=$(CURDIR)/$(BUILD)/pytest
-AGAIN = $(PYTEST) --last-failed --last-failed-no-failures none tests
+# What needs the lab, and the shape of the tree. Tests of one xdist group never run at the same time.
 net: all
-	@$(PYTEST) -n $(JOBS) --dist loadgroup tests || { [ -n "$(AK_RETRY)" ] && \
-		sed -i 's/@[a-z0-9_]*":/":/' $(BUILD)/pytest/v/cache/lastfailed && { $(AGAIN) || $(AGAIN); }; }
+	@echo "== net: tests of invariants, front ends and attacks in private networks, as $$(id -un), $(JOBS) at a time"
+	@$(PYTHON) -m pytest -o cache_dir=$(CURDIR)/$(BUILD)/pytest -n $(JOBS) --dist loadgroup tests
 
 # Thousands of starts and stops while parts are killed at random; the suite itself runs a short one.
 soak: all

@@ -54,6 +54,8 @@ static inline void trial_init(struct trial *t, enum sandbox_isolation isolation)
 	ssize_t n;
 
 	memset(t, 0, sizeof(*t));
+	/* As main does: the kernel counts descriptors in flight for all processes of a user, and compares with the sender's limit. */
+	ak_raise_descriptor_limit();
 	n = readlink("/proc/self/exe", t->exe, sizeof(t->exe) - 1);
 	assert_true(n > 0);
 	t->out = memfd_create("out", MFD_CLOEXEC);
@@ -115,7 +117,7 @@ static inline int trial_assign(struct trial *t, struct ak_err *err)
 	return sandbox_assign(t->sb, &t->spec, err);
 }
 
-/* Again when someone else on this machine mounts something meanwhile. */
+/* A mount anywhere on the host makes parked sandboxes stale; whoever gets -ESTALE parks another one. */
 static inline void trial_start_parked(struct trial *t)
 {
 	struct ak_err err = { "" };
