@@ -77,7 +77,12 @@ fuzz:
 	@CC=clang cmake -G Ninja -B build-fuzz -DAK_FUZZ=ON >/dev/null
 	@ninja -C build-fuzz --quiet $$(basename -s .c tests/fuzz/fuzz_*.c)
 	@cd build-fuzz && for f in ../tests/fuzz/fuzz_*.c; do name=$$(basename -s .c $$f); corpus=$${name#fuzz_}; \
-		mkdir -p new/$$corpus && ./tests/$$name -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 new/$$corpus ../tests/fuzz/corpus/$$corpus || exit 1; done
+		mkdir -p new/$$corpus && ./tests/$$name -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 new/$$corpus tests/corpus/$$corpus || exit 1; done
+
+# Add to the seed corpora what `make fuzz` found and reaches new code. Single inputs: tests/fuzz/corpus.py add NAME FILE
+corpus:
+	@for new in build-fuzz/new/*/; do corpus=$$(basename $$new); seeds=build-fuzz/tests/corpus/$$corpus; \
+		build-fuzz/tests/fuzz_$$corpus -merge=1 $$seeds $$new 2>/dev/null && $(PYTHON) tests/fuzz/corpus.py add $$corpus $$seeds || exit 1; done
 
 # Lines and edges that each parser's corpus reaches, then those that all unit tests do.
 coverage:

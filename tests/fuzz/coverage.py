@@ -103,7 +103,7 @@ def show_rest(lines):
 
 
 def show_parser(build, name, detail):
-    corpus = os.path.join(ROOT, "tests/fuzz/corpus", name)
+    corpus = os.path.join(build, "tests/corpus", name)
     forget(build)
     subprocess.run([os.path.join(build, "tests/fuzz_" + name), corpus], check=True, stdout=subprocess.DEVNULL)
     lines = parser_lines(reached(build), name)

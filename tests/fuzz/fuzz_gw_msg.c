@@ -49,7 +49,7 @@ static void check_reply(const struct gw_msg *msg)
 	must(zero(msg->name, sizeof(msg->name)) && msg->generation == 0 && msg->ipv6 == 0);
 	if (text) {
 		must(memchr(msg->text, 0, sizeof(msg->text)));
-	} else if (msg->type == GW_MSG_STATS) {
+	} else if (msg->type == GW_MSG_STATS || msg->type == GW_MSG_ANCHOR) {
 		must(msg->stats.allowed <= GW_COUNT_MAX && msg->stats.denied <= GW_COUNT_MAX);
 		check_hash(msg->stats.hash);
 	} else {
