@@ -5,6 +5,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/log/audit.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ MAYBE_UNUSED static int make_dir(void **state)
 	if (!f)
 		return -1;
 	strcpy(f->dir, "/tmp/ak-audit-XXXXXX");
-	if (!mkdtemp(f->dir))
+	if (!tmp_dir(f->dir))
 		return -1;
 	snprintf(f->path, sizeof(f->path), "%s/log", f->dir);
 	*state = f;

@@ -7,6 +7,7 @@
 #include "gateway/base/sha256.h"
 #include "gateway/base/strbuf.h"
 #include "gateway/host/resolv.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -211,8 +212,8 @@ static void trees_are_removed_without_following_links(void **state)
 	struct stat st;
 
 	(void)state;
-	assert_non_null(mkdtemp(root));
-	assert_non_null(mkdtemp(outside));
+	assert_non_null(tmp_dir(root));
+	assert_non_null(tmp_dir(outside));
 	snprintf(path, sizeof(path), "%s/a/b/c", root);
 	assert_int_equal(ak_mkdir_p(path, 0700), 0);
 	snprintf(path, sizeof(path), "%s/a/link", root);

@@ -6,6 +6,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +51,7 @@ static int setup(void **state)
 	struct rig *r = calloc(1, sizeof(*r));
 
 	strcpy(r->dir, "/tmp/ak-files-XXXXXX");
-	assert_non_null(mkdtemp(r->dir));
+	assert_non_null(tmp_dir(r->dir));
 	r->top = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(mkdirat(r->top, "root", 0755), 0);
 	assert_int_equal(mkdirat(r->top, "host", 0755), 0);

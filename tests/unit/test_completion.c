@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -26,7 +27,7 @@ static int write_script(const char *shell, struct script *s)
 	int fd, saved = dup(1), rc;
 
 	strcpy(s->dir, "/tmp/ak-completion-XXXXXX");
-	assert_non_null(mkdtemp(s->dir));
+	assert_non_null(tmp_dir(s->dir));
 	snprintf(s->path, sizeof(s->path), "%s/script", s->dir);
 	fd = open(s->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -29,7 +30,7 @@ static int setup(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 
 	strcpy(w->dir, "/tmp/ak-ipc-XXXXXX");
-	if (!mkdtemp(w->dir))
+	if (!tmp_dir(w->dir))
 		return -1;
 	snprintf(w->path, sizeof(w->path), "%s/a.sock", w->dir);
 	*state = w;

@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/store/policy_dirs.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -51,7 +52,7 @@ static void variables_win_for_everyone(void **state)
 	char dir[] = "/tmp/ak-paths-XXXXXX", want[64];
 	struct ak_paths p;
 
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(tmp_dir(dir));
 	setenv("XDG_STATE_HOME", "/s", 1);
 	setenv("XDG_CONFIG_HOME", "/c", 1);
 	setenv("XDG_RUNTIME_DIR", dir, 1);

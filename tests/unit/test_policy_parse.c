@@ -2,6 +2,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "policies/policy.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -228,7 +229,7 @@ static int tmp_setup(void **state)
 	t = (struct tmp){ 0 };
 	for (int i = 0; i < 2; i++) {
 		snprintf(t.dir[i], sizeof(t.dir[i]), "/tmp/ak-policy-XXXXXX");
-		if (!mkdtemp(t.dir[i]))
+		if (!tmp_dir(t.dir[i]))
 			return -1;
 		t.dirs.dirs[i] = t.dir[i];
 	}

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,7 @@ static int setup(void **state)
 	char template[] = "/tmp/ak-project-XXXXXX", path[PATH_MAX + 8];
 	struct ak_err err;
 
-	if (!w || !mkdtemp(template) || !realpath(template, w->dir))
+	if (!w || !tmp_dir(template) || !realpath(template, w->dir))
 		return -1;
 	snprintf(path, sizeof(path), "%s/a", w->dir);
 	if (mkdir(path, 0700) < 0 || strlen(path) + 2 >= PATH_MAX)

@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/log/audit.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,7 @@ static struct ak_paths paths;
 static int setup(void **state)
 {
 	snprintf(paths.state, sizeof(paths.state), "/tmp/ak-rundir-XXXXXX");
-	return mkdtemp(paths.state) ? 0 : -1;
+	return tmp_dir(paths.state) ? 0 : -1;
 }
 
 static int teardown(void **state)

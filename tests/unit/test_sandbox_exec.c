@@ -639,7 +639,7 @@ static void a_leased_program_blocks_only_its_own_command(void **state)
 	_cleanup_trial_ struct trial t;
 	int fd;
 
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(tmp_dir(dir));
 	snprintf(prog, sizeof(prog), "%s/prog", dir);
 	fd = open(prog, O_CREAT | O_RDWR | O_CLOEXEC, 0755);
 	assert_true(fd >= 0);

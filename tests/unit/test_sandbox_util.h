@@ -10,6 +10,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "vmctl/sandbox.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -315,7 +315,7 @@ static char work_dir[64];
 static int make_work_dir(void **state)
 {
 	snprintf(work_dir, sizeof(work_dir), "/tmp/ak-test-XXXXXX");
-	return mkdtemp(work_dir) ? 0 : -1;
+	return tmp_dir(work_dir) ? 0 : -1;
 }
 
 static int remove_work_dir(void **state)

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "tests/unit/tmp_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static int setup(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 
 	strcpy(w->dir, "/tmp/ak-state-XXXXXX");
-	if (!mkdtemp(w->dir))
+	if (!tmp_dir(w->dir))
 		return -1;
 	snprintf(w->paths.state, sizeof(w->paths.state), "%s/state", w->dir);
 	snprintf(w->paths.runtime, sizeof(w->paths.runtime), "%s/run", w->dir);
