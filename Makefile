@@ -42,7 +42,7 @@ asan: deps
 # What needs the lab, and the shape of the tree. Tests of one xdist group never run at the same time.
 net: all
 	@echo "== net: tests of invariants, front ends and attacks in private networks, as $$(id -un), $(JOBS) at a time"
-	@$(PYTHON) -m pytest -o cache_dir=$(CURDIR)/$(BUILD)/pytest -n $(JOBS) --dist loadgroup tests
+	@$(PYTHON) -m pytest -o cache_dir=$(CURDIR)/$(BUILD)/pytest --basetemp=$(CURDIR)/$(BUILD)/pytest-tmp -n $(JOBS) --dist loadgroup tests
 
 # Thousands of starts and stops while parts are killed at random; the suite itself runs a short one.
 soak: all

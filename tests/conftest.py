@@ -1,6 +1,8 @@
 """Fixtures of the net and attack tests: one lab a worker, made new for every test, and searched for leftovers after it."""
 import os
+import pathlib
 import sys
+import tempfile
 
 import pytest
 
@@ -11,6 +13,14 @@ from expect import missing  # noqa: E402
 from lab import Lab, LabError  # noqa: E402
 from npm import npm_folder  # noqa: E402
 from persist import Boxes  # noqa: E402
+
+
+@pytest.fixture
+def tmp_path():
+    """Instead of pytest's own, which stays: a folder that anybody can read, and that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ak-test-") as folder:
+        os.chmod(folder, 0o755)
+        yield pathlib.Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ def told_or_right(lab, r):
     assert lab.leaks(timeout=5) == "", r
 
 
+@pytest.mark.xdist_group("descriptors")
 @pytest.mark.parametrize("limit", ["RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_STACK", "RLIMIT_MEMLOCK", "RLIMIT_MSGQUEUE"])
 def test_faults_small_limits(any_user, limit):
     lab = any_user
@@ -40,6 +41,7 @@ def test_faults_small_limits(any_user, limit):
     next_run_works(lab)
 
 
+@pytest.mark.xdist_group("descriptors")
 def test_faults_the_gateway_out_of_descriptors_stays_shut_and_recovers(any_user):
     """More connections than it has descriptors for: some are refused, none hangs, and afterwards all is well."""
     lab = any_user

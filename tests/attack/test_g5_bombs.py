@@ -61,19 +61,24 @@ def test_g5_a_memory_bomb_is_limited_and_named(any_user):
         works()
 
 
+def kib_of(lab):
+    """What the lab's folder, with all that sandboxes keep on disk, takes there."""
+    return int(lab.host(["du", "-sk", lab.home]).out.split()[0])
+
+
 def test_g5_a_full_disk_is_the_sandboxs_own(any_user):
     lab = any_user
-    before = os.statvfs(lab.folder).f_bavail
     with neighbour(lab) as works:
         for args in (CODEX, NATIVE):
             r = lab.run([*args, PYTHON, "-c", DISK], timeout=60)
             out = json.loads(r.out)
             assert set(out) == {"/tmp", "/var/tmp"} and all(why in ("ENOSPC", "ENOMEM") and n < 1500 for why, n in out.values()), (args, out)
             works(10000)
-    assert abs(os.statvfs(lab.folder).f_bavail - before) * os.statvfs(lab.folder).f_frsize < 256 << 20
+            assert kib_of(lab) < 64 << 10
 
 
 # The kernel counts descriptors that are on their way through sockets for each user, over all sandboxes and the host, and compares with the sender's limit.
+# So tests that give agentkernel a low limit cannot run beside these: all are of one xdist group.
 ON_THE_WAY = """
 import os, socket, sys, time
 fd, keep, n = os.open('/dev/null', 0), [], 0
@@ -105,6 +110,7 @@ def with_usual_limit(lab, *args, **kw):
     return lab.spawn(["sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh", lab.binary, *args], env=lab.env(), **kw)
 
 
+@pytest.mark.xdist_group("descriptors")
 def test_g5_descriptors_on_their_way_are_limited(any_user):
     lab = any_user
     with neighbour(lab) as works, on_their_way(lab, "run", *CODEX):
@@ -113,6 +119,7 @@ def test_g5_descriptors_on_their_way_are_limited(any_user):
         assert r.out == "started\n", r
 
 
+@pytest.mark.xdist_group("descriptors")
 def test_g5_descriptors_on_their_way_do_not_stop_the_daemon(boxes):
     """All who pass descriptors still can: the client its streams, the daemon the gateway's, init its root and terminals."""
     b, lab = boxes, boxes.lab
@@ -143,28 +150,30 @@ def until_refused(one, most):
     return n
 timer, event = ctypes.c_void_p(), ctypes.create_string_buffer(64)
 event[8:12] = (10).to_bytes(4, sys.byteorder)  # SIGUSR1
-print(json.dumps([until_refused(lambda: libc.inotify_init1(0), 1000), until_refused(lambda: libc.timer_create(1, event, ctypes.byref(timer)), int(sys.argv[1])),
-                  until_refused(lambda: libc.posix_openpt(2), 3000)]), flush=True)
+instances, timers, terminals = map(int, sys.argv[1:])
+print(json.dumps([until_refused(lambda: libc.inotify_init1(0), instances), until_refused(lambda: libc.timer_create(1, event, ctypes.byref(timer)), timers),
+                  until_refused(lambda: libc.posix_openpt(2), terminals)]), flush=True)
 sys.stdin.read()
 """
 
 
 def test_g5_what_is_counted_for_the_user_is_shared_out(any_user):
-    """One sandbox takes all that it gets; the host and another one still get theirs."""
+    """One sandbox takes all that it gets; the host and another one still get what they need, and take no more: other tests are of the same user."""
+    need = ["16", "100", "100"]
     lab = any_user
     pending = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
     take = lambda command: json.loads(command.wait_output(b"\n"))
-    first = lab.start([*CODEX, PYTHON, "-c", COUNTED, str(pending)], stdin="pipe")
+    first = lab.start([*CODEX, PYTHON, "-c", COUNTED, "1000", str(pending), "3000"], stdin="pipe")
     try:
         mine = take(first)
-        others = take(lab.start([*CODEX, PYTHON, "-c", COUNTED, "100"], stdin=b""))
-        host = take(lab.spawn([PYTHON, "-c", COUNTED, "100"], stdin=b"", env=lab.env()))
+        others = take(lab.start([*CODEX, PYTHON, "-c", COUNTED, *need], stdin=b""))
+        host = take(lab.spawn([PYTHON, "-c", COUNTED, *need], stdin=b"", env=lab.env()))
     finally:
         first.close_stdin()
         first.wait()
     assert 0 < mine[0] <= 256 and 0 < mine[1] <= pending // 4 and 0 < mine[2] <= 256, (mine, pending)
     for got in (others, host):
-        assert got[0] >= 16 and got[1] == 100 and got[2] >= 100, (mine, others, host)
+        assert got == [16, 100, 100], (mine, others, host)
 
 
 def test_g5_descriptors_are_limited(any_user):

@@ -121,6 +121,7 @@ def test_h25_a_server_without_a_key_is_not_kept_from_its_user(lab):
         gets_through(a, 100)
 
 
+@pytest.mark.xdist_group("descriptors")
 def test_h25_descriptors_are_given_back_by_strangers_first(lab):
     with serving(lab, env=KEY, key="the-key", rlimits={"RLIMIT_NOFILE": 64}) as a, crowd(a, 100):
         gets_through(a, 50)

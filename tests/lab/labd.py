@@ -4,7 +4,8 @@
 
 Makes the namespaces, joins "host" (where agentkernel will run) and "Internet" by a veth pair, starts internet.py there, then serves
 spawn requests: each carries the descriptors that become 0, 1, 2 of the new process and one that its end is reported on.
-When the control socket closes, this process ends and the kernel takes everything with it.
+When the control socket closes, this process ends and the kernel takes everything with it. Its parent then removes DIR, also when the tests
+were killed.
 
 Started by root it keeps the host's user ids, so that a process can run as root or as anybody. Started by an ordinary user it maps
 that user to 0 for the set-up; a process that runs "as user" gets one more user namespace that maps it back to its own id.
@@ -15,6 +16,7 @@ import ipaddress
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -31,6 +33,7 @@ PR_SET_PDEATHSIG = 1
 LINK4, LINK6 = ipaddress.ip_network("11.200.0.0/24"), ipaddress.ip_network("2a00:ffff::/64")
 HOST4, INET4, HOST6, INET6 = "11.200.0.2", "11.200.0.1", "2a00:ffff::2", "2a00:ffff::1"
 EVERYTHING6 = ("2000::/3", "fc00::/7", "64:ff9b::/32", "::fffe:0:0/95")
+PRIVATE = {"/run": "755", "/var/lib": "755", "/dev/shm": "1777"}  # folders of the lab's own, and their modes
 RESOLV = "nameserver 11.0.0.53\nnameserver 2a00::53\n"
 HOSTS = "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 lab\n"
 
@@ -85,6 +88,22 @@ def user_namespace(uid, gid):
     return fd
 
 
+def mount_table():
+    """/proc/self/mountinfo without its optional fields and the options of the file system, which others may change: "id parent device root place options kind source"."""
+    with open("/proc/self/mountinfo") as f:
+        rows = [line.split() for line in f]
+    return [" ".join(row[:6] + row[row.index("-") + 1:row.index("-") + 3]) for row in rows]
+
+
+def remove(folder):
+    """All of FOLDER; overlayfs leaves folders of mode 0 there, which only their owner's capabilities open."""
+    def open_up(function, path, _):
+        for place in (os.path.dirname(path), path):
+            os.chmod(place, 0o700)
+        function(path)
+    shutil.rmtree(folder, onerror=open_up)
+
+
 def ip_batch(lines, netns_pid=None):
     cmd = ["ip", "-batch", "-"]
     if netns_pid:
@@ -112,9 +131,10 @@ class Lab:
         write(self.resolv, RESOLV)
         write(os.path.join(self.folder, "hosts"), HOSTS)
         os.chmod(self.resolv, 0o644)
+        self.machines = {row.split()[0] for row in mount_table()}
         # Whatever root's agentkernel keeps in the system's folders lives and dies with the lab.
-        for place in ("/run", "/var/lib"):
-            mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
+        for place, mode in PRIVATE.items():
+            mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=" + mode)
         if real.startswith("/run/"):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             write(real, "")
@@ -253,12 +273,19 @@ class Lab:
             except OSError:
                 procs.pop(pid, None)
         files = {}
-        for path in ("mountinfo", "net/dev", "net/route", "net/ipv6_route", "net/if_inet6"):
+        for path in ("net/dev", "net/route", "net/ipv6_route", "net/if_inet6"):
             with open("/proc/self/" + path) as f:
                 files[path] = f.read()
         files["net/dev"] = [line.split(":")[0].strip() for line in files["net/dev"].splitlines()[2:]]
         files["net/ipv6_route"] = sorted(" ".join(line.split()[:5] + line.split()[-2:]) for line in files["net/ipv6_route"].splitlines())
-        return {"procs": procs, "namespaces": sorted(spaces), "mounts": files.pop("mountinfo").splitlines(), **files}
+        return {"procs": procs, "namespaces": sorted(spaces), "mounts": self.compared_mounts(), **files}
+
+    def compared_mounts(self):
+        """Those that only the lab can change. The machine's namespaces (nsfs) and what lies below our own folders goes here, too, when it goes there."""
+        def ours(row):
+            ident, place, kind = row.split()[0], row.split()[4], row.split()[6]
+            return ident not in self.machines or kind != "nsfs" and not place.startswith(tuple(p + "/" for p in PRIVATE))
+        return [row for row in mount_table() if ours(row)]
 
     def reap(self):
         while True:
@@ -316,7 +343,6 @@ class Lab:
 
 def main():
     control_fd, internet_fd, folder, uid, gid = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     lab = Lab(control_fd, internet_fd, folder, (uid, gid))
     if os.geteuid() != 0:
         lab.mapped = (os.geteuid(), os.getegid())
@@ -328,8 +354,10 @@ def main():
         os.close(control_fd)
         os.close(internet_fd)
         os.write(w, struct.pack("i", pid))
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGKILL))
+        for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(sig, lambda *_: os.kill(pid, signal.SIGKILL))
         _, status = os.waitpid(pid, 0)
+        remove(folder)
         sys.exit(os.waitstatus_to_exitcode(status) & 0xFF)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     lab.outside_pid = struct.unpack("i", os.read(r, 4))[0]

@@ -342,6 +342,7 @@ def test_idle_connections_give_way_to_new_ones(api):
             s.close()
 
 
+@pytest.mark.xdist_group("descriptors")
 def test_without_descriptors_it_waits_for_better_times(lab):
     with serving(lab, rlimits={"RLIMIT_NOFILE": 40}) as api:
         held = [api.connect() for _ in range(60)]  # the kernel takes them all, the server not

@@ -5,11 +5,11 @@ from expect import CODEX, NATIVE, allow, holding, worked
 
 LOOK = ("nft list ruleset; ip -o link | sed 's/ qlen.*//'; ip -o addr; ip rule; ip route show table all; ip -6 route show table all | sed 's/ expires.*//'; "
         "cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/*/rp_filter /proc/sys/net/ipv4/conf/*/route_localnet "
-        "/proc/sys/net/ipv6/conf/*/forwarding /etc/resolv.conf /etc/hosts; ip netns; cat /proc/mounts; ls -la /tmp/.X* /dev/shm /etc/netns 2>/dev/null | grep -v total")
+        "/proc/sys/net/ipv6/conf/*/forwarding /etc/resolv.conf /etc/hosts; ip netns; ls -la /dev/shm /etc/netns 2>/dev/null | grep -v total")
 
 
 def look(lab):
-    return lab.host(["sh", "-c", LOOK]).out
+    return lab.host(["sh", "-c", LOOK]).out + "\n".join(lab.snapshot()["mounts"])
 
 
 def files(lab):

@@ -4,6 +4,7 @@ The vectors of an empty list are in attack/test_a1; here the sandbox must not ev
 """
 import os
 
+import pytest
 from expect import CODEX, allow, policy_env
 from lab import PYTHON
 
@@ -14,6 +15,7 @@ def test_a_missing_policy_file_starts_nothing(lab):
     assert r.code == 125 and "codex" in r.err and not os.path.exists(lab.path("project", "ran")), r
 
 
+@pytest.mark.xdist_group("descriptors")
 def test_without_room_for_descriptors_nothing_starts_or_everything_is_fenced(lab):
     for limit in (8, 12, 16, 20, 24, 32):
         r = lab.run([*allow("ok.test"), "--", PYTHON, "-c", "import socket; s=socket.socket(); s.settimeout(2); print(s.connect_ex(('11.66.0.1',443)))"],

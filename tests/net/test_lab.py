@@ -1,10 +1,12 @@
 """The lab itself, with plain tools: what it serves, what it counts, and that it holds no more than it should."""
 import os
 import pty
+import signal
 import socket
+import subprocess
 
 import dnswire
-from lab import PYTHON, Lab
+from lab import HERE, PYTHON, Lab, wait_for
 
 
 def run_probe(lab, steps, **kw):
@@ -112,7 +114,7 @@ def test_leftovers_are_noticed_and_then_gone(plain_lab):
     assert lab.leaks() == ""
 
 
-def test_a_lab_vanishes_with_its_owner(tmp_path):
+def test_a_lab_vanishes_with_its_owner():
     with Lab() as lab:
         outside = lab.info["outside_pid"]
         folder = lab.folder
@@ -120,6 +122,26 @@ def test_a_lab_vanishes_with_its_owner(tmp_path):
         os.kill(outside, 0)
     assert not os.path.exists(folder)
     assert not os.path.exists("/proc/%d" % outside)
+
+
+OWNER = """
+import os, signal, sys
+sys.path.insert(0, %r)
+from lab import Lab
+lab = Lab().__enter__()
+lab.spawn(["sleep", "1000"])
+os.makedirs(lab.path("state", "work", "work"))
+os.chmod(lab.path("state", "work"), 0)  # as overlayfs leaves them
+print(lab.folder, lab.info["outside_pid"], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_lab_vanishes_when_its_owner_is_killed():
+    r = subprocess.run([PYTHON, "-c", OWNER % HERE], stdout=subprocess.PIPE, text=True, timeout=60)
+    folder, pid = r.stdout.split()
+    assert r.returncode == -signal.SIGKILL and os.path.basename(folder).startswith("aklab-")
+    wait_for(lambda: not os.path.exists(folder) and not os.path.exists("/proc/" + pid))
 
 
 def test_labs_do_not_see_each_other(plain_lab):
