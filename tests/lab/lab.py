@@ -277,6 +277,7 @@ class Lab:
         self.binary = os.path.abspath(os.environ.get("AK_BIN") or os.path.join(ROOT, "build", "agentkernel"))
         self.dns = Dns(self)
         self.serial = 0
+        self.broken = False
 
     # ---- life ----
 
@@ -298,7 +299,11 @@ class Lab:
             if getattr(self, thing, None):
                 getattr(self, thing).close()
         if getattr(self, "daemon", None):
-            self.daemon.wait(60)
+            try:
+                self.daemon.wait(30)
+            except subprocess.TimeoutExpired:
+                self.daemon.terminate()  # and it kills the lab
+                self.daemon.wait(30)
         else:
             shutil.rmtree(self.folder)
         if os.path.exists(self.folder):
@@ -343,16 +348,28 @@ class Lab:
     # ---- control ----
 
     def agent(self, fds=(), **req):
-        socket.send_fds(self.control, [json.dumps(req).encode()], list(fds))
-        out = json.loads(self.control.recv(1 << 22) or b'{"error":"the lab is gone"}')
-        if "error" in out:
-            raise LabError(out["error"])
-        return out["ok"]
+        def talk():
+            socket.send_fds(self.control, [json.dumps(req).encode()], list(fds))
+            return self.control.recv(1 << 22)
+        return self._answer("the lab", talk)
 
     def internet(self, **req):
-        self.inet_file.write(json.dumps(req).encode() + b"\n")
-        self.inet_file.flush()
-        out = json.loads(self.inet_file.readline() or b'{"error":"the Internet is gone"}')
+        def talk():
+            self.inet_file.write(json.dumps(req).encode() + b"\n")
+            self.inet_file.flush()
+            return self.inet_file.readline()
+        return self._answer("the Internet", talk)
+
+    def _answer(self, who, talk):
+        """What WHO answers. Without an answer the lab is broken: a late one would be taken for that of the next request."""
+        try:
+            data, why = talk(), "is gone"
+        except OSError as e:
+            data, why = b"", "does not answer: %s" % e
+        if not data:
+            self.broken = True
+            raise LabError("%s %s" % (who, why))
+        out = json.loads(data)
         if "error" in out:
             raise LabError(out["error"])
         return out["ok"]
