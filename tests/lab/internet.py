@@ -87,6 +87,7 @@ class Internet:
         self.ctx.load_cert_chain(os.path.join(tls_dir, "server.pem"), os.path.join(tls_dir, "server.key"))
         self.ctx.sni_callback = self.on_sni
         self.tasks = set()
+        self.writers = set()
 
     # ---- services ----
 
@@ -104,12 +105,14 @@ class Internet:
 
     async def serve(self, kind, reader, writer):
         entry = self.note(kind, writer)
+        self.writers.add(writer)
         try:
             await getattr(self, "do_" + kind)(entry, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ssl.SSLError, OSError, ValueError):
             pass
         finally:
             entry["open"] = False
+            self.writers.discard(writer)
             writer.close()
 
     async def do_echo(self, entry, reader, writer):
@@ -135,7 +138,7 @@ class Internet:
 
     async def do_http(self, entry, reader, writer):
         """Requests one after the other; `ECHO` as the first line turns the connection into an echo."""
-        while True:
+        while not writer.is_closing():  # requests of one that has gone may still be in the buffer, thousands of them after a flood
             head = await reader.readuntil(b"\n")
             entry["first"] = entry["first"] or head[:64].hex()
             if head.startswith(b"ECHO"):
@@ -269,6 +272,8 @@ class Internet:
             await self.listen(port, kind)
 
     async def rpc_reset(self, zone):
+        for writer in self.writers:
+            writer.transport.abort()
         await self.settle()
         self.zone.records, self.zone.behaviour = {}, {}
         for row in zone:

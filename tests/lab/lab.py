@@ -77,6 +77,9 @@ ZONE = [
 ]
 
 
+ANSWER_S = 120  # until the lab answers a request: the Internet works off a flood first
+
+
 class LabError(Exception):
     pass
 
@@ -337,8 +340,8 @@ class Lab:
         inet.close()
         self.inet_file = self.inet.makefile("rwb")
         for read in (lambda: self.control.recv(1 << 20), self.inet_file.readline):
-            self.control.settimeout(30)
-            self.inet.settimeout(30)
+            self.control.settimeout(ANSWER_S)
+            self.inet.settimeout(ANSWER_S)
             if not read():
                 self.log.seek(0)
                 raise LabError("the lab did not start:\n" + self.log.read())
