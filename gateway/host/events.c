@@ -391,12 +391,14 @@ void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
 {
 	record_frames(sb, counts->link);
 	for (int i = 0; i < FW_REASON_NUM; i++) {
-		struct audit_net rec = { .event = "packet", .verdict = "deny", .reason = "more of the same than were logged" };
+		struct audit_net rec = {
+			.event = "packet", .verdict = "deny", .reason = "more of the same than were logged", .count = 1
+		};
 		char rule[64];
 
 		if (counts->denied[i] <= sb->seen[i])
 			continue;
-		rec.suppressed = counts->denied[i] - sb->seen[i];
+		rec.suppressed = counts->denied[i] - sb->seen[i] - 1; /* the record itself stands for one */
 		sb->seen[i] = counts->denied[i];
 		snprintf(rule, sizeof(rule), "builtin: %s", fw_reason_name((enum fw_reason)i));
 		rec.rule = rule;
