@@ -1,7 +1,7 @@
 """b13: musl's and glibc's resolvers fail fast on denied names and resolve v4-only ones; b14: internal names, even with everything allowed."""
 import json
 
-from expect import NATIVE, allow, ask, compile_c, denied, refused, reply
+from expect import METADATA, NATIVE, allow, ask, compile_c, denied, refused, reply
 
 CLIENT = r"""
 #include <netdb.h>
@@ -59,8 +59,8 @@ def test_b14_internal_names_are_refused_with_everything_allowed(lab):
     leaked = set(lab.dns.names()) & set(INTERNAL[:8] + ["use-application-dns.net"])
     assert not leaked, leaked
     log = lab.netlog()
-    denied(log, name="metadata.google.internal", rule="builtin")
-    denied(log, name="intranet", rule="builtin")
+    denied(log, METADATA, event="dns", name="metadata.google.internal")
+    denied(log, ("builtin: internal", "internal name"), event="dns", name="intranet")
 
 
 def test_b14_an_explicit_rule_does_not_open_metadata(lab):

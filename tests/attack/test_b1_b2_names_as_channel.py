@@ -1,5 +1,5 @@
 """b1: data in denied names leaves no trace upstream; b2: data under an allowed wildcard trips a budget and disturbs nothing else."""
-from expect import CODEX, allow, ask, denied, find, policy_env, refused, reply, worked
+from expect import CODEX, NOT_LISTED, allow, ask, denied, policy_env, refused, reply, worked
 
 
 def test_b1_denied_names_never_leave(lab):
@@ -12,7 +12,9 @@ def test_b1_denied_names_never_leave(lab):
     for row in got[40:]:
         refused(row)
     assert lab.dns.log() == [] and lab.strangers() == []
-    assert denied(lab.netlog(), name="evil.test", proto="dns")[0]["rule"] == "default"
+    log = lab.netlog()
+    for name in names:
+        denied(log, NOT_LISTED, event="dns", name=name)
 
 
 def test_b1_the_refusal_names_the_rule(lab):
@@ -44,7 +46,7 @@ for i in range(2500):
     worked(got[1])
     leaked = [n for n in lab.dns.names() if n.endswith("wild.test")]
     assert len(leaked) < 1000 and sum(map(len, leaked)) < 60000, len(leaked)
-    assert find(lab.netlog(), verdict="deny", reason="budget") or find(lab.netlog(), verdict="deny", detail="budget"), lab.netlog()[-3:]
+    denied(lab.netlog(), ("codex: *.wild.test", "DNS budget exceeded"), event="dns", detail="too many different names under one wildcard")
 
 
 def test_b2_ordinary_use_of_a_wildcard_is_not_a_channel(lab):

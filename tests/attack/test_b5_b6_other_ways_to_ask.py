@@ -1,5 +1,5 @@
 """b5: other resolvers and odd ports; b6: DNS over TCP in every unfriendly form."""
-from expect import addresses, allow, ask, denied, dnswire, refused, reply, worked
+from expect import DNS_ELSEWHERE, NOT_LEARNED, addresses, allow, ask, denied, dnswire, refused, reply, worked
 
 
 def test_b5_every_resolver_address_is_the_proxy(lab):
@@ -27,8 +27,9 @@ def test_b5_odd_ports_are_refused(lab):
         refused(row)
     assert lab.strangers() == []
     log = lab.netlog()
-    denied(log, dst="11.9.9.9", port=5353, proto="udp")
-    denied(log, dst="11.9.9.9", port=853)
+    denied(log, NOT_LEARNED, dst="11.9.9.9", port=5353, proto="udp")
+    for proto in ("udp", "tcp"):
+        denied(log, DNS_ELSEWHERE, dst="11.9.9.9", port=853, proto=proto)
 
 
 TCP = """

@@ -1,6 +1,6 @@
 """b7: DNS over TLS, QUIC and HTTPS to the well-known resolvers is refused, also where a wildcard would cover them; browsers are told to keep to the resolver they have."""
 import pytest
-from expect import NATIVE, allow, ask, denied, refused, reply, worked
+from expect import DNS_ELSEWHERE, RESOLVER, allow, ask, denied, refused, reply, worked
 
 RESOLVERS = ["dns.google", "dns.quad9.net", "cloudflare-dns.com", "one.one.one.one", "mozilla.cloudflare-dns.com", "dns.nextdns.io", "doh.opendns.com", "dns.adguard.com", "dns.mullvad.net"]
 WILDCARDS = ["*.quad9.net", "*.cloudflare-dns.com", "*.nextdns.io", "*.opendns.com", "*.adguard.com", "*.mullvad.net", "*.one.one.one"]
@@ -17,8 +17,8 @@ def test_b7_dot_and_doq_are_refused_everywhere(any_user, mode):
     assert lab.arrived(port=853) == 0 and lab.strangers() == []
     log = lab.netlog()
     for proto in ("tcp", "udp"):
-        denied(log, port=853, proto=proto, rule="encrypted-dns")
-    denied(log, port=853, dst="2a00:1::5")
+        denied(log, DNS_ELSEWHERE, dst="8.8.8.8", port=853, proto=proto)
+    denied(log, DNS_ELSEWHERE, dst="2a00:1::5", port=853)
 
 
 def test_b7_doh_resolvers_are_refused_in_allowlist_modes(any_user):
@@ -35,7 +35,7 @@ def test_b7_doh_resolvers_are_refused_in_allowlist_modes(any_user):
     assert lab.strangers("11.1.8.8", "2a00:1:8::8") == [] and set(lab.dns.names()) == {"www.quad9.net"}
     log = lab.netlog()
     for name in ("dns.quad9.net", "mozilla.cloudflare-dns.com"):
-        denied(log, name=name, event="dns", rule="builtin")
+        denied(log, RESOLVER, name=name, event="dns")
 
 
 def test_b7_a_resolvers_name_at_an_allowed_address_is_refused(lab):
@@ -46,7 +46,7 @@ def test_b7_a_resolvers_name_at_an_allowed_address_is_refused(lab):
     for row in got[1:]:
         refused(row)
     assert lab.strangers() == []
-    denied(lab.netlog(), sni="dns.google", port=443)
+    denied(lab.netlog(), ("builtin: resolver", "SNI not allowed here"), sni="dns.google", port=443)
 
 
 @pytest.mark.parametrize("mode", ["codex", "claude", "gemini", "native"])
@@ -56,7 +56,7 @@ def test_b7_browsers_are_told_to_keep_their_resolver(any_user, mode):
     for row in lab.probe(allow("use-application-dns.net", mode=mode) if mode == "codex" else ["--compatibility-mode", mode], steps):
         assert reply(row)["rcode"] == 3 and not reply(row)["answers"] and row["ms"] < 1000
     assert lab.dns.log() == []
-    denied(lab.netlog(), name="use-application-dns.net", rule="builtin")
+    denied(lab.netlog(), RESOLVER, event="dns", name="use-application-dns.net")
 
 
 def test_b7_a_resolver_that_a_rule_names_is_the_users_choice(lab):

@@ -1,6 +1,6 @@
 """b8: mDNS, LLMNR, SSDP, NetBIOS, WS-Discovery, broadcast and multicast never leave the link, are recorded, and nobody answers."""
 import pytest
-from expect import NATIVE, allow, ask, denied, holding, refused, reply, worked
+from expect import BROADCAST, MULTICAST, NATIVE, allow, ask, denied, holding, refused, reply, worked
 from frames import send_frames
 
 GROUPS = [("224.0.0.251", 5353), ("224.0.0.252", 5355), ("239.255.255.250", 1900), ("239.255.255.250", 3702), ("255.255.255.255", 67), ("255.255.255.255", 137), ("224.0.0.1", 5000),
@@ -57,7 +57,7 @@ def test_b8_nothing_leaves_the_link(any_user, mode):
         assert lab.strangers("11.1.0.5", "2a00:1::5") == [], lab.strangers()
     log = lab.netlog()
     for dst, port in (("224.0.0.251", 5353), ("239.255.255.250", 1900), ("255.255.255.255", 67), ("ff05::c", 1900)):
-        denied(log, dst=dst, port=port, proto="udp", rule="builtin")
+        denied(log, BROADCAST if dst == "255.255.255.255" else MULTICAST, dst=dst, port=port, proto="udp")
 
 
 def test_b8_local_names_are_answered_at_once_and_not_asked(any_user):

@@ -1,6 +1,6 @@
 """b9: answers with the wrong id, question, type, class, source or direction are not believed, from an upstream over IPv4 and IPv6, alone or before the true one."""
 import pytest
-from expect import NATIVE, addresses, allow, ask, denied, find, refused, reply, worked
+from expect import NATIVE, NOT_LEARNED, addresses, allow, ask, denied, find, refused, reply, worked
 
 KINDS = ["id", "question", "type", "class", "query", "source"]
 
@@ -27,7 +27,7 @@ def test_b9_forged_answers_before_the_true_one(any_user, family, upstream):
         assert lab.strangers("11.1.0.5", "2a00:1::5", "11.0.0.66", "2a00::66") == []  # (the host's kernel may say "no such port" to a forger)
         log = lab.netlog()
         for a in fakes:
-            denied(log, dst=a, port=443)
+            denied(log, NOT_LEARNED, dst=a, port=443, proto="tcp")
     finally:
         lab.resolv("nameserver 11.0.0.53\nnameserver 2a00::53\n")
 
@@ -42,7 +42,8 @@ def test_b9_forged_answers_alone_are_no_answer(any_user):
     for row in got[2:]:
         refused(row)
     assert lab.strangers("11.0.0.66", "2a00::66", "11.0.0.53", "2a00::53") == []  # (and to the resolver, when a question has left its port)
-    assert find(lab.netlog(), name="ok.test", verdict="error")
+    for reason in ("forged answers", "resolver failed"):
+        assert find(lab.netlog(), event="dns", name="ok.test", verdict="error", rule="flags: ok.test", reason=reason), reason
 
 
 @pytest.mark.parametrize("mode", ["codex", "native"])

@@ -1,5 +1,5 @@
 """c9: two names, one address; c10: a learned address on another port or protocol; c11: what A resolved, B may not reach."""
-from expect import allow, allowed, denied, holding, refused, worked
+from expect import HOST_NOT_ALLOWED, NOT_LISTED, NO_SNI, SNI_NOT_ALLOWED, allow, allowed, denied, holding, refused, worked
 
 
 def test_c9_the_name_decides_on_a_shared_address(lab):
@@ -12,9 +12,11 @@ def test_c9_the_name_decides_on_a_shared_address(lab):
     assert {c["sni"] for c in lab.conns(kind="tls")} == {"ok.test"}
     assert lab.syns("11.1.0.5", 443) + lab.syns("2a00:1::5", 443) == 2 and lab.syns("11.1.0.5", 80) == 0
     log = lab.netlog()
-    denied(log, sni="two.test", port=443, reason="SNI")
-    denied(log, port=443, reason="no SNI")
-    allowed(log, sni="ok.test", port=443)
+    for address in ("11.1.0.5", "2a00:1::5"):
+        denied(log, SNI_NOT_ALLOWED, sni="two.test", dst=address, port=443)
+    denied(log, HOST_NOT_ALLOWED, sni="two.test", dst="11.1.0.5", port=80)
+    denied(log, NO_SNI, port=443)
+    allowed(log, event="flow", sni="ok.test", port=443, rule="flags: ok.test")
 
 
 def test_c10_other_ports_and_protocols_of_a_learned_address(lab):
@@ -26,9 +28,9 @@ def test_c10_other_ports_and_protocols_of_a_learned_address(lab):
         refused(row)
     assert lab.strangers() == []
     log = lab.netlog()
-    denied(log, dst="11.1.0.5", port=22, proto="tcp")
-    denied(log, dst="11.1.0.5", port=443, proto="udp")
-    denied(log, dst="2a00:1::5", port=8443, proto="tcp")
+    for address in ("11.1.0.5", "2a00:1::5"):
+        for proto, port in [("tcp", p) for p in ports] + [("udp", p) for p in (443, 80, 7, 5000)]:
+            denied(log, NOT_LISTED, name="ok.test", dst=address, port=port, proto=proto)
 
 
 def test_c11_what_one_resolved_another_may_not_reach(lab):

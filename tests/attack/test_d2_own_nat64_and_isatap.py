@@ -2,7 +2,7 @@
 import ipaddress
 
 import pytest
-from expect import NATIVE, addresses, allow, ask, denied, refused, reply, worked
+from expect import NATIVE, PRIVATE, addresses, allow, ask, denied, refused, reply, worked
 
 BLOCKED = ["10.0.0.1", "192.168.1.1", "127.0.0.1", "169.254.169.254", "100.64.0.1", "172.16.3.4"]
 PREFIXES = ["2a00:64::/32", "2a00:64:100::/40", "2a00:64:102::/48", "2a00:64:102:300::/56", "2a00:64:102:304::/64", "2a00:64:102:304:0:5::/96"]
@@ -37,7 +37,7 @@ def closed(lab, mode, addrs):
     assert not wrong, wrong
     for addr in addrs:
         assert lab.arrived(addr) == 0, addr
-    denied(lab.netlog(), dst=addrs[0], port=443)
+    denied(lab.netlog(), PRIVATE, dst=addrs[0], port=443)
 
 
 @pytest.mark.parametrize("mode", ["codex", "native"])

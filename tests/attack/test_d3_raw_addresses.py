@@ -1,5 +1,5 @@
 """d3: raw addresses, and numbers that pretend to be names."""
-from expect import CODEX, allow, ask, denied, refused, reply
+from expect import NOT_LEARNED, allow, ask, denied, refused, reply
 
 RAW = ["11.1.0.5", "11.66.0.1", "8.8.8.8", "2a00:1::5", "2a00:66::1"]
 NUMBERS = ["184614917", "0x0b010005", "0xb.1.5", "013.1.0.5", "11.1.5", "0x7f.1", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376"]
@@ -13,9 +13,9 @@ def test_d3_raw_addresses_and_number_names_are_refused(lab):
         refused(row)
     assert lab.strangers() == []
     log = lab.netlog()
-    denied(log, dst="11.66.0.1", port=443, proto="tcp")
-    denied(log, dst="2a00:66::1", port=443, proto="tcp")
-    denied(log, dst="8.8.8.8", port=5000, proto="udp")
+    denied(log, NOT_LEARNED, dst="11.66.0.1", port=443, proto="tcp")
+    denied(log, NOT_LEARNED, dst="2a00:66::1", port=443, proto="tcp")
+    denied(log, NOT_LEARNED, dst="8.8.8.8", port=5000, proto="udp")
 
 
 def test_d3_numbers_are_not_asked_upstream(lab):

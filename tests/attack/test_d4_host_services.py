@@ -2,7 +2,7 @@
 import contextlib
 import os
 
-from expect import NATIVE, allow, allowed, refused, worked
+from expect import NATIVE, allow, allowed, worked
 from lab import PYTHON
 
 SERVICE = """
@@ -66,4 +66,4 @@ def test_d4_one_chosen_service_opens_and_only_it(lab):
             for row in got[1:]:
                 assert "err" in row, (mode, row)
         assert server.output[1].count(b"hit") == 1 and b"'127.0.0.1', 8000" in server.output[1], server.output
-        allowed(lab.netlog(), event="flow", rule="host.agentkernel.internal", port=8000)
+        allowed(lab.netlog(), event="flow", rule="flags: host.agentkernel.internal:8000", port=8000)

@@ -1,6 +1,6 @@
 """e2: forged senders, gratuitous ARP, ARP for the gateway; e3: rogue routers, neighbours, redirects and DHCP. The gateway's view of its link never changes."""
 import pytest
-from expect import NATIVE, allow, denied, find, holding, in_gateway, worked
+from expect import BROADCAST, FRAME, NATIVE, PROTOCOL, SPOOFED, allow, denied, find, holding, in_gateway, worked
 from frames import send_frames
 
 ARP = r"""
@@ -67,7 +67,7 @@ def test_e2_e3_the_gateways_view_of_its_link_never_changes(any_user, what):
     for args in (allow("ok.test"), NATIVE):
         with holding(lab, args) as (proc, do):
             worked(do([["tls", "ok.test", 443, "ok.test"]])[0])
-            before = gateway_state(lab, proc)
+            before, gw = gateway_state(lab, proc), worked(do([["eval", "out = gateway()"]])[0])
             lab.clear()
             assert send_frames(lab, proc, {"arp": ARP, "senders": SENDERS, "rogue": ROGUE}[what]) > 10
             worked(do([["tls", "ok.test", 443, "ok.test"]])[0])  # and by then the frames have been judged
@@ -76,12 +76,14 @@ def test_e2_e3_the_gateways_view_of_its_link_never_changes(any_user, what):
             assert lab.syns("11.1.0.5") + lab.syns("2a00:1::5") == 1
         log = lab.netlog()
         if what == "rogue":
-            denied(log, rule="spoof", proto="icmp6")
-            denied(log, rule="protocol", proto="icmp", dst="100.64.")
-            denied(log, proto="udp", port=67)
+            denied(log, SPOOFED, proto="icmp6")
+            denied(log, PROTOCOL, proto="icmp", dst=gw)
+            denied(log, BROADCAST, proto="udp", dst="255.255.255.255", port=67)
+            denied(log, SPOOFED, proto="udp", dst="255.255.255.255", port=67)
+            denied(log, ("builtin: sandbox links", "private address"), proto="udp", dst=gw, port=67)
         else:
             # Frames have no address to log; one record counts them.
-            assert sum(row["count"] + row.get("suppressed", 0) for row in denied(log, rule="builtin: link")) > 10
+            assert sum(row["count"] + row.get("suppressed", 0) for row in denied(log, FRAME, proto="link")) > 10
 
 
 def test_e2_the_gateway_answers_no_arp_and_no_neighbour_question(lab):

@@ -3,7 +3,8 @@ import re
 import struct
 
 import pytest
-from expect import CODEX, NATIVE, addresses, allow, allowed, ask, denied, dnswire, holding, in_gateway, policy_env, refused, reply, worked
+from expect import (CODEX, METADATA, NATIVE, NOT_LISTED, SNI_NOT_ALLOWED, addresses, allow, allowed,
+                    ask, denied, dnswire, holding, in_gateway, policy_env, refused, reply, worked)
 from test_a2_a3_bytes_in_labels import A2, A3
 from test_a7_a8_malformed import a7_messages, a8_messages
 from test_f1_f5_tls import HELLO
@@ -35,7 +36,7 @@ def test_e4_a_names_over_ipv6(only6):
             assert reply(row)["rcode"] in (1, 3, 5) and not reply(row)["answers"], reply(row)
     assert addresses(reply(got[-2])) == ["2a00:1::5"] and addresses(reply(got[-1])) == ["2a00:1::5"]
     assert set(lab.dns.names()) == {"ok.test"} and lab.strangers() == []
-    denied(lab.netlog(), name="evilok.test", event="dns")
+    denied(lab.netlog(), NOT_LISTED, name="evilok.test", event="dns")
 
 
 def test_e4_a_malformed_questions_over_ipv6(only6):
@@ -113,7 +114,7 @@ def test_e4_d_destinations_over_ipv6(only6):
         for row in got[len(blocked) - 2:]:
             assert "err" in row and row["ms"] < 1500, row
     assert lab.strangers() == [], lab.strangers()
-    denied(lab.netlog(), dst="fd00:ec2::254", reason="metadata")
+    denied(lab.netlog(), METADATA, dst="fd00:ec2::254", port=443, proto="tcp")
 
 
 def test_e4_f_tls_over_ipv6(only6):
@@ -134,7 +135,7 @@ out = {'plain': talk(good), 'pieces': talk(good, 7), 'records': talk(records(goo
         refused(row)
     assert lab.syns("2a00:1::5", 443) == 4 and lab.syns("2a00:1::6") == 0 and lab.arrived(proto="udp", port=443) == 0
     log = lab.netlog()
-    denied(log, sni="evil.test", dst="2a00:1::5", port=443)
+    denied(log, SNI_NOT_ALLOWED, sni="evil.test", dst="2a00:1::5", port=443)
     allowed(log, sni="ok.test", dst="2a00:1::5", port=443)
 
 

@@ -1,5 +1,5 @@
 """e9: ICMP echo with a payload, redirects and other errors are refused; the path-MTU errors that the network sends still work."""
-from expect import NATIVE, allow, denied, holding, worked
+from expect import NATIVE, PROTOCOL, allow, denied, holding, worked
 from frames import FRAMES, send_frames
 from lab import PYTHON
 
@@ -38,8 +38,8 @@ def test_e9_icmp_is_no_channel(any_user):
             for dst, proto in (("11.1.0.5", "1"), ("2a00:1::5", "58")):
                 assert lab.arrived(dst, 0, proto) == 0
         log = lab.netlog()
-        denied(log, proto="icmp", dst="11.66.0.1", rule="protocol")
-        denied(log, proto="icmp6", dst="2a00:66::1", rule="protocol")
+        denied(log, PROTOCOL, proto="icmp", dst="11.66.0.1")
+        denied(log, PROTOCOL, proto="icmp6", dst="2a00:66::1")
 
 
 # On the Internet's side: see one datagram, and say that it was too large.

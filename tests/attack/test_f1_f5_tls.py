@@ -1,5 +1,5 @@
 """f1–f5: what TLS and HTTP say of themselves must be a name of that very address; unusual hellos get the right verdict; QUIC is refused at once."""
-from expect import NATIVE, allow, allowed, denied, refused, worked
+from expect import HOST_ELSEWHERE, HOST_NOT_ALLOWED, NOT_LISTED, NO_SNI, SNI_ELSEWHERE, SNI_NOT_ALLOWED, allow, denied, refused, worked
 
 HELLO = r"""
 import fcntl
@@ -51,7 +51,7 @@ def test_f1_an_allowed_name_at_an_address_of_another(lab):
     worked(got[5])
     assert {(c["dst"], c["sni"]) for c in lab.conns(kind="tls")} == {("11.1.0.6", "other.test")}
     assert lab.syns("11.1.0.5") == 0 and lab.syns("2a00:1::6") == 0
-    denied(lab.netlog(), dst="11.1.0.6", sni="ok.test")
+    denied(lab.netlog(), SNI_ELSEWHERE, dst="11.1.0.6", port=443, sni="ok.test")
 
 
 def test_f2_http_hosts_are_held_to_the_same_rule(lab):
@@ -68,7 +68,11 @@ def test_f2_http_hosts_are_held_to_the_same_rule(lab):
     for row in got[len(steps) + len(twisted):]:
         worked(row)
     assert lab.syns("11.1.0.5", 80) == 4, lab.conns()
-    denied(lab.netlog(), port=80, dst="11.1.0.5", reason="Host")
+    log = lab.netlog()
+    denied(log, HOST_NOT_ALLOWED, port=80, dst="11.1.0.5", sni="evil.test")
+    denied(log, HOST_ELSEWHERE, port=80, dst="11.1.0.5", sni="other.test")
+    for reason in ("no Host", "malformed Host", "Host given twice", "Host differs from the request target"):
+        denied(log, ("default", reason), port=80, dst="11.1.0.5")
 
 
 def test_f3_odd_first_bytes_on_443_are_reset_with_a_reason(lab):
@@ -102,8 +106,8 @@ out = {
     assert all(v[0] != "timeout" for v in out.values()), out
     assert len(lab.conns(kind="tls")) + 0 <= 3 and lab.syns("11.1.0.5", 443) == 3, lab.counters()
     log = lab.netlog()
-    denied(log, port=443, reason="no SNI")
-    denied(log, port=443, sni="evil.test")
+    denied(log, NO_SNI, dst="11.1.0.5", port=443)
+    denied(log, SNI_NOT_ALLOWED, dst="11.1.0.5", port=443, sni="evil.test")
 
 
 def test_f4_hellos_in_pieces_get_the_right_verdict(lab):
@@ -135,7 +139,7 @@ out = [talk(h[:20], wait=12), talk(b'', wait=12)]
     for what, seconds in worked(with_stall[0]):
         assert what in ("reset", "eof") and seconds < 11, with_stall
     assert lab.syns("11.1.0.5", 443) == 0
-    denied(lab.netlog(), port=443, dst="11.1.0.5")
+    denied(lab.netlog(), ("default", "peek timed out"), port=443, dst="11.1.0.5")
 
 
 def test_f5_quic_is_refused_at_once(lab):
@@ -146,4 +150,4 @@ def test_f5_quic_is_refused_at_once(lab):
             refused(row, within_ms=300)
         worked(got[4])
     assert lab.arrived(proto="udp", port=443) == 0
-    denied(lab.netlog(), proto="udp", port=443)
+    denied(lab.netlog(), NOT_LISTED, name="ok.test", dst="11.1.0.5", proto="udp", port=443)

@@ -1,6 +1,6 @@
 """f6: protocols that do not say a name pass by DNS binding and port alone; f7: each HTTP request of a connection is judged, however it is framed."""
 import pytest
-from expect import allow, allowed, denied, refused, worked
+from expect import HOST_NOT_ALLOWED, NOT_LISTED, NOT_TLS, allow, allowed, denied, refused, worked
 
 PORTS = {22: b"SSH-2.0-x\r\n", 5432: b"\0\0\0\x08\x04\xd2\x16\x2f", 7: b"EHLO", 3306: b"\x01", 6379: b"PING\r\n", 25: b"EHLO x\r\n", 9418: b"0033git-upload-pack /x\0host=y\0"}
 
@@ -28,9 +28,9 @@ def test_f6_other_protocols_pass_by_binding_and_port(any_user, family):
     assert sorted({(c["dst"], c["port"]) for c in lab.conns()}) == sorted({(address, p) for p in PORTS if p != 6379} | {(other, 22)})
     assert lab.strangers(address, other) == []
     log = lab.netlog()
-    allowed(log, event="flow", name="db.test", port=5432, rule="db.test:5432")
-    denied(log, dst=address, port=6379, proto="tcp")
-    denied(log, dst=other, port=5432, proto="tcp")
+    allowed(log, event="flow", name="db.test", port=5432, rule="flags: db.test:5432")
+    denied(log, NOT_LISTED, name="db.test", dst=address, port=6379, proto="tcp")
+    denied(log, NOT_LISTED, name="two.test", dst=other, port=5432, proto="tcp")
 
 
 def test_f6_tls_and_http_on_other_ports_pass_by_binding(lab):
@@ -53,7 +53,7 @@ def test_f6_a_tunnel_through_an_allowed_port_of_443_needs_its_name(any_user):
     for step, row in zip(steps[1:], got[1:]):
         assert "err" in row and row["err"] != "timeout" and row["ms"] < 1000, (step, row)
     assert lab.strangers() == []
-    denied(lab.netlog(), dst="11.1.0.5", port=443, reason="not")
+    denied(lab.netlog(), NOT_TLS, dst="11.1.0.5", port=443)
 
 
 TALK = r"""
@@ -112,7 +112,9 @@ def test_f7_every_request_of_a_connection_is_judged(any_user, address):
     assert set(seen) == {"ok.test"}, seen
     assert lab.strangers(address) == []
     log = lab.netlog()
-    denied(log, dst=address, port=80, reason="Host")
+    denied(log, HOST_NOT_ALLOWED, dst=address, port=80, sni="evil.test")
+    denied(log, ("default", "no Host"), dst=address, port=80)
+    denied(log, ("default", "Host differs from the request target"), dst=address, port=80)
     assert len([r for r in log if r["verdict"] == "deny" and r.get("dst") == address]) >= 12
 
 
@@ -127,5 +129,4 @@ for host in ['ok.test'] * 20 + ['evil.test'] + ['ok.test']:
     got = lab.probe(allow("ok.test"), [["eval", code]])
     assert worked(got[0]) == [True] * 20 + [False] * 2, got
     assert [h for c in lab.conns(kind="http") for h in c.get("hosts", [])] == ["ok.test"] * 20
-    row = denied(lab.netlog(), port=80, reason="Host")[0]
-    assert row["reason"] and row["dst"] in ("11.1.0.5", "2a00:1::5")
+    denied(lab.netlog(), HOST_NOT_ALLOWED, event="flow", sni="evil.test", dst="11.1.0.5", port=80)

@@ -5,7 +5,7 @@ import struct
 import time
 
 import pytest
-from expect import allowed, compile_c, denied, refused, worked
+from expect import CUT, allowed, compile_c, denied, refused, worked
 from lab import wait_for
 from persist import FLOW, TELL, open_flow
 
@@ -88,7 +88,7 @@ def test_faults_a_grant_ends_in_time_when_the_clock_jumps(boxes, clock, jump):
         wait_for(lambda: do([TELL])[0]["ok"]["f"]["dead"], 10)
         assert time.monotonic() - granted < 8
         refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
-    denied(b.netlog("x"), event="flow", reason="policy change", name="ok.test")
+    denied(b.netlog("x"), ("default", CUT), event="flow", name="ok.test")
     b.ak("audit", "verify")
 
 

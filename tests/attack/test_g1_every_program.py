@@ -1,7 +1,7 @@
 """g1: programs that know nothing of proxies, static binaries and unusual system calls get the same verdicts."""
 import json
 
-from expect import allow, compile_c, denied
+from expect import NOT_LEARNED, allow, compile_c, denied
 
 CLIENT = r"""
 #define _GNU_SOURCE
@@ -120,7 +120,7 @@ def test_g1_static_and_unusual_clients_meet_the_same_fence(lab):
             assert row["sendmmsg"] != -1, "the datagram was dropped in silence"
             assert r.seconds < 5
     assert lab.strangers() == []
-    denied(lab.netlog(), dst="11.66.0.1", port=443)
+    denied(lab.netlog(), NOT_LEARNED, dst="11.66.0.1", port=443, proto="tcp")
 
 
 def test_g1_proxy_variables_change_nothing(lab):

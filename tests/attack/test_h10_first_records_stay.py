@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from expect import find, policy_env, worked
+from expect import NOT_LEARNED, NOT_LISTED, denied, policy_env, worked
 
 # Questions with names as long as names can be, as fast as they are answered.
 FLOOD = """
@@ -40,7 +40,7 @@ def test_h10_a_flood_leaves_the_deed_before_it(lab, who, flood):
         pytest.skip("the suite runs as an ordinary user")
     with lab.acting_as(who):
         rows = flooded(lab, flood, [["resolve", "deed.test"]])
-        assert find(rows, name="deed.test", verdict="deny"), "the deed is gone"
+        denied(rows, NOT_LISTED, event="dns", name="deed.test")
         told = sum(r.get("count", 1) + r.get("suppressed", 0) for r in rows if r.get("verdict") == "deny" and "of" not in r)
         gone = max([r["gone_to"] - r["gone_from"] + 1 for r in rows if "gone_to" in r] or [0])
         assert told + gone >= MANY[flood], (told, gone)
@@ -53,6 +53,6 @@ def test_h10_a_flood_leaves_the_deed_before_it(lab, who, flood):
 def test_h10_a_new_kind_of_denial_between_two_floods_stays(lab):
     with lab.acting_as("user"):
         rows = flooded(lab, "distinct", [["resolve", "early.test"]], after=[["tcp", "11.66.0.1", 4444]])
-        assert find(rows, name="early.test", verdict="deny"), "the first deed is gone"
-        assert find(rows, dst="11.66.0.1", port=4444, verdict="deny"), "the later deed is gone"
+        denied(rows, NOT_LISTED, event="dns", name="early.test")
+        denied(rows, NOT_LEARNED, dst="11.66.0.1", port=4444, proto="tcp")
         assert lab.ak(["audit", "verify"]).code == 0

@@ -92,4 +92,4 @@ def test_h14_a_failure_is_forgotten_after_a_few_seconds(any_user):
         lab.dns.behave("ok.test")
         got = do([["eval", "out = wait_for(lambda: do_dns(%r)[7] == '0', 30)" % ask("ok.test")[1]]])
         worked(got[0])
-    assert find(lab.netlog(), name="ok.test", verdict="error", reason="resolver failed")
+    assert find(lab.netlog(), name="ok.test", verdict="error", rule="flags: ok.test", reason="resolver failed", detail="upstream refused")

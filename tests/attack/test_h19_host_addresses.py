@@ -2,7 +2,7 @@
 import contextlib
 
 import pytest
-from expect import CODEX, NATIVE, denied, find, missing, probe_server, talking, worked
+from expect import CODEX, CUT, HOST_ITSELF, NATIVE, denied, find, missing, probe_server, talking, worked
 from lab import PYTHON
 
 SERVICE = """
@@ -95,7 +95,7 @@ OPEN6 = [*CODEX, "--allow-cidr", "2a00:ffff::/64", "--allow-cidr", "2a00:51::/32
 def test_h19_the_subnet_router_anycast_address_of_a_forwarding_host_is_refused(any_user, args):
     with forwarding(any_user):
         log = refused_all(any_user, args, [ANYCAST])
-    denied(log, dst="2a00:ffff::", port=5000, proto="udp", reason="the host itself")
+    denied(log, HOST_ITSELF, dst="2a00:ffff::", port=5000, proto="udp")
 
 
 @pytest.mark.parametrize("args", [NATIVE, [*CODEX, "--allow-cidr", "11.200.0.0/24", "--allow-cidr", "11.51.0.0/16"]], ids=["native", "allow-cidr"])
@@ -112,7 +112,7 @@ def test_h19_an_address_that_our_routes_do_not_lead_to_is_refused(lab):
             assert "local" not in lab.host(["ip", family, "route", "get", address]).out
         log = refused_all(lab, NATIVE, ["2a00:51::7", "11.51.0.7"])
     for dst in ("2a00:51::7", "11.51.0.7"):
-        denied(log, dst=dst, port=5000, reason="the host itself")
+        denied(log, HOST_ITSELF, dst=dst, port=5000)
 
 
 def test_h19_wrapped_forms_of_the_hosts_ipv4_address_are_refused(lab):
@@ -169,7 +169,7 @@ def test_h19_live_flows_are_cut_when_their_destination_becomes_the_hosts(any_use
                 live_case(lab, do, server, [], [command], address)
         proc.close_stdin()
         assert proc.wait().code == 0
-    rows = find(lab.netlog(), event="flow", port=5000, detail="the host")
+    rows = find(lab.netlog(), event="flow", port=5000, rule="builtin: host", reason=CUT, detail="became an address of the host itself")
     wanted = {(a, p) for a in ("2a00:53::1", "11.53.0.1", "11.53.7.7", "2a00:53:0:7::") for p in ("udp", "tcp")}
     assert {(r["dst"], r["proto"]) for r in rows} >= wanted, rows
 

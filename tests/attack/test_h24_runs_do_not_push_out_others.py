@@ -2,7 +2,7 @@
 import json
 
 import pytest
-from expect import allow, denied, worked
+from expect import NOT_LISTED, allow, denied, worked
 from mcp import serving
 
 RUNS = 340
@@ -22,7 +22,7 @@ def test_h24_a_flood_of_mcp_runs_keeps_the_logs_of_others(lab, who):
             for _ in range(RUNS):
                 m.good("sandbox_run", command=["true"])
         for name in (guilty, own):
-            denied(lab.netlog(name=name), name="evil.test")
+            denied(lab.netlog(name=name), NOT_LISTED, event="dns", name="evil.test")
         assert [r for r in lab.netlog(name=clean) if r.get("name") == "ok.test"]
         assert lab.ak(["audit", "verify"]).code == 0
         gone = [json.loads(line) for line in lab.ak(["audit", "--json"]).out.splitlines() if '"run_prune"' in line]

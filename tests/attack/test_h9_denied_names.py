@@ -1,6 +1,6 @@
 """h9: in native mode a deny rule names a host; what cannot be read on ports 80 and 443 does not pass while it is in force."""
 import pytest
-from expect import CODEX, NATIVE, allowed, denied, worked
+from expect import CODEX, NATIVE, NOT_TLS, allowed, denied, worked
 
 BLOCK = [*NATIVE, "--block-host", "evil.test"]
 # The address of evil.test; DNS does not tell it while the name is denied, but an attacker may know it.
@@ -80,9 +80,9 @@ def test_h9_what_cannot_be_read_never_reaches_a_denied_host(any_user, address):
     assert "answered" not in {k: v for k, v in out.items() if k not in ("second request", "bad chunks")}.values(), out
     assert set(lab.strangers(address)) == set()
     log = lab.netlog()
-    denied(log, dst=address, port=80, reason="folded")
-    denied(log, dst=address, port=443, reason="not TLS")
-    denied(log, dst=address, port=443, sni="evil.test", rule="evil.test")
+    denied(log, ("default", "folded header line"), dst=address, port=80)
+    denied(log, NOT_TLS, dst=address, port=443)
+    denied(log, ("flags: evil.test", "name denied"), dst=address, port=443, sni="evil.test")
 
 
 def test_h9_the_same_host_is_reached_by_other_names_and_by_none(lab):
@@ -116,7 +116,7 @@ def test_h9_quic_names_cannot_be_read_so_udp_443_is_closed_while_names_are_denie
         assert "err" in row and row["ms"] < 300, got  # at once, so that clients fall back to TCP
     assert worked(got[3]) == "x"
     assert lab.arrived("11.66.0.2", 443) + lab.arrived("2a00:66::2", 443) == 0
-    denied(lab.netlog(), dst="11.66.0.2", port=443, proto="udp", reason="QUIC")
+    denied(lab.netlog(), ("default", "QUIC: its name is not read, and names are denied"), dst="11.66.0.2", port=443, proto="udp")
     for row in lab.probe(NATIVE, steps):
         worked(row)
     # A rule that names the port opens it for the addresses of its name, as everywhere.

@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -41,9 +42,10 @@ def policy_env(lab, **policies):
 
 
 def refused(row, within_ms=1000):
-    """The client got an error, at once, and not a time-out."""
+    """The client got an error of the network, at once, and not a time-out. A mistake in the test's own code is no refusal."""
     assert "err" in row, "was not refused: %r" % row
-    assert row["err"] != "timeout" and row["ms"] < within_ms, "refused too slowly: %r" % row
+    assert re.fullmatch(r"E[A-Z0-9_]+|eof|ssl: .+", row["err"]), "not refused but failed: %r" % row
+    assert row["ms"] < within_ms, "refused too slowly: %r" % row
 
 
 def worked(row):
@@ -52,13 +54,9 @@ def worked(row):
 
 
 def find(log, **want):
-    """Records that have all of WANT; text matches as a part, without case; a set or tuple means any of these."""
+    """Records that have all of WANT, exactly; a set or tuple means any of these."""
     def fits(have, value):
-        if isinstance(value, (set, tuple)):
-            return any(fits(have, v) for v in value)
-        if isinstance(value, str):
-            return value.lower() in str(have if have is not None else "").lower()
-        return have == value
+        return have in value if isinstance(value, (set, tuple)) else have == value
     return [r for r in log if all(fits(r.get(k), v) for k, v in want.items())]
 
 
@@ -68,12 +66,37 @@ def brief(log):
     return "\n".join(json.dumps({k: v for k, v in row.items() if k not in drop}) for row in log)
 
 
-def denied(log, **want):
-    """There is a record of the denial, with rule and reason; the records."""
-    rows = find(log, verdict="deny", **want)
-    assert rows, "no denial with %r in\n%s" % (want, brief(log))
-    for row in rows:
-        assert row.get("rule") and row.get("reason"), "a denial without rule or reason: %r" % row
+# Why something is refused: the rule and the reason, exactly as a record has them. A rule of the policy is "<policy>: <rule as written>".
+NOT_LISTED = ("default", "not in allowlist")
+NOT_LEARNED = ("default", "address not learned from an allowed name")
+NO_SNI = ("default", "no SNI")
+NOT_TLS = ("default", "not TLS")
+SNI_NOT_ALLOWED = ("default", "SNI not allowed here")
+SNI_ELSEWHERE = ("default", "SNI is not a name of this address")
+HOST_NOT_ALLOWED = ("default", "Host not allowed here")
+HOST_ELSEWHERE = ("default", "Host is not a name of this address")
+METADATA = ("builtin: metadata", "cloud metadata")
+PRIVATE = ("builtin: private", "private address")
+MULTICAST = ("builtin: multicast", "multicast or broadcast")
+BROADCAST = ("builtin: broadcast", "multicast or broadcast")
+INTERNAL = ("builtin: internal", "internal name")
+RESOLVER = ("builtin: resolver", "encrypted-DNS resolver")
+DNS_ELSEWHERE = ("builtin: encrypted-dns", "DNS only through the gateway")
+SPOOFED = ("builtin: spoof", "spoofed source address")
+PROTOCOL = ("builtin: protocol", "only TCP and UDP may pass")
+FRAGMENT = ("builtin: protocol", "fragments and IP options may not pass")
+FRAME = ("builtin: link", "not a plain IPv4 or IPv6 frame of this sandbox")
+HOST_ITSELF = ("builtin: host", "an address of the host itself")
+CUT = "cut by a policy change"
+BLOCKED_ANSWERS = "answers in blocked ranges"
+
+
+def denied(log, why, **where):
+    """There is a record of a denial WHERE that has the rule and the reason of WHY; the records."""
+    rule, reason = why
+    near = find(log, verdict="deny", **where)
+    rows = find(near, rule=rule, reason=reason)
+    assert rows, "no denial by %r because %r in\n%s" % (rule, reason, brief(near or log))
     return rows
 
 

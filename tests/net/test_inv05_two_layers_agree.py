@@ -1,5 +1,5 @@
 """Invariant 5: the kernel's set and the relay's check must both allow; `network check` is the same matcher."""
-from expect import allow, denied, gateway_pid, holding, in_gateway, refused, worked
+from expect import HOST_ELSEWHERE, NOT_LEARNED, SNI_ELSEWHERE, SNI_NOT_ALLOWED, allow, denied, holding, in_gateway, refused, worked
 
 
 def test_an_element_that_the_relay_knows_nothing_of_opens_nothing(lab):
@@ -16,7 +16,11 @@ def test_an_element_that_the_relay_knows_nothing_of_opens_nothing(lab):
         for row in got:
             refused(row)
     assert lab.arrived("11.66.0.1") == 0
-    denied(lab.netlog(), dst="11.66.0.1", port=443)
+    log = lab.netlog()
+    denied(log, SNI_ELSEWHERE, event="flow", dst="11.66.0.1", port=443, sni="ok.test")
+    denied(log, SNI_NOT_ALLOWED, event="flow", dst="11.66.0.1", port=443, sni="evil.test")
+    denied(log, HOST_ELSEWHERE, event="flow", dst="11.66.0.1", port=80, sni="ok.test")
+    denied(log, NOT_LEARNED, event="flow", dst="11.66.0.1", port=7)
 
 
 def test_a_flow_the_relay_would_take_is_refused_by_the_kernel_alone(lab):

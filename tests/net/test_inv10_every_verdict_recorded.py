@@ -1,5 +1,5 @@
 """Invariant 10: every verdict has a record with its rule; a record that could not be written is counted."""
-from expect import CODEX, allow, allowed, denied, find, refused
+from expect import CODEX, DNS_ELSEWHERE, HOST_NOT_ALLOWED, METADATA, NOT_LEARNED, NOT_LISTED, PRIVATE, SNI_NOT_ALLOWED, allow, allowed, denied, find, refused
 from lab import PYTHON
 
 
@@ -11,17 +11,18 @@ def test_each_kind_of_verdict_has_its_record(lab):
     for row in got[2:]:
         refused(row)
     log = lab.netlog()
-    allowed(log, event="flow", port=443, name="ok.test")
-    allowed(log, event="flow", port=80, name="ok.test")
-    denied(log, proto="dns", name="evil.test")
-    denied(log, dst="11.66.0.1", port=443, proto="tcp")
-    denied(log, dst="11.66.0.1", port=5000, proto="udp")
-    denied(log, dst="10.0.0.1", port=22, reason="private")
-    denied(log, dst="169.254.169.254", port=80, reason="metadata")
-    denied(log, dst="2a00:66::1", port=443)
-    denied(log, sni="evil.test", port=443)
-    denied(log, port=853)
-    denied(log, port=80, dst="11.1.0.5")
+    allowed(log, event="dns", name="ok.test", qtype="A", rule="flags: ok.test")
+    allowed(log, event="flow", port=443, name="ok.test", rule="flags: ok.test")
+    allowed(log, event="flow", port=80, name="ok.test", rule="flags: ok.test")
+    denied(log, NOT_LISTED, event="dns", name="evil.test", qtype="A")
+    denied(log, NOT_LEARNED, dst="11.66.0.1", port=443, proto="tcp")
+    denied(log, NOT_LEARNED, dst="11.66.0.1", port=5000, proto="udp")
+    denied(log, PRIVATE, dst="10.0.0.1", port=22, proto="tcp")
+    denied(log, METADATA, dst="169.254.169.254", port=80, proto="tcp")
+    denied(log, NOT_LEARNED, dst="2a00:66::1", port=443, proto="tcp")
+    denied(log, SNI_NOT_ALLOWED, sni="evil.test", dst="11.1.0.5", port=443, proto="tls")
+    denied(log, DNS_ELSEWHERE, dst="11.1.0.5", port=853, proto="tcp")
+    denied(log, HOST_NOT_ALLOWED, sni="evil.test", dst="11.1.0.5", port=80, proto="http")
 
 
 def test_many_equal_denials_are_counted_not_lost(lab):
@@ -29,10 +30,10 @@ def test_many_equal_denials_are_counted_not_lost(lab):
     r = lab.run([*CODEX, PYTHON, "-c", code])
     assert r.code == 0, r
     log = lab.netlog()
-    rows = denied(log, dst="11.66.0.1", port=443)
-    total = sum(row.get("count", 1) + row.get("suppressed", 0) for row in find(log, event=("packet", "loss"), verdict="deny"))
-    assert total >= 3000, (total, log[-3:])
-    assert len(rows) < 3000
+    rows = denied(log, NOT_LEARNED, dst="11.66.0.1", port=443)
+    more = find(log, event="packet", verdict="deny", rule="builtin: default", reason="more of the same than were logged")
+    assert sum(row["count"] + row.get("suppressed", 0) for row in rows + more) == 3000, (rows, more)
+    assert len(rows + more) < 3000 and rows + more == find(log, verdict="deny")
     assert lab.arrived("11.66.0.1") == 0
 
 
@@ -43,8 +44,12 @@ def test_questions_over_the_rate_are_counted_too(lab):
     r = lab.run([*CODEX, PYTHON, "-c", code.replace("settimeout(2)", "settimeout(0.05)")])
     assert r.code == 0, r
     log = lab.netlog()
-    total = sum(row.get("count", 1) + row.get("suppressed", 0) for row in log if row["event"] in ("dns", "packet", "loss") and row["verdict"] != "allow")
-    assert total >= 1900, (total, log[-3:])
+    rows = find(log, event=("dns", "packet"), verdict="deny")
+    assert sum(row["count"] + row.get("suppressed", 0) for row in rows) == 2000, rows[-3:]
+    denied(log, ("codex: limits.dns_qps", "DNS budget exceeded"), event="dns")
+    assert {(row["rule"], row["reason"]) for row in rows} <= {NOT_LISTED, ("codex: limits.dns_qps", "DNS budget exceeded"),
+                                                              ("builtin: dns_qps", "far more questions than the policy allows"),
+                                                              ("builtin: rate", "more of the same than were logged")}, rows[-3:]
     assert lab.dns.log() == []
 
 

@@ -51,7 +51,7 @@ def test_killed_under_load_and_adopted(any_boxes):
         p.wait(10)
     log = b.netlog("one")
     assert [row["seq"] for row in log] == list(range(1, len(log) + 1))
-    allowed(log, name="other.test")
+    allowed(log, event="flow", name="other.test", rule="flags: other.test:7")
     b.ak("audit", "verify")
 
 

@@ -3,7 +3,7 @@ import json
 import os
 import time
 
-from expect import allowed, denied, find, refused, worked
+from expect import CUT, NOT_LISTED, allowed, denied, find, refused, worked
 from lab import wait_for
 from persist import FLOW, TELL, open_flow
 
@@ -49,7 +49,7 @@ def test_a_revoked_host_is_cut_within_100_ms_and_nothing_else_stalls(boxes):
         echoes = now["stay"]["echoes"]
         wait_for(lambda: do([TELL])[0]["ok"]["stay"]["echoes"] > echoes + 20)
         refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
-    denied(b.netlog("x"), event="flow", rule="ok.test:7", reason="policy change")
+    denied(b.netlog("x"), ("flags: ok.test:7", CUT), event="flow", name="ok.test", dst="11.1.0.5", port=7)
 
 
 def test_a_grant_ends_by_itself(boxes):
@@ -167,7 +167,7 @@ def test_check_and_log_know_persistent_ones(boxes):
     seqs = [row["seq"] for row in rows]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs))), seqs
     for i in range(20):
-        denied(rows, name="n%d.evil.test" % i)
+        denied(rows, NOT_LISTED, event="dns", name="n%d.evil.test" % i)
     assert b.netlog("x") == rows
 
 

@@ -2,7 +2,7 @@
 import json
 
 import pytest
-from expect import CODEX, allow, denied, refused, worked
+from expect import CODEX, NOT_LISTED, allow, denied, refused, worked
 from lab import PYTHON, wait_for
 
 
@@ -100,7 +100,7 @@ def test_policy_rules_and_log_are_those_of_the_run(boxes):
     worked(got[0]), refused(got[1]), refused(got[2])
     log = lab.netlog()
     assert len({row["sandbox"] for row in log}) == 1 and log[0]["seq"] == 1
-    denied(log, name="other.test")
+    denied(log, NOT_LISTED, event="dns", name="other.test")
     b.ak("audit", "verify")
     r = lab.run([*CODEX, "--", "sh", "-c", "getent hosts evil.test"])
     assert "denied" in r.err and "network log" in r.err, r
