@@ -7,7 +7,7 @@ import resource
 import time
 
 import pytest
-from expect import CODEX, NATIVE, allow, holding, worked
+from expect import CODEX, NATIVE, allow, denied, holding, worked
 from lab import PYTHON
 
 FORK = ("import os,signal\nn=0\ntry:\n while n<20000:\n  if os.fork()==0: signal.pause()\n  n+=1\nexcept OSError as e: pass\nprint(n, flush=True)")
@@ -237,4 +237,4 @@ out = [len(socks), alive()]
         assert made > 1000 and 0 < alive <= CONNECTIONS, got
         works(10000)
     assert lab.syns("11.1.0.6", 7) <= 1100, lab.syns("11.1.0.6", 7)  # the policy's limit of connections, and retries within it
-    assert [row for row in lab.netlog() if row["verdict"] in ("deny", "error") and "limit" in (row.get("reason") or "") + (row.get("rule") or "")]
+    denied(lab.netlog(), ("native: limits.connections", "policy limit reached"), event="flow", dst="11.1.0.6", port=7)

@@ -80,10 +80,9 @@ def test_a_slow_reader_slows_the_command_and_grows_nothing(boxes):
     rss = [int(x) for x in lab.host(["sh", "-c", "for p in %s; do grep -h VmRSS /proc/$p/status 2>/dev/null; done | tr -dc '0-9\\n'" %
                                      pids.replace("\n", " ")]).out.split()]
     assert rss and max(rss) < 60000, rss
-    assert b.exec("x", "test", "-e", "/home").code in (0, 1)
     assert b.sh("x", "ls ~/done 2>/dev/null || echo waiting").strip() == "waiting"
     os.close(r)  # the reader leaves: SIGPIPE, as anywhere
-    assert p.wait(20).code in (0, 141)
+    assert p.wait(20).code == 0  # the shell goes on after its pipe broke
 
 
 class Screen:
@@ -185,7 +184,8 @@ def test_detach_leaves_it_running_and_attach_returns(boxes):
     s.type(b"\x10\x11")
     s.until(rb"left running")
     assert s.end().code == 0
-    assert "bash" in b.sh("x", "cat /proc/[0-9]*/comm") or "sh" in b.sh("x", "cat /proc/[0-9]*/comm")
+    names = "import glob; print(*[open(p).read().strip() for p in glob.glob('/proc/[0-9]*/comm')])"
+    assert "bash" in b.out("x", PYTHON, "-c", names).split()
     s = Screen(lab, ["attach", "x"], rows=30)
     s.type(b"\n")
     s.until_typed(b"\n", rb"[$#] ")
@@ -209,11 +209,16 @@ def test_detach_leaves_it_running_and_attach_returns(boxes):
 def test_the_terminal_is_as_it_was_afterwards(boxes):
     b, lab = boxes, boxes.lab
     b.up("x")
-    s = Screen(lab, ["exec", "-t", "x", "true"])
-    before = termios.tcgetattr(s.master)
+    fresh, other = pty.openpty()
+    before = termios.tcgetattr(fresh)
+    os.close(fresh), os.close(other)
+    s = Screen(lab, ["exec", "-t", "x", "sh", "-c", "echo go; read _"])
+    s.until(rb"go")
+    assert termios.tcgetattr(s.master) != before, "the terminal is not ours while a command has it"
+    s.type(b"\n")
     wait_for(lambda: s.proc._pump(time.monotonic() + 0.01, lambda: s.proc.code is not None))
-    assert termios.tcgetattr(s.master)[3] == before[3] or termios.tcgetattr(s.master)[3] & termios.ECHO
-    s.end()
+    assert termios.tcgetattr(s.master) == before
+    assert s.end().code == 0
 
 
 def test_input_without_end_and_closed_streams(boxes):

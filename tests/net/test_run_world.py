@@ -88,7 +88,7 @@ def test_devices_and_proc_are_minimal(lab):
 def test_the_work_folder_may_be_chosen(lab):
     assert lab.run([*CODEX, "-w", "/tmp", "pwd"]).out == "/tmp\n"
     r = lab.run([*CODEX, "--workdir", "/nowhere", "pwd"])
-    assert r.code in (2, 125, 126) and "/nowhere" in r.err, r
+    assert r.code == 125 and "/nowhere" in r.err, r
 
 
 def test_no_network_has_only_loopback(lab):
@@ -170,12 +170,12 @@ def test_no_user_namespaces_is_told_with_a_remedy(lab):
     assert r.code == 125 and "user namespace" in r.err and r.err.startswith("agentkernel: "), r
 
 
-def test_without_a_resolver_it_says_so_or_works_without_names(lab):
+def test_without_a_resolver_it_says_so_and_runs_nothing(lab):
     for text in ("", "# nothing here\n", "nameserver not-an-address\n"):
         lab.resolv(text)
         r = lab.run([*allow("ok.test"), "getent", "hosts", "ok.test"], timeout=20)
-        assert r.code != 0 and r.seconds < 12 and "agentkernel: " in r.err, r
-        assert "resolv" in r.err or "name server" in r.err, r
+        assert r.code == 125 and r.out == "" and r.err.startswith("agentkernel: "), r
+        assert "names no resolver" in r.err, r
 
 
 def test_a_read_only_state_folder_is_told_and_nothing_runs(lab):
@@ -183,10 +183,7 @@ def test_a_read_only_state_folder_is_told_and_nothing_runs(lab):
         os.chmod(lab.path("state"), 0o555)
         r = lab.run([*CODEX, "touch", lab.path("project", "ran")])
         os.chmod(lab.path("state"), 0o755)
-        if os.path.exists(lab.path("project", "ran")):
-            assert "state" in r.err or "log" in r.err, "ran without a record and without a word: %r" % r
-        else:
-            assert r.code == 125 and lab.path("state") in r.err, r
+        assert r.code == 125 and lab.path("state") in r.err and not os.path.exists(lab.path("project", "ran")), r
 
 
 def test_fifty_at_once_all_work(lab):
