@@ -11,7 +11,7 @@ def test_a4_only_whole_labels_match(lab):
     steps = [["resolve", name, 4] for name in NAMES] + [["tcp", "11.66.7.7", 443]] + [["tls", "11.66.7.7", 443, "ok.test"]]
     got = lab.probe(allow("ok.test", "*.wild.test"), steps + [ask("-ok.test")])  # libc would not even ask that one
     message = reply(got.pop())
-    assert message["rcode"] in (1, 3, 5) and not message["answers"], message
+    assert message["rcode"] == 3 and not message["answers"], message
     for row in got:
         refused(row)
     assert lab.arrived("11.66.7.7") == 0 and lab.dns.log() == []
@@ -24,7 +24,6 @@ def test_a4_empty_labels_are_malformed(lab):
     """ok..test cannot be said on the wire: what follows the empty label is not part of the name."""
     wires = [b"\x02ok\x00\x04test\x00", b"\x00\x02ok\x04test\x00", b"\x00"]
     got = lab.probe(allow("ok.test"), [ask(w) for w in wires] + [ask("ok.test")])
-    for row in got[:-1]:
-        if "ok" in row:
-            assert not reply(row)["answers"] and reply(row)["rcode"] != 0, reply(row)
+    assert [reply(row)["rcode"] for row in got[:-1]] == [1, 1, 3]  # the root itself is a name, and denied
+    assert not any(reply(row)["answers"] for row in got[:-1])
     assert reply(got[-1])["answers"] and lab.dns.names() == ["ok.test"]
