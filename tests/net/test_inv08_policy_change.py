@@ -148,6 +148,7 @@ def test_flows_no_longer_allowed_are_cut_and_only_these(boxes):
             generation = change(b, *options)
             wait_for(lambda: worked(do([TELL])[0])[key]["dead"])
             live.remove(key)
+            refused(do([["tcp", flows[key], 7]])[0])
             now = worked(do([TELL])[0])
             assert all(now[k]["dead"] is None for k in live), now
             wait_for(lambda: all(worked(do([TELL])[0])[k]["echoes"] > now[k]["echoes"] for k in live))

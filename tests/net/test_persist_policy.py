@@ -1,9 +1,9 @@
-"""Live policies: atomic, in force at once, cutting what is no longer allowed and only that, ending by themselves, surviving everything."""
+"""Live policies: in force at once, ending by themselves, surviving everything. What a change does to live flows: test_inv08_policy_change."""
 import json
 import os
 import time
 
-from expect import CUT, NOT_LISTED, allowed, denied, find, refused, worked
+from expect import NOT_LISTED, allowed, denied, find, refused, worked
 from lab import wait_for
 from persist import FLOW, TELL, open_flow
 
@@ -27,29 +27,9 @@ def test_allow_and_block_take_effect_at_once_and_persist(any_boxes):
     worked(got[0])
     refused(got[1])
     log = b.netlog("x")
-    changes = find(log, event="policy")
-    assert changes and max(r["generation"] for r in log) >= 4, changes
+    assert [r["generation"] for r in find(log, event="policy")] == [2, 3, 4, 5] and log[-1]["generation"] == 5
     assert allowed(log, event="flow", name="ok.test")[0]["generation"] == 2
     b.ak("audit", "verify")
-
-
-def test_a_revoked_host_is_cut_within_100_ms_and_nothing_else_stalls(boxes):
-    b = boxes
-    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7", "--allow-host", "other.test:7", "--allow-host", "v4.test:7")
-    with b.holding("x", FLOW) as (proc, do):
-        do([open_flow("cut", "ok.test"), open_flow("stay", "other.test"), open_flow("too", "v4.test")])
-        wait_for(lambda: min(r["echoes"] for r in do([TELL])[0]["ok"].values()) > 5)
-        b.ak("network", "policy", "x", "--block-host", "ok.test:7")
-        returned = time.time()
-        row = wait_for(lambda: do([TELL])[0]["ok"]["cut"]["dead"])
-        assert row < returned + 0.1, "cut %.3f s after the command returned" % (row - returned)
-        now = do([TELL])[0]["ok"]
-        assert now["stay"]["dead"] is None and now["too"]["dead"] is None, now
-        assert max(now["stay"]["longest"], now["too"]["longest"]) < 0.5, now
-        echoes = now["stay"]["echoes"]
-        wait_for(lambda: do([TELL])[0]["ok"]["stay"]["echoes"] > echoes + 20)
-        refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
-    denied(b.netlog("x"), ("flags: ok.test:7", CUT), event="flow", name="ok.test", dst="11.1.0.5", port=7)
 
 
 def test_a_grant_ends_by_itself(boxes):
