@@ -3,7 +3,7 @@ import json
 import os
 import time
 
-from expect import NOT_LISTED, allowed, denied, find, refused, worked
+from expect import BLOCKED_ANSWERS, NOT_LISTED, addresses, allowed, ask, denied, find, refused, reply, worked
 from lab import wait_for
 from persist import FLOW, TELL, open_flow
 
@@ -159,3 +159,20 @@ def test_changes_at_once_lose_none(boxes):
     now = b.policy("x")
     assert now["generation"] == 17
     assert {c["text"] for c in now["changes"]} == {"h%d.test:7" % i for i in range(16)}
+
+
+def test_cached_answers_are_held_to_the_new_policy(boxes):
+    b, lab = boxes, boxes.lab
+    lab.dns.set("ok.test", A=["11.1.0.5", "11.1.0.6"], ttl=3600)
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+
+    def told():
+        return sorted(addresses(reply(b.probe("x", [ask("ok.test")])[0])))
+    assert told() == ["11.1.0.5", "11.1.0.6"]
+    b.ak("network", "policy", "x", "--block-cidr", "11.1.0.5/32")
+    assert told() == ["11.1.0.6"]
+    b.ak("network", "policy", "x", "--block-cidr", "11.1.0.6/32")
+    assert told() == []
+    denied(b.netlog("x"), ("flags: ok.test:7", BLOCKED_ANSWERS), event="dns", name="ok.test")
+    b.ak("network", "policy", "x", "--reset", "--allow-host", "ok.test:7")
+    assert told() == ["11.1.0.5", "11.1.0.6"]
