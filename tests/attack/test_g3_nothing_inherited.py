@@ -50,6 +50,8 @@ def test_g3_nothing_of_the_host_is_reachable(any_user):
             assert out[key] < 0, (args, key, out[key])
         assert not out["init_mem"] and not out["kcore"] and not out["sysrq"]
         assert "NoNewPrivs:\t1" in out["status"] and "Seccomp:\t2" in out["status"], out["status"]
+        for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert "%s:\t%016x\n" % (kind, 0) in out["status"], (args, out["status"])
         assert out["hostname"] != "lab"
     a.close()
     b.close()
