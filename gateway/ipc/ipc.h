@@ -28,8 +28,14 @@ int ipc_accept(int listener);
 /* Connect to PATH; -ENOENT or -ECONNREFUSED when no one is there, -EPERM when it is no one that ipc_trust agrees to. Blocking, CLOEXEC. */
 int ipc_connect(const char *path, struct ak_err *err);
 
+/* Does anyone listen on PATH? Never waits, and does not look at who it is. */
+bool ipc_listens(const char *path);
+
 /* The process at the other end is of our own user, or root, and in our own user and mount namespace. -errno also when that cannot be told. */
 int ipc_trust(int sock, struct ak_err *err);
+
+/* The process at the other end as a descriptor; -ENOPROTOOPT before Linux 6.5. */
+int ipc_pidfd(int sock);
 
 /* Remove the socket file PATH when no one listens on it; true when none is there afterwards. */
 bool ipc_remove_stale(const char *path);

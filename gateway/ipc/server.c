@@ -281,6 +281,11 @@ pid_t ipc_peer_pid(const struct ipc_peer *p)
 	return p->pid;
 }
 
+int ipc_peer_pidfd(const struct ipc_peer *p)
+{
+	return ipc_pidfd(p->fd);
+}
+
 void *ipc_peer_data(const struct ipc_peer *p)
 {
 	return p->data;

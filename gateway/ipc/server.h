@@ -49,6 +49,7 @@ size_t ipc_server_count(const struct ipc_server *s);
 
 uint64_t ipc_peer_id(const struct ipc_peer *p); /* never 0, never used twice */
 pid_t ipc_peer_pid(const struct ipc_peer *p); /* when it connected */
+int ipc_peer_pidfd(const struct ipc_peer *p); /* a descriptor of that process; -errno before Linux 6.5 */
 void *ipc_peer_data(const struct ipc_peer *p);
 void ipc_peer_set_data(struct ipc_peer *p, void *data);
 

@@ -65,18 +65,22 @@ static int connect_place(const struct place *p, int flags)
 	return TAKE_FD(fd);
 }
 
-/* Under the folder's lock: gone when nobody listens. A full backlog means that somebody does. */
+/* 0 when somebody listens, which a full backlog proves as well. */
+static int try_place(const struct place *p)
+{
+	_cleanup_close_ int fd = connect_place(p, SOCK_NONBLOCK);
+
+	return fd >= 0 || fd == -EAGAIN ? 0 : fd;
+}
+
+/* Under the folder's lock: gone when nobody listens. */
 static bool remove_stale(const struct place *p)
 {
-	int fd = connect_place(p, SOCK_NONBLOCK);
+	int rc = try_place(p);
 
-	if (fd >= 0 || fd == -EAGAIN) {
-		ak_close(fd);
-		return false;
-	}
-	if (fd == -ECONNREFUSED)
+	if (rc == -ECONNREFUSED)
 		return unlink(p->sun.sun_path) == 0 || errno == ENOENT;
-	return fd == -ENOENT;
+	return rc == -ENOENT;
 }
 
 static int bind_place(const struct place *p, struct ak_err *err, const char *path)
@@ -122,6 +126,13 @@ bool ipc_remove_stale(const char *path)
 	_cleanup_(place_done) struct place p;
 
 	return place_open(path, &p) == 0 && flock(p.dir, LOCK_EX) == 0 && remove_stale(&p);
+}
+
+bool ipc_listens(const char *path)
+{
+	_cleanup_(place_done) struct place p;
+
+	return place_open(path, &p) == 0 && try_place(&p) == 0;
 }
 
 /*

@@ -23,15 +23,21 @@
 #define SO_PEERPIDFD 77
 #endif
 
-static int hold(int sock, pid_t pid)
+int ipc_pidfd(int sock)
 {
 	int fd = -1;
 	socklen_t len = sizeof(fd);
 
-	if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
+	return getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0 ? fd : -errno;
+}
+
+static int hold(int sock, pid_t pid)
+{
+	int fd = ipc_pidfd(sock);
+
+	if (fd != -ENOPROTOOPT)
 		return fd;
-	if (errno == ENOPROTOOPT)
-		fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	return fd < 0 ? -errno : fd;
 }
 
