@@ -3,6 +3,7 @@
 #include "gateway/base/say.h"
 #include "gateway/base/title.h"
 #include "gateway/cli/cmd.h"
+#include "gateway/daemon/daemon.h"
 #include "gateway/selftest/selftest.h"
 #include "gateway/super/super.h"
 
@@ -81,6 +82,8 @@ static int dispatch(int argc, char **argv)
 		return selftest_probe(argc, argv);
 	if (!strcmp(argv[0], SUPER_WORD))
 		return super_main();
+	if (!strcmp(argv[0], HEAL_WORD))
+		return daemon_heal_main();
 	cmd = cmd_match(argc, argv, &words);
 	if (cmd) {
 		/* What runs a command leaves the disposition it was started with to that command. */

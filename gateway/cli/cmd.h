@@ -84,6 +84,10 @@ int cmd_parsed(int rc, const struct ak_err *err);
 void cmd_print_help(const struct cmd *cmd, FILE *out);
 void cmd_print_overview(const char *group, FILE *out);
 
+/* service_heal, which prints its line unless QUIET. True if there was no daemon: what was read before may be worth reading again. */
+struct ak_paths;
+bool cmd_heal(const struct ak_paths *paths, const char *name, bool quiet);
+
 /* OBJ on stdout, as a person reads it; the exit code. */
 int cmd_print_json(const cJSON *obj);
 

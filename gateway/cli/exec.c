@@ -5,7 +5,6 @@
 #include "gateway/run/tty.h"
 #include "gateway/service/service.h"
 #include "gateway/service/session.h"
-#include "gateway/store/state.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +19,6 @@ struct words {
 	const char *env[PLAN_LIST_MAX];
 	struct service_exec_opts opts;
 	bool fresh, quiet; /* attach --new */
-	bool warned;
 };
 
 static int take_timeout(struct words *w, const char *value, struct ak_err *err)
@@ -98,19 +96,6 @@ static int fail(const char *command, int rc, const struct ak_err *err)
 	return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_FAILED;
 }
 
-/* A sandbox whose daemon is gone has no network, and the command would fail in puzzling ways. */
-static void warn_without_daemon(const struct ak_paths *paths, const char *name)
-{
-	struct state_sandbox s = { 0 };
-	struct ak_err ignored;
-
-	if (service_daemon_runs(paths) || state_load(paths, name, &s, &ignored) < 0)
-		return;
-	if (state_network(&s))
-		ak_say("no daemon is running, so '%s' has no network; 'agentkernel daemon start' brings it back", name);
-	state_done(&s);
-}
-
 static void say_left(const struct service_exit *end)
 {
 	if (end->n_left)
@@ -151,10 +136,6 @@ static int run_in(const char *command, const struct ak_paths *paths, struct word
 	rc = service_exec_start(paths, w->name, &w->opts, &s->exec, &err);
 	if (rc < 0)
 		return fail(command, rc, &err);
-	/* Now, because it takes time that the command can use. */
-	if (!w->quiet && !w->warned)
-		warn_without_daemon(paths, w->name);
-	w->warned = true;
 	rc = session_run(s, &err);
 	service_exec_done(&s->exec);
 	tty_restore();
@@ -173,6 +154,8 @@ int cmd_exec(int argc, char **argv)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
 		return fail("exec", -EIO, &err);
+	/* Before the command starts: without a daemon it would have no network, and fail in puzzling ways. */
+	cmd_heal(&paths, w.name, w.quiet);
 	code = run_in("exec", &paths, &w, &s);
 	session_done(&s);
 	return code >= 0 ? code : finish(&s, &w);
@@ -208,6 +191,7 @@ int cmd_attach(int argc, char **argv)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, true, &err) < 0)
 		return fail("attach", -EIO, &err);
+	cmd_heal(&paths, w.name, w.quiet);
 	code = take_left(&w, &s, &taken);
 	if (taken)
 		return code;

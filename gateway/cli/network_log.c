@@ -237,6 +237,7 @@ static int view_open(struct view *v, struct ak_err *err)
 		rc = runs_dir(&v->paths, v->name ? v->name : last, v->dir, err);
 	if (rc < 0)
 		return rc;
+	cmd_heal(&v->paths, v->name ? v->name : last, false);
 	if (v->json && v->limit && !v->summary) {
 		v->ring = calloc(v->limit, sizeof(*v->ring));
 		if (!v->ring)

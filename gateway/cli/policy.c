@@ -288,6 +288,7 @@ int cmd_network_check(int argc, char **argv)
 		return code - 1;
 	if (policy_target_parse(w.operands[1], &t, &err) < 0 || load_any(w.operands[0], &at, w.edits, w.n_edits, &p, &err) < 0)
 		return fail("network check", AK_EXIT_USAGE, &err);
+	cmd_heal(&at.paths, w.operands[0], false);
 	service_check(p, &t, &v);
 	if (w.json) {
 		strbuf_putc(&out, '{');

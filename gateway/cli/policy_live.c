@@ -258,8 +258,10 @@ static int policy_command(const char *command, int argc, char **argv)
 		rc = watch(&paths, &w, &err);
 	else if (rc == 0 && (w.change.n_edits || w.change.reset || w.change.mcp))
 		rc = service_policy_change(&paths, w.name, &w.change, &obj, &err);
-	else if (rc == 0)
+	else if (rc == 0) {
+		cmd_heal(&paths, w.name, false); /* a change starts the daemon anyway */
 		rc = service_policy_show(&paths, w.name, &obj, &err);
+	}
 	if (rc < 0) {
 		ak_say("%s: %s", command, err.text);
 		return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_ERROR;

@@ -308,6 +308,10 @@ int cmd_list(int argc, char **argv)
 	rc = ak_paths_init(&paths, &err);
 	if (rc == 0)
 		rc = service_list(&paths, quiet ? NULL : tell_bad, NULL, &list, &err);
+	if (rc == 0 && any_runs(list) && cmd_heal(&paths, NULL, quiet)) {
+		cJSON_Delete(TAKE(list)); /* what the daemon counted was missing */
+		rc = service_list(&paths, NULL, NULL, &list, &err);
+	}
 	if (rc < 0)
 		return fail("list", rc, &err);
 	if (quiet) {
@@ -317,8 +321,6 @@ int cmd_list(int argc, char **argv)
 	rc = shared_mark(&paths, list, &err);
 	if (rc < 0)
 		return fail("list", rc, &err);
-	if (any_runs(list) && !service_daemon_runs(&paths))
-		ak_say("no daemon is running: running sandboxes have no network until 'agentkernel daemon start'");
 	if (json)
 		return cmd_print_json(list);
 	print_table(list);

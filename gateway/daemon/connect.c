@@ -1,96 +1,17 @@
-/* The client's side of the daemon: finding it, starting it, handing it a run. See daemon/daemon.h. */
+/* The client's side of the daemon: finding it, handing it a run. See daemon/daemon.h. */
 #include "gateway/daemon/daemon.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/base/io.h"
 #include "gateway/ipc/ipc.h"
-#include "gateway/ipc/spawn.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define LOG_NAME "daemon.log"
-#define LOG_MAX (1 << 20)
 
 int daemon_socket_path(const struct ak_paths *paths, char ret[static PATH_MAX])
 {
 	return ak_path_join(ret, paths->runtime, "daemon.sock", NULL);
-}
-
-/* ---- starting one ---- */
-
-struct start {
-	const struct ak_paths *paths;
-	const struct daemon_conf *conf;
-	int ready; /* our end of a pipe: an error's code and text, or nothing */
-};
-
-/* What it has to say while it runs detached goes to a file, which a later one begins anew once it has grown. */
-static void open_log(const struct ak_paths *paths)
-{
-	char path[PATH_MAX];
-	struct stat st;
-	int fd;
-
-	if (ak_mkdir_p(paths->runtime, 0700) < 0 || ak_path_join(path, paths->runtime, LOG_NAME, NULL) < 0)
-		return;
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return;
-	if (fstat(fd, &st) == 0 && st.st_size > LOG_MAX)
-		(void)!ftruncate(fd, 0);
-	dup2(fd, STDERR_FILENO);
-	ak_close(fd);
-}
-
-static void daemon_process(void *ctx)
-{
-	const struct start *s = ctx;
-	struct ak_err err;
-	int rc;
-
-	prctl(PR_SET_NAME, "ak-daemon");
-	open_log(s->paths);
-	rc = daemon_serve(s->paths, s->conf, -1, s->ready, &err);
-	if (rc < 0) {
-		(void)!write(s->ready, &rc, sizeof(rc));
-		(void)!write(s->ready, err.text, strlen(err.text));
-	}
-}
-
-static int read_outcome(int fd, struct ak_err *err)
-{
-	char text[AK_ERR_MAX];
-	int code = 0;
-	ssize_t n = read(fd, &code, sizeof(code));
-
-	if (n != sizeof(code))
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	text[n > 0 ? n : 0] = '\0';
-	return ak_fail(err, -code, "%s", text);
-}
-
-int daemon_spawn(const struct ak_paths *paths, const struct daemon_conf *conf, struct ak_err *err)
-{
-	struct start s = { .paths = paths, .conf = conf };
-	int fds[2], rc;
-
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return ak_fail_errno(err, errno, "pipe");
-	s.ready = fds[1];
-	rc = spawn_fork(daemon_process, &s, &s.ready, 1, err);
-	ak_close(fds[1]);
-	if (rc == 0)
-		rc = read_outcome(fds[0], err);
-	ak_close(fds[0]);
-	return rc;
 }
 
 int daemon_connect(const struct ak_paths *paths, bool start, struct ak_err *err)

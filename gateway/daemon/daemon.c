@@ -8,6 +8,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
 #include "gateway/ipc/spawn.h"
+#include "gateway/store/life.h"
 #include "gateway/store/state_server.h"
 
 #include <errno.h>
@@ -92,6 +93,7 @@ void daemon_shutdown(struct daemon *d)
 	if (d->stopping)
 		return;
 	d->stopping = true;
+	(void)life_stop(d->paths); /* before any supervisor sees us go */
 	evtimer_add(d->on_stopped, &limit);
 	dgw_stop(d);
 }
@@ -189,6 +191,15 @@ static void remove_orphans(struct daemon *d)
 	}
 }
 
+static void tell_ready(int fd)
+{
+	static const int good = 0;
+
+	if (fd >= 0)
+		(void)!write(fd, &good, sizeof(good));
+	ak_close(fd);
+}
+
 static int serve(struct daemon *d, int listener, int ready_fd, struct ak_err *err)
 {
 	struct ipc_hooks clients = { .ctx = d, .on_message = on_client_message, .on_gone = on_client_gone };
@@ -204,7 +215,7 @@ static int serve(struct daemon *d, int listener, int ready_fd, struct ak_err *er
 		return rc;
 	remove_orphans(d);
 	dgw_start(d);
-	ak_close(ready_fd);
+	tell_ready(ready_fd);
 	event_base_dispatch(d->base);
 	return 0;
 }
@@ -225,7 +236,9 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 	}
 	ak_set_nonblock(listener, true);
 	ipc_listen_as_us(listener);
-	rc = make(paths, conf, &d, err);
+	rc = life_begin(paths, conf && conf->healing, daemon_log_bytes(), err);
+	if (rc == 0)
+		rc = make(paths, conf, &d, err);
 	if (rc == 0)
 		rc = serve(d, listener, ready_fd, err);
 	/* While the listener is still open: nobody else can have taken the name. */

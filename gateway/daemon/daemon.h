@@ -35,12 +35,13 @@
 /* How many warm sandboxes to keep; zero is none, and a max of zero is the default. */
 struct daemon_conf {
 	unsigned min_warm[AK_MODE_NUM], max_warm[AK_MODE_NUM];
+	bool healing; /* it replaces a dead one, no user asked for it: give up if a user has stopped the daemon meanwhile */
 };
 
 /* Run it in this process until it is told to end. LISTENER is -1, or a socket passed by a service manager. */
 int daemon_main(const struct ak_paths *paths, int listener, struct ak_err *err);
 
-/* The same with CONF (may be NULL); READY_FD (may be -1) is closed once it serves, and still the caller's when that fails. */
+/* The same with CONF (may be NULL); READY_FD (may be -1) gets the int 0 and is closed once it serves, and is still the caller's when that fails. */
 int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, int listener, int ready_fd, struct ak_err *err);
 
 /* Connect; with START, start a detached daemon first when none is there and wait until it answers. */
@@ -48,6 +49,9 @@ int daemon_connect(const struct ak_paths *paths, bool start, struct ak_err *err)
 
 /* Start a detached daemon and wait until it serves: 0, or -EADDRINUSE when there is one already. CONF may be NULL. */
 int daemon_spawn(const struct ak_paths *paths, const struct daemon_conf *conf, struct ak_err *err);
+
+/* The hidden command HEAL_WORD (super/super.h): brings back the daemon of running sandboxes. See daemon/heal.c. */
+int daemon_heal_main(void);
 
 int daemon_socket_path(const struct ak_paths *paths, char ret[static PATH_MAX]);
 

@@ -280,4 +280,14 @@ struct daemon {
 
 void daemon_shutdown(struct daemon *d);
 
+/* ---- starting one (daemon/spawn.c) ---- */
+
+/* Make RUNTIME/daemon.log our stderr; a log that has grown too large is truncated first. */
+void daemon_log_open(const struct ak_paths *paths);
+uint64_t daemon_log_bytes(void); /* how long it is, if it is our stderr; else 0 */
+int daemon_log_path(const struct ak_paths *paths, char ret[static PATH_MAX]);
+
+/* As daemon_spawn, but as a child that the caller must wait for. *RET_PID is set on failure too; it is negative if there is no child. */
+int daemon_spawn_child(const struct ak_paths *paths, const struct daemon_conf *conf, pid_t *ret_pid, struct ak_err *err);
+
 #endif

@@ -129,6 +129,23 @@ void spawn_settle(void)
 	fcntl(SPAWN_FD, F_SETFD, FD_CLOEXEC);
 }
 
+static _Noreturn void become(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n)
+{
+	settle();
+	ak_close_others(keep, n);
+	fn(ctx);
+	_exit(0);
+}
+
+pid_t spawn_child(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		become(fn, ctx, keep, n);
+	return pid < 0 ? ak_fail_errno(err, errno, "fork") : pid;
+}
+
 int spawn_fork(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err)
 {
 	pid_t pid = fork();
@@ -141,10 +158,7 @@ int spawn_fork(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, stru
 		pid = fork();
 		if (pid != 0)
 			_exit(pid < 0 ? 1 : 0);
-		settle();
-		ak_close_others(keep, n);
-		fn(ctx);
-		_exit(0);
+		become(fn, ctx, keep, n);
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;

@@ -10,6 +10,7 @@
 #include "gateway/base/err.h"
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #define SPAWN_FD 3 /* where the new process finds its descriptor */
 
@@ -24,5 +25,8 @@ void spawn_settle(void);
 
 /* Run FN(CTX) in a fork that is nobody's child here and has no descriptor but the N of KEEP; 0 once it is on its way. */
 int spawn_fork(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err);
+
+/* The same, as a child that the caller must wait for: its pid, or -errno. */
+pid_t spawn_child(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err);
 
 #endif

@@ -2,8 +2,10 @@
 #include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 #include "gateway/daemon/daemon.h"
 #include "gateway/ipc/ipc.h"
+#include "gateway/store/life.h"
 
 #include <errno.h>
 
@@ -48,12 +50,32 @@ bool service_daemon_runs(const struct ak_paths *paths)
 
 int service_daemon_status(const struct ak_paths *paths, cJSON **ret, struct ak_err *err)
 {
-	return service_call(paths, false, "status", NULL, ret, err);
+	int rc = service_call(paths, false, "status", NULL, ret, err);
+	struct ak_err why;
+	struct life l;
+
+	if (rc != -ENOTCONN)
+		return rc;
+	life_read(paths, &l);
+	if (l.state != LIFE_ENDED)
+		return rc;
+	life_tell(&l, ak_now_ms(), &why);
+	return ak_fail(err, ENOTCONN, "no daemon is running: %s", why.text);
 }
 
 int service_daemon_stop(const struct ak_paths *paths, struct ak_err *err)
 {
-	return service_call(paths, false, "shutdown", NULL, NULL, err);
+	int rc = service_call(paths, false, "shutdown", NULL, NULL, err);
+	struct life l;
+
+	if (rc != -ENOTCONN)
+		return rc;
+	/* It died, and must not be restarted. A restart binds the socket before it checks the record: ask a second time for one that checked too early. */
+	life_read(paths, &l);
+	if ((l.state != LIFE_SERVES && l.state != LIFE_ENDED) || !life_stop(paths))
+		return rc;
+	rc = service_call(paths, false, "shutdown", NULL, NULL, err);
+	return rc == -ENOTCONN ? 0 : rc;
 }
 
 int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned count, cJSON **ret, struct ak_err *err)

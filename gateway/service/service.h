@@ -52,6 +52,12 @@ int service_get(const struct ak_paths *paths, const char *name, cJSON **ret, str
 int service_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx,
 	cJSON **ret, struct ak_err *err);
 
+/*
+ * For a command that works on running sandboxes: if their daemon has died, restart it and wait until NAME has its network back. NAME need not
+ * exist or run; NULL if the caller knows that some sandbox runs. True if the user should be told RET, which is one line.
+ */
+bool service_heal(const struct ak_paths *paths, const char *name, struct ak_err *ret);
+
 /* The supervisor's socket of a running sandbox; -ENOENT, -ESRCH with a reason. */
 int service_super(const struct ak_paths *paths, const char *name, struct ak_err *err);
 

@@ -35,7 +35,12 @@ struct super {
 	uint64_t started_us;
 	struct event_base *base; /* owned */
 	struct ipc_server *server; /* owned */
-	struct event *on_sandbox, *on_stop; /* owned */
+	struct event *on_sandbox, *on_stop, *on_look; /* owned */
+	uint64_t daemon_id; /* its peer; 0 while there is none */
+	int daemon_pidfd; /* owned; for its exit status, on kernels that tell; else negative */
+	uint64_t gone_ms; /* when it went */
+	unsigned n_looks; /* how often we have looked for the next one since */
+	int healer; /* owned; socket to the healer that we started: it closes when we end */
 	LIST_HEAD(, super_exec) execs;
 	size_t n_execs;
 	uint32_t last_id;
@@ -49,6 +54,11 @@ struct super {
 int super_serve(struct super *v, struct ak_err *err);
 int super_open(struct super *v, struct ak_err *err);
 void super_finish(struct super *v);
+
+/* super/watch.c: PEER is our daemon from now on; PEER, whoever it was, has disconnected. */
+int super_watch_open(struct super *v);
+void super_watch_daemon(struct super *v, const struct ipc_peer *peer);
+void super_watch_gone(struct super *v, const struct ipc_peer *peer);
 
 /* super/exec.c */
 void super_exec_request(struct super *v, struct ipc_peer *peer, struct ipc_message *msg);

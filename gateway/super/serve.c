@@ -46,6 +46,7 @@ static void on_namespaces(struct super *v, struct ipc_peer *peer, struct ipc_mes
 		cJSON_AddNumberToObject(obj, "started_us", (double)v->started_us);
 	const int fds[] = { v->user_ns, v->net_ns, v->peer_rtnl };
 
+	super_watch_daemon(v, peer);
 	ipc_peer_send(peer, ok ? obj : NULL, fds, v->peer_rtnl >= 0 ? 3 : 0);
 }
 
@@ -138,6 +139,7 @@ static void on_message(void *ctx, struct ipc_peer *peer, struct ipc_message *msg
 static void on_gone(void *ctx, struct ipc_peer *peer)
 {
 	super_exec_peer_gone(ctx, peer);
+	super_watch_gone(ctx, peer);
 }
 
 static void on_sandbox(evutil_socket_t fd, short what, void *ctx)
@@ -187,9 +189,10 @@ int super_open(struct super *v, struct ak_err *err)
 		return ak_fail(err, ENOMEM, "out of memory");
 	v->on_sandbox = event_new(v->base, sandbox_fd(v->sandbox), EV_READ | EV_PERSIST, on_sandbox, v);
 	v->on_stop = evtimer_new(v->base, on_stop_look, v);
-	if (!v->on_sandbox || !v->on_stop || event_add(v->on_sandbox, NULL) < 0 ||
+	if (!v->on_sandbox || !v->on_stop || event_add(v->on_sandbox, NULL) < 0 || super_watch_open(v) < 0 ||
 		ipc_server_adopt(v->server, TAKE_FD(v->control), NULL, &daemon) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
+	super_watch_daemon(v, daemon);
 	return 0;
 }
 

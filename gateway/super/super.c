@@ -242,7 +242,13 @@ static bool started_by_daemon(void)
 
 int super_main(void)
 {
-	static struct super v = { .user_ns = -1, .net_ns = -1, .peer_rtnl = -1, .control = SPAWN_FD, .listener = -1 };
+	static struct super v = { .user_ns = -1,
+		.net_ns = -1,
+		.peer_rtnl = -1,
+		.control = SPAWN_FD,
+		.listener = -1,
+		.daemon_pidfd = -1,
+		.healer = -1 };
 	static struct ak_paths paths;
 	static struct state_sandbox state; /* all three too large for a stack */
 	struct ak_err err;

@@ -41,6 +41,11 @@ int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret
 #define SUPER_WORD "supervise" /* hidden command: the supervisor itself */
 int super_main(void);
 
+#define HEAL_WORD "heal" /* hidden command: the healer, which restarts a dead daemon; see super/watch.c and daemon/heal.c */
+
+/* Does anyone listen on the daemon's socket: a daemon, or a service manager that starts one on the first connection? Never waits. */
+bool super_daemon_served(const struct ak_paths *paths);
+
 /* The supervisor's socket of NAME; -ENOENT/-ECONNREFUSED when it does not run. */
 int super_connect(const struct ak_paths *paths, const char *name, struct ak_err *err);
 int super_path(const struct ak_paths *paths, const char *name, char ret[static PATH_MAX]);

@@ -69,8 +69,7 @@ def test_g6_random_kills_while_things_start_and_stop(boxes):
             lab.host(["kill", "-9", str(rng.choice(sorted(ours)))])
         for v in verbs:
             assert v.wait(60).code in (0, 1, 125), v.output
-    if not b.runs():
-        b.ak("daemon", "start")
+    b.revive()
     for name in names:
         if b.list()[name]["status"] != "running":
             b.ak("start", name)
@@ -86,12 +85,12 @@ def test_g6_no_packet_leaves_without_a_gateway(any_boxes):
     p = lab.spawn([lab.binary, "exec", "x", PYTHON, "-c", code], env=lab.env())
     p.wait_output(b"up\n")
     wait_for(lambda: lab.arrived("11.66.0.1") > 0)
-    b.kill_daemon()
-    lab.clear()
-    lab.host(["sleep", "0.5"])
-    # The host's kernel may still say goodbye on connections of before; not one new attempt leaves.
-    assert lab.syns() == 0 and p.code is None
-    b.ak("daemon", "start")
+    with b.without_daemon():
+        lab.clear()
+        lab.host(["sleep", "0.5"])
+        # The host's kernel may still say goodbye on connections of before; not one new attempt leaves.
+        assert lab.syns() == 0 and p.code is None
+        b.ak("daemon", "start")
     wait_for(lambda: lab.arrived("11.66.0.1") > 0)
     p.signal(2)
     p.signal(2)

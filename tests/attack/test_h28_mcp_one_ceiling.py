@@ -140,7 +140,7 @@ def test_h28_what_is_left_when_all_are_killed_goes_with_the_next_daemon_or_serve
         assert len(b.list()) == 3
         if who == "daemon":
             b.kill_daemon()
-            b.ak("daemon", "start")
+            b.revive()
         else:
             with serving(lab, *CODEX) as m:
                 m.good("sandbox_list")

@@ -9,7 +9,9 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/jsonscan.h"
+#include "gateway/ipc/spawn.h"
 #include "gateway/log/events.h"
+#include "gateway/store/life.h"
 #include "gateway/super/internal.h"
 #include "vmctl/caller.h"
 
@@ -81,6 +83,40 @@ void __wrap_event_write(const struct ak_paths *paths, const char *event, const c
 	must(!out.failed && !memchr(out.data, '\n', out.len) && json_scan(out.data, out.len, &bounds, &nul, &err) == 0);
 }
 
+/* ---- what it does when its daemon leaves ---- */
+
+void __wrap_life_read(const struct ak_paths *paths, struct life *ret);
+int __wrap_life_lock(const struct ak_paths *paths);
+bool __wrap_ipc_listens(const char *path);
+int __wrap_spawn_detached(char *const argv[], int fd, struct ak_err *err);
+
+void __wrap_life_read(const struct ak_paths *paths, struct life *ret)
+{
+	(void)paths;
+	*ret = (struct life){ .state = LIFE_SERVES };
+}
+
+int __wrap_life_lock(const struct ak_paths *paths)
+{
+	(void)paths;
+	return open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
+bool __wrap_ipc_listens(const char *path)
+{
+	(void)path;
+	return false;
+}
+
+/* Only when it has no daemon, and with no word that anyone said. */
+int __wrap_spawn_detached(char *const argv[], int fd, struct ak_err *err)
+{
+	(void)fd;
+	(void)err;
+	must(!v.daemon_id && !strcmp(argv[0], "agentkernel") && !strcmp(argv[1], HEAL_WORD) && !argv[2]);
+	return 0;
+}
+
 /* ---- the supervisor ---- */
 
 static struct sandbox *make_sandbox(uint8_t begin, int ctl)
@@ -115,6 +151,7 @@ static void open_pair(int ret[2])
 static void begin(uint8_t how)
 {
 	static struct state_sandbox state = { .name = "box", .uuid = "u", .link_id = 7 };
+	static const struct ak_paths paths = { .runtime = "/nonexistent" };
 	static char path[] = "PATH=/bin";
 	struct ak_err err;
 	int pair[2];
@@ -122,11 +159,14 @@ static void begin(uint8_t how)
 	open_pair(pair);
 	init_end = pair[1];
 	memset(told, 0, sizeof(told));
-	v = (struct super){ .state = &state,
+	v = (struct super){ .paths = &paths,
+		.state = &state,
 		.user_ns = -1,
 		.net_ns = -1,
 		.peer_rtnl = -1,
 		.listener = -1,
+		.healer = -1,
+		.daemon_pidfd = -1,
 		.sandbox = make_sandbox(how, pair[0]) };
 	if (how & BEGIN_NETWORK)
 		v.user_ns = v.net_ns = v.peer_rtnl = STDIN_FILENO;
@@ -251,6 +291,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ak_close(clients[i]);
 	event_free(v.on_sandbox);
 	event_free(v.on_stop);
+	event_free(v.on_look);
+	ak_close(v.healer);
+	ak_close(v.daemon_pidfd);
 	ipc_server_free(v.server);
 	event_base_free(v.base);
 	must(open_fds() == before);

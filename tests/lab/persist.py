@@ -1,5 +1,8 @@
 """Persistent sandboxes in the lab: what the tests of create, start, exec, live policies and the daemon say over and over."""
+import contextlib
+import fcntl
 import json
+import time
 
 from expect import probe_server, talking
 from lab import PYTHON, LabError, wait_for
@@ -15,6 +18,14 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
     rows[pid] = st['Name'].strip(), st['PPid'].strip()
 print(*[pid for pid, (name, parent) in rows.items() if name == 'ak-super' and rows.get(parent, ('', ''))[0] != name])
 """
+
+
+def locked(f):
+    try:
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
 
 class Boxes:
@@ -90,6 +101,37 @@ class Boxes:
         self.lab.host(["kill", "-%d" % sig, str(pids[0])])
         for pid in pids:
             wait_for(lambda: self.lab.host(["test", "!", "-d", "/proc/%d" % pid]).code == 0)
+
+    def runtime(self, *parts):
+        return self.lab.path("runtime", "agentkernel", *parts)
+
+    def life(self):
+        """What is kept of the daemon's life: see life.h."""
+        with open(self.runtime("daemon.json")) as f:
+            return json.load(f)
+
+    @contextlib.contextmanager
+    def supervisors_held_back(self):
+        """The lock of the one who brings the daemon back is ours: no supervisor can."""
+        with open(self.runtime("daemon.heal"), "r+") as f:
+            wait_for(lambda: locked(f), 30)
+            yield
+
+    @contextlib.contextmanager
+    def without_daemon(self):
+        """The daemon dies and does not come back, as in the middle of a crash loop: not by a supervisor, which finds the lock taken, nor by a command
+        that can do without it, which finds the next attempt far away. `daemon start` works, and when this ends supervisors may again."""
+        with self.supervisors_held_back():
+            self.kill_daemon()
+            record = {"state": "ended", "failures": 9, "retry_ms": int(time.monotonic() * 1000) + 59000, "reason": "as this test wants"}
+            with open(self.runtime("daemon.json"), "w") as f:
+                json.dump(record, f)
+            yield
+
+    def revive(self):
+        """A daemon runs, whoever starts it."""
+        self.lab.ak(["daemon", "start"])
+        wait_for(self.runs)
 
     def supervisors(self):
         """The pids of those who hold the sandboxes that run."""

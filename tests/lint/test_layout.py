@@ -18,7 +18,7 @@ ROOMS = {
     "gateway/log": ((), "audit.h audit_anchor.h audit_kinds.h events.h events_story.h follow.h netlog.h stats.h"),
     "gateway/project": (("vmctl", "gateway/log"), "guard.h owndir.h project.h"),
     "gateway/store": (("policies", "vmctl", "gateway/log", "gateway/project"),
-                      "plan.h policy_dirs.h report.h rundir.h runs.h shared.h state.h state_server.h"),
+                      "life.h plan.h policy_dirs.h report.h rundir.h runs.h shared.h state.h state_server.h"),
     "gateway/ipc": ((), "ipc.h server.h spawn.h"),
     "gateway/relay": (("policies", "gateway/wire"), "relay.h"),
     "gateway/host": (("policies", "nft", "dnsproxy", "vmctl", "gateway/log", "gateway/relay"), "gw.h resolv.h"),
@@ -31,7 +31,7 @@ ROOMS = {
     "gateway/selftest": (("nft", "dnsproxy", "vmctl", "gateway/log"), "selftest.h"),
     "gateway/cli": (("gateway/log", "gateway/store", "gateway/run", "gateway/daemon", "gateway/service", "gateway/http", "gateway/mcp",
                      "gateway/selftest"), "cmd.h"),
-    "gateway": (("gateway/cli", "gateway/selftest", "gateway/super"), ""),
+    "gateway": (("gateway/cli", "gateway/daemon", "gateway/selftest", "gateway/super"), ""),
     "vmctl/gen": ((), ""),
 }
 EVENT_LOOPS = {"dnsproxy", "gateway/ipc", "gateway/relay", "gateway/host", "gateway/super", "gateway/daemon", "gateway/http"}

@@ -26,19 +26,19 @@ def test_killed_under_load_and_adopted(any_boxes):
     with b.holding("one", FLOW) as (proc, do):
         worked(do([ECHO])[0])
         do([open_flow("long", "ok.test")])
-        b.kill_daemon()
-        # Everything inside goes on; nothing leaves.
-        dead = wait_for(lambda: do([TELL])[0]["ok"]["long"]["dead"])
-        assert dead
-        lab.clear()
-        for row in do([["tcp", "11.1.0.5", 7], ["tcp", "11.66.0.1", 443]]):
-            assert "err" in row, row
-        for name in ("two", "three"):
-            assert "err" in b.probe(name, [["tcp", "11.1.0.5", 7]])[0]
-        assert lab.strangers() == [] and lab.arrived("11.1.0.5") == 0
-        assert all(p.code is None for p in load)
-        before = b.list()["one"]
-        b.ak("daemon", "start")
+        with b.without_daemon():
+            # Everything inside goes on; nothing leaves.
+            dead = wait_for(lambda: do([TELL])[0]["ok"]["long"]["dead"])
+            assert dead
+            lab.clear()
+            for row in do([["tcp", "11.1.0.5", 7], ["tcp", "11.66.0.1", 443]]):
+                assert "err" in row, row
+            for name in ("two", "three"):
+                assert "err" in b.probe(name, [["tcp", "11.1.0.5", 7]])[0]
+            assert lab.strangers() == [] and lab.arrived("11.1.0.5") == 0
+            assert all(p.code is None for p in load)
+            before = b.list()["one"]
+            b.ak("daemon", "start")
         # The address learned before is still good: no question is needed.
         wait_for(lambda: "ok" in do([ECHO])[0])
         worked(do([["tcp", "other.test", 7, b"x".hex()]])[0])
@@ -62,7 +62,7 @@ def test_learned_addresses_are_rebuilt(boxes):
     with b.holding("x") as (proc, do):
         addr = worked(do([["eval", "out = socket.getaddrinfo('ok.test', 7, socket.AF_INET)[0][4][0]"]])[0])
         b.kill_daemon()
-        b.ak("daemon", "start")
+        b.revive()
         lab.clear()
         wait_for(lambda: "ok" in do([["tcp", addr, 7, b"x".hex()]])[0])
         assert lab.dns.log("ok.test") == []
@@ -106,7 +106,7 @@ def test_killed_at_any_moment_of_a_start(boxes):
             pass
         lab.host(["kill", "-9", str(pid)])
         p.wait(30)
-        b.ak("daemon", "start") if not b.runs() else None
+        b.revive()
         status = wait_for(lambda: b.list()["x"]["status"])
         if status == "stopped":
             b.ak("start", "x")

@@ -64,9 +64,9 @@ def test_the_socket_is_for_its_user_alone(boxes):
 def test_stale_files_are_replaced_and_strange_ones_told(boxes):
     b, lab = boxes, boxes.lab
     b.up("x")
-    b.kill_daemon()
-    assert os.path.exists(os.path.join(runtime(b), "daemon.sock"))
-    b.ak("daemon", "start")
+    with b.without_daemon():
+        assert os.path.exists(os.path.join(runtime(b), "daemon.sock"))
+        b.ak("daemon", "start")
     assert b.list()["x"]["status"] == "running"
     b.ak("remove", "--force", "x")
     b.ak("daemon", "stop")

@@ -129,9 +129,9 @@ def test_one_that_no_daemon_ever_knew_ends_with_its_removal(any_boxes):
     """The daemon that started it is dead, and the next one cannot tell what it was: it stays without a network until it is removed."""
     b, lab = any_boxes, any_boxes.lab
     p = busy(b, "sleep 4742")
-    b.kill_daemon()
-    put(record(lab, "x"), "{")
-    b.ak("daemon", "start")
+    with b.without_daemon():
+        put(record(lab, "x"), "{")
+        b.ak("daemon", "start")
     assert b.status()["sandboxes"] == {"total": 0, "running": 0}
     assert "err" in b.probe("x", [["tcp", "11.1.0.5", 7]])[0]
     b.fails("remove", "x", says="remove --force x")
@@ -145,9 +145,9 @@ def test_one_whose_supervisor_hangs_is_ended_by_force(boxes):
     p = busy(b, "sleep 4743")
     pids = b.supervisors()
     assert len(pids) == 1, pids
-    b.kill_daemon()
-    put(record(lab, "x"), "{")
-    lab.host(["kill", "-STOP", pids[0]])
+    with b.without_daemon():
+        put(record(lab, "x"), "{")
+        lab.host(["kill", "-STOP", pids[0]])
     b.ak("remove", "--force", "x", timeout=60)
     is_gone(b, p, "sleep 4743")
 

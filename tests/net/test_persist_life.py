@@ -192,8 +192,8 @@ def test_nothing_is_left_of_a_removed_one(boxes):
 def test_an_exec_waits_for_no_daemon(boxes):
     b = boxes
     b.up("x")
-    b.kill_daemon()
-    r = b.exec("x", PYTHON, "-c", "print('alive')")
-    assert r.code == 0 and r.out == "alive\n" and "no network" in r.err, r
-    r = b.lab.ak(["list"])
-    assert "running" in r.out and "no daemon" in r.err, r
+    with b.without_daemon():
+        r = b.exec("x", PYTHON, "-c", "print('alive')")
+        assert r.code == 0 and r.out == "alive\n" and "no network" in r.err and r.err.count("\n") == 1, r
+        r = b.lab.ak(["list"])
+        assert "running" in r.out and "no daemon" in r.err and r.err.count("\n") == 1, r

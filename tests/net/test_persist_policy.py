@@ -51,9 +51,9 @@ def test_a_grant_that_ran_out_while_no_daemon_was_there_is_gone(boxes):
     b = boxes
     b.up("x", "--compatibility-mode", "codex")
     b.ak("network", "policy", "x", "--allow-host", "ok.test:7", "--for", "1s")
-    b.kill_daemon()
-    wait_for(lambda: b.policy("x")["changes"] == [])
-    b.ak("daemon", "start")
+    with b.without_daemon():
+        wait_for(lambda: b.policy("x")["changes"] == [])
+        b.ak("daemon", "start")
     refused(b.probe("x", [["tcp", "ok.test", 7, b"x".hex()]])[0])
 
 

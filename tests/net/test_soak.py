@@ -81,9 +81,8 @@ def victim(b, kind):
 
 
 def recover(b):
-    """As a user would: the daemon is started again where it is gone, and what still runs is stopped."""
-    if not b.runs():
-        b.ak("daemon", "start")
+    """The daemon is started again where it is gone, and what still runs is stopped."""
+    b.revive()
     wait_for(lambda: b.status()["gateway"]["state"] == "up", 30)
     for name, row in b.list().items():
         if row["status"] != "stopped":

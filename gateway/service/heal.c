@@ -1,0 +1,104 @@
+/*
+ * A command that finds no daemon while sandboxes run restarts it, unless a user stopped it or it keeps dying. See service/service.h and store/life.h.
+ *
+ * Supervisors restart it without any command, too (super/watch.c). A command does not wait for them, and it tells the user.
+ */
+#include "gateway/service/service.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/daemon/daemon.h"
+#include "gateway/store/life.h"
+#include "gateway/store/state.h"
+#include "gateway/super/super.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONNECT_WAIT_MS 2000 /* for the gateway to host the sandbox again; after that the command starts anyway */
+#define CONNECT_LOOK_US 5000
+
+/* Does NAME run with a network, so that it needs a daemon? */
+static bool lacks_daemon(const struct ak_paths *paths, const char *name)
+{
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	struct ak_err ignored;
+	_cleanup_close_ int sock = -1;
+
+	if (!ak_sandbox_name_ok(name) || state_load(paths, name, &s, &ignored) < 0 || !state_network(&s))
+		return false;
+	sock = super_connect(paths, name, &ignored);
+	return sock >= 0;
+}
+
+static bool connected(const struct ak_paths *paths, const char *name)
+{
+	_cleanup_json_ cJSON *request = cJSON_CreateObject(), *answer = NULL;
+	struct ak_err ignored;
+
+	return request && cJSON_AddStringToObject(request, "name", name) &&
+		service_call(paths, false, "get", TAKE(request), &answer, &ignored) == 0 &&
+		cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "connected"));
+}
+
+/* The daemon serves before its gateway process is up. A command that started in between would have no network yet. */
+static void wait_connected(const struct ak_paths *paths, const char *name)
+{
+	uint64_t until = ak_now_ms() + CONNECT_WAIT_MS;
+
+	while (name && !connected(paths, name) && ak_now_ms() < until)
+		usleep(CONNECT_LOOK_US);
+}
+
+/* After three deaths in a row the command leaves the daemon to its back-off: it can do its own work without, and tells why there is no network. */
+static void bring_back(const struct ak_paths *paths, const char *name, struct ak_err *ret)
+{
+	struct ak_err err;
+	struct life l;
+	int sock;
+
+	life_read(paths, &l);
+	if (l.state == LIFE_STOPPED) {
+		(void)ak_fail(ret, ENOTCONN,
+			"the daemon is stopped, so running sandboxes have no network; 'agentkernel daemon start' brings it back");
+		return;
+	}
+	if (life_wait_ms(&l, ak_now_ms()) > LIFE_RETRY_FIRST_MS) {
+		life_tell(&l, ak_now_ms(), &err);
+		(void)ak_fail(ret, EAGAIN, "no daemon is running, so running sandboxes have no network: %s", err.text);
+		return;
+	}
+	sock = daemon_connect(paths, true, &err);
+	if (sock < 0) {
+		(void)ak_fail(ret, -sock, "no daemon is running, so running sandboxes have no network: %s", err.text);
+		return;
+	}
+	ak_close(sock);
+	wait_connected(paths, name);
+	(void)ak_fail(ret, EPIPE, "the daemon had ended and was started again; connections that were open in sandboxes are cut");
+}
+
+/* Was the daemon restarted a moment ago? Its gateway process may still be starting. */
+static bool just_back(const struct ak_paths *paths)
+{
+	uint64_t now = ak_now_ms();
+	struct life l;
+
+	life_read(paths, &l);
+	return l.failures > 0 && l.began_ms <= now && now - l.began_ms < CONNECT_WAIT_MS;
+}
+
+bool service_heal(const struct ak_paths *paths, const char *name, struct ak_err *ret)
+{
+	bool served = super_daemon_served(paths);
+
+	if ((served && !just_back(paths)) || (name && !lacks_daemon(paths, name)))
+		return false;
+	if (served) {
+		wait_connected(paths, name);
+		return false;
+	}
+	bring_back(paths, name, ret);
+	return true;
+}
