@@ -567,7 +567,7 @@ class Lab:
         if self.leaks():
             self.baseline = self.snapshot()
 
-    def leaks(self, timeout=3):
+    def leaks(self, timeout=20):
         """What is there now and was not when the lab began; "" when nothing. Waits for what is on its way out."""
         end = time.monotonic() + timeout
         while True:
@@ -586,6 +586,7 @@ class Lab:
             text += self._cgroups()
             if not text or time.monotonic() > end:
                 return "\n".join(text)
+            time.sleep(0.02)
 
     def _cgroups(self):
         """Control groups named after sandboxes of this lab."""
