@@ -55,13 +55,9 @@ static int set_option(struct mcp_ceiling *c, const char *opt, const char *value,
 /* A rule or folder that is wrong is told now, not to a model at its first call. */
 static int check(const struct mcp_ceiling *c, const struct ak_paths *paths, char dir[static PATH_MAX], struct ak_err *err)
 {
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
-
-	ak_paths_policy_dirs(paths, storage, &dirs);
 	for (int i = 0; i < AK_MODE_NUM; i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
-		int rc = c->modes[i] ? policy_load(ak_mode_name((enum ak_mode)i), &dirs, c->edits, c->n_edits, &p, err) : 0;
+		int rc = c->modes[i] ? ak_policy_load(paths, ak_mode_name((enum ak_mode)i), c->edits, c->n_edits, &p, err) : 0;
 
 		if (rc < 0)
 			return rc;

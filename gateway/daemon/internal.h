@@ -7,6 +7,7 @@
 #include "gateway/host/gw.h"
 #include "gateway/host/resolv.h"
 #include "gateway/ipc/server.h"
+#include "gateway/store/request.h"
 #include "gateway/store/state.h"
 
 #include <sys/queue.h>
@@ -49,21 +50,6 @@ void request_own(struct daemon *d, const struct op *op, struct dsb *sb);
 void request_answer(struct request *r, cJSON *obj);
 void request_fail(struct request *r, int code, const char *text);
 void request_free(struct request *r);
-
-/* ---- what is asked for (daemon/ask.c) ---- */
-
-struct run_ask {
-	cJSON *obj; /* owned: what the strings below are borrowed from */
-	char **argv; /* owned */
-	struct run_request opts;
-	struct run_plan plan;
-};
-
-/* {"op":"run"}, which is in A->obj and came with N_FDS descriptors. A is to be freed also after a failure. */
-int run_ask_parse(struct run_ask *a, size_t n_fds, struct ak_err *err);
-void run_ask_done(struct run_ask *a);
-
-int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err);
 
 /* ---- the gateway process (daemon/gw.c) ---- */
 
@@ -172,6 +158,7 @@ void op_orphan_run(struct request *r);
 
 /* daemon/policy.c */
 void op_policy(struct request *r);
+int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err);
 void op_expire_run(struct request *r);
 
 /* daemon/remove.c: the sandbox is gone; whoever has it (op) is answered when its files are, too, or with what is left of them. */

@@ -63,15 +63,6 @@ static void job_freep(struct job **j)
 	job_free(*j);
 }
 
-static int load_policy(struct daemon *d, struct job *j, struct ak_err *err)
-{
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
-
-	ak_paths_policy_dirs(d->paths, storage, &dirs);
-	return policy_load(j->ask.plan.policy, &dirs, j->ask.opts.edits, j->ask.opts.n_edits, &j->policy, err);
-}
-
 /* ---- telling the client ---- */
 
 static struct ipc_peer *client_of(const struct job *j)
@@ -320,10 +311,12 @@ void op_run(struct request *r)
 	struct ipc_peer *peer = ipc_server_find(d->clients, r->peer_id);
 	struct warm *w = NULL;
 	struct ak_err err;
-	int rc = j ? run_ask_parse(&j->ask, j->n_fds, &err) : ak_fail(&err, ENOMEM, "out of memory");
+	int rc = j ? run_ask_from_json(&j->ask, &err) : ak_fail(&err, ENOMEM, "out of memory");
 
+	if (rc == 0 && j->n_fds != 3)
+		rc = ak_fail(&err, EINVAL, "run wants its three streams");
 	if (rc == 0)
-		rc = load_policy(d, j, &err);
+		rc = ak_policy_load(d->paths, j->ask.plan.policy, j->ask.opts.edits, j->ask.opts.n_edits, &j->policy, &err);
 	if (rc == 0) {
 		w = pool_take(d, j->ask.opts.mode, &j->ask.plan);
 		rc = w ? 0 : ak_fail(&err, EAGAIN, "no warm sandbox");

@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define FOR_MAX_MS RUN_TIMEOUT_MAX_MS
+
 /* ---- answering ---- */
 
 static cJSON *edits_json(const struct state_sandbox *s)
@@ -180,6 +182,32 @@ static void apply(struct request *r)
 		request_fail(r, -rc, err.text);
 	else
 		settle(r);
+}
+
+static int read_edit(const struct ak_paths *paths, const cJSON *item, struct state_sandbox *s, struct ak_err *err)
+{
+	struct policy_edit edit;
+	uint64_t for_ms = 0;
+	int rc = state_edit_get(item, "for_ms", FOR_MAX_MS, &edit, &for_ms, err);
+
+	if (rc < 0)
+		return rc;
+	return state_edit_add(paths, s, edit.op, edit.text, for_ms ? ak_deadline_now_us() + for_ms * 1000 : 0, err);
+}
+
+int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
+{
+	const cJSON *list = NULL, *item;
+	int rc = json_get_array(obj, "edits", &list, err);
+
+	if (rc <= 0)
+		return rc;
+	cJSON_ArrayForEach(item, list) {
+		rc = read_edit(paths, item, s, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
 }
 
 static void show(struct request *r)

@@ -159,15 +159,6 @@ static void on_added(void *ctx, int rc, const struct gw_msg *answer, const struc
 	}
 }
 
-static int load_policy(struct daemon *d, enum ak_mode mode, struct policy **ret, struct ak_err *err)
-{
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
-
-	ak_paths_policy_dirs(d->paths, storage, &dirs);
-	return policy_load(ak_mode_name(mode), &dirs, NULL, 0, ret, err);
-}
-
 /* Nothing runs in there yet, so there is nothing to log: a job brings its own. */
 static int host(struct warm *w, struct ak_err *err)
 {
@@ -182,7 +173,7 @@ static int host(struct warm *w, struct ak_err *err)
 	w->peer_rtnl = TAKE_FD(sockets[GWNS_PEER_RTNL]);
 	for (int i = 0; i < GWNS_FD_NUM; i++)
 		ak_close(sockets[i]);
-	rc = load_policy(w->d, w->mode, &p, err);
+	rc = ak_policy_load(w->d->paths, ak_mode_name(w->mode), NULL, 0, &p, err);
 	if (rc < 0)
 		return rc;
 	memcpy(msg.name, w->plan->name, strlen(w->plan->name) + 1);

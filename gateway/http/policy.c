@@ -14,8 +14,6 @@ void http_work_policies(struct http_call *c, struct http_work *w)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_free_ struct service_policy_file *files = NULL;
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
 	struct ak_err err;
 	size_t n = 0;
 	int rc = service_policies(w->paths, &files, &n, &err);
@@ -24,12 +22,11 @@ void http_work_policies(struct http_call *c, struct http_work *w)
 		http_work_fail(w, rc == -EINVAL ? -EIO : rc, &err);
 		return;
 	}
-	ak_paths_policy_dirs(w->paths, storage, &dirs);
 	strbuf_putc(&out, '[');
 	for (size_t i = 0; i < n; i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
 
-		(void)policy_load(files[i].path, &dirs, NULL, 0, &p, &err);
+		(void)ak_policy_load(w->paths, files[i].path, NULL, 0, &p, &err);
 		strbuf_printf(&out, "%s{\"name\":\"%s\",", i ? "," : "", files[i].name);
 		service_policy_put(&out, p, &err);
 		strbuf_putc(&out, '}');
@@ -45,13 +42,9 @@ void http_work_policy_named(struct http_call *c, struct http_work *w)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	_cleanup_strbuf_ struct strbuf out = { 0 };
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
 	struct ak_err err;
-	int rc;
+	int rc = ak_policy_load(w->paths, c->params.name, NULL, 0, &p, &err);
 
-	ak_paths_policy_dirs(w->paths, storage, &dirs);
-	rc = policy_load(c->params.name, &dirs, NULL, 0, &p, &err);
 	if (rc < 0) {
 		http_work_fail(w, rc == -ENOENT ? rc : -EIO, &err);
 		return;

@@ -111,13 +111,10 @@ int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run
 int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, struct policy **ret, struct ak_err *err)
 {
 	const struct mcp_ceiling *c = r->ceiling;
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
 
 	if (!c->modes[mode])
 		return fail_mode(c, ak_mode_name(mode), err);
-	ak_paths_policy_dirs(r->paths, storage, &dirs);
-	return policy_load(ak_mode_name(mode), &dirs, c->edits, c->n_edits, ret, err);
+	return ak_policy_load(r->paths, ak_mode_name(mode), c->edits, c->n_edits, ret, err);
 }
 
 void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)

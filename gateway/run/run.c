@@ -62,13 +62,7 @@ struct run {
 
 static int load_policy(struct run *r, struct ak_err *err)
 {
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
-
-	if (!r->plan.network)
-		return 0;
-	ak_paths_policy_dirs(r->paths, storage, &dirs);
-	return policy_load(r->plan.policy, &dirs, r->opts->edits, r->opts->n_edits, &r->policy, err);
+	return r->plan.network ? ak_policy_load(r->paths, r->plan.policy, r->opts->edits, r->opts->n_edits, &r->policy, err) : 0;
 }
 
 /* The run's folder; a kept one is needed before the sandbox, which writes into it. */

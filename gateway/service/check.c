@@ -129,16 +129,14 @@ int service_sandbox_policy(const struct ak_paths *paths, const char *name, const
 int service_run_policy(const struct ak_paths *paths, const char *name, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err)
 {
-	char storage[3][PATH_MAX], dir[PATH_MAX], path[PATH_MAX];
-	struct policy_dirs dirs;
+	char dir[PATH_MAX], path[PATH_MAX];
 	int rc = runs_dir(paths, name, dir, err);
 
 	if (rc < 0)
 		return rc;
 	if (ak_path_join(path, dir, "policy.json", NULL) < 0 || access(path, F_OK) < 0)
 		return ak_fail(err, ESRCH, "the run '%s' had no network, so it has no policy", name);
-	ak_paths_policy_dirs(paths, storage, &dirs);
-	return policy_load(path, &dirs, edits, n_edits, ret, err);
+	return ak_policy_load(paths, path, edits, n_edits, ret, err);
 }
 
 /* ---- what it says ---- */

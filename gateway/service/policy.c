@@ -296,16 +296,14 @@ int service_edits_of_file(
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	_cleanup_strbuf_ struct strbuf text = { 0 };
 	_cleanup_json_ cJSON *json = NULL;
-	char storage[3][PATH_MAX], path[PATH_MAX];
+	char path[PATH_MAX];
 	_cleanup_(edits_done) struct edits e = { 0 };
-	struct policy_dirs dirs;
 	int rc;
 
 	/* It is a file, even when it is called just "mine". */
 	if (snprintf(path, sizeof(path), "%s%s", strchr(file, '/') ? "" : "./", file) >= (int)sizeof(path))
 		return ak_fail(err, ENAMETOOLONG, "'%.60s…': path too long", file);
-	ak_paths_policy_dirs(paths, storage, &dirs);
-	rc = policy_load(path, &dirs, NULL, 0, &p, err);
+	rc = ak_policy_load(paths, path, NULL, 0, &p, err);
 	if (rc < 0)
 		return rc;
 	policy_print(p, &text);

@@ -12,3 +12,13 @@ void ak_paths_policy_dirs(const struct ak_paths *p, char storage[3][PATH_MAX], s
 			ret->dirs[n++] = storage[i];
 	}
 }
+
+int ak_policy_load(const struct ak_paths *p, const char *name, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err)
+{
+	char storage[3][PATH_MAX];
+	struct policy_dirs dirs;
+
+	ak_paths_policy_dirs(p, storage, &dirs);
+	return policy_load(name, &dirs, edits, n_edits, ret, err);
+}

@@ -8,4 +8,8 @@
 /* user config, system config, data: where NAME.json is looked up. Borrowed from P, which outlives it. */
 void ak_paths_policy_dirs(const struct ak_paths *p, char storage[3][PATH_MAX], struct policy_dirs *ret);
 
+/* policy_load with those folders: NAME is a policy's name or the path of its file. */
+int ak_policy_load(const struct ak_paths *p, const char *name, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err);
+
 #endif

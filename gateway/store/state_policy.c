@@ -114,16 +114,6 @@ static bool edit_makes(const struct state_edit *e, const char *text)
 	return true;
 }
 
-static int load_mode(const struct ak_paths *paths, enum ak_mode mode, const struct policy_edit *edits, size_t n,
-	struct policy **ret, struct ak_err *err)
-{
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
-
-	ak_paths_policy_dirs(paths, storage, &dirs);
-	return policy_load(ak_mode_name(mode), &dirs, edits, n, ret, err);
-}
-
 static int add_removal(
 	const struct ak_paths *paths, struct state_sandbox *s, const char *text, uint64_t until_us, struct ak_err *err)
 {
@@ -138,7 +128,7 @@ static int add_removal(
 			found = true;
 		}
 	}
-	rc = load_mode(paths, s->mode, &removal, 1, &p, err);
+	rc = ak_policy_load(paths, ak_mode_name(s->mode), &removal, 1, &p, err);
 	policy_unref(p);
 	if (rc < 0)
 		return found && rc == -ENOENT ? 0 : rc;
@@ -170,7 +160,8 @@ static size_t keep_possible(const struct ak_paths *paths, enum ak_mode mode, str
 		struct policy *p = NULL;
 		struct ak_err ignored;
 
-		if (edits[i].op == POLICY_EDIT_REMOVE && load_mode(paths, mode, &edits[i], 1, &p, &ignored) == -ENOENT)
+		if (edits[i].op == POLICY_EDIT_REMOVE &&
+			ak_policy_load(paths, ak_mode_name(mode), &edits[i], 1, &p, &ignored) == -ENOENT)
 			continue;
 		policy_unref(p);
 		edits[kept++] = edits[i];
@@ -191,11 +182,11 @@ int state_policy(
 		if (!s->edits[i].until_us || s->edits[i].until_us > now_us)
 			edits[n++] = (struct policy_edit){ s->edits[i].op, s->edits[i].text };
 	}
-	rc = load_mode(paths, s->mode, edits, n, ret, err);
+	rc = ak_policy_load(paths, ak_mode_name(s->mode), edits, n, ret, err);
 	if (rc != -ENOENT)
 		return rc;
 	kept = keep_possible(paths, s->mode, edits, n);
-	return kept < n ? load_mode(paths, s->mode, edits, kept, ret, err) : rc;
+	return kept < n ? ak_policy_load(paths, ak_mode_name(s->mode), edits, kept, ret, err) : rc;
 }
 
 int state_write_policy(const struct ak_paths *paths, const char *name, const struct policy *p, struct ak_err *err)
