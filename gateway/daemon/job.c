@@ -1,7 +1,7 @@
 /*
  * {"op":"run"}: a warm sandbox becomes one job. The gateway gets the job's policy and log, the sandbox the job's mounts, command and
- * streams, both at the same time; when both have said yes the command runs. Its end is the sandbox's. Whatever fails before the command runs is
- * told as EAGAIN, and the client takes the cold path; the sandbox is destroyed all the same.
+ * streams, both at the same time; run/life.h decides when the command runs and what its end means. The client is told EAGAIN when something fails
+ * before that, and takes the cold path. Either way the sandbox is destroyed.
  */
 #include "gateway/daemon/internal.h"
 
@@ -9,6 +9,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
 #include "gateway/run/gw_log.h"
+#include "gateway/run/life.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/report.h"
 #include "gateway/store/rundir.h"
@@ -25,15 +26,10 @@ struct job {
 	struct warm *w; /* borrowed: owns us */
 	uint64_t peer_id; /* 0 once the client has left */
 	struct run_ask ask;
-	struct policy *policy; /* owned reference */
-	struct rundir dir;
+	struct run_life life;
 	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2 */
 	size_t n_fds;
-	bool assigned, running, recorded;
-	bool unrecorded; /* its start could not be, and it was ended for that */
 	struct event *on_time; /* owned */
-	uint64_t began_ms, command_began_ms;
-	struct run_outcome outcome;
 };
 
 static void close_fds(struct job *j)
@@ -52,9 +48,8 @@ void job_free(struct job *j)
 	if (j->on_time)
 		event_free(j->on_time);
 	close_fds(j);
-	rundir_done(&j->dir);
+	life_done(&j->life);
 	run_ask_done(&j->ask);
-	policy_unref(j->policy);
 	free(j);
 }
 
@@ -76,7 +71,7 @@ static void tell_started(struct job *j)
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	bool ok = obj && cJSON_AddStringToObject(obj, "event", "started") &&
 		cJSON_AddStringToObject(obj, "name", j->ask.plan.name) &&
-		cJSON_AddNumberToObject(obj, "start_us", (double)j->outcome.start_us);
+		cJSON_AddNumberToObject(obj, "start_us", (double)j->life.outcome.start_us);
 	int tty = sandbox_tty_fd(j->w->sandbox);
 
 	if (peer)
@@ -85,7 +80,7 @@ static void tell_started(struct job *j)
 
 static void tell_exit(struct job *j)
 {
-	struct run_report report = { .outcome = j->outcome, .notes = (char *)sandbox_notes(j->w->sandbox) };
+	struct run_report report = { .outcome = j->life.outcome, .notes = (char *)sandbox_notes(j->w->sandbox) };
 	struct ipc_peer *peer = client_of(j);
 	_cleanup_json_ cJSON *obj = NULL;
 
@@ -96,167 +91,41 @@ static void tell_exit(struct job *j)
 		ipc_peer_send(peer, obj && cJSON_AddStringToObject(obj, "event", "exit") ? obj : NULL, NULL, 0);
 }
 
-/* ---- its life ---- */
-
-/* It never ran: the client goes the other way, and no trace of it is left. */
-static void give_up(struct job *j, const char *reason)
+/* It never ran: the client takes the cold path. */
+static void tell_failed(struct job *j)
 {
 	struct ipc_peer *peer = client_of(j);
-	struct warm *w = j->w;
 
-	ipc_server_forget(w->d->clients, j->peer_id);
+	ipc_server_forget(j->w->d->clients, j->peer_id);
 	if (peer)
-		ipc_peer_fail(peer, EAGAIN, reason);
+		ipc_peer_fail(peer, EAGAIN, j->life.failure.text);
 	j->peer_id = 0;
-	if (j->dir.dir_fd >= 0)
-		rundir_discard(&j->dir);
-	warm_destroy(w);
-	pool_refill(w->d);
 }
 
-static void finish(struct job *j)
+/* ---- what its life asks for ---- */
+
+/* Set the timer to when the life has something to do. */
+static void arm(struct job *j)
 {
-	struct ak_err err;
+	uint64_t due = life_due_ms(&j->life), now = ak_now_ms(), ms = due > now ? due - now : 0;
+	struct timeval delay = { (time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000) };
 
-	if (!j->recorded && rundir_record_end(&j->dir, &j->ask.plan, &j->ask.opts, &j->outcome, &err) < 0)
-		ak_say("%s", err.text);
-	j->recorded = true;
-	rundir_done(&j->dir);
-	tell_exit(j);
-	warm_destroy(j->w);
-}
-
-static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
-{
-	struct warm *w = ctx;
-
-	if (rc == 0) {
-		w->job->outcome.net = answer->stats;
-		w->job->outcome.has_net = true;
-	}
-	finish(w->job);
-}
-
-static void ended(struct job *j)
-{
-	struct gw_msg msg = { .type = GW_MSG_REMOVE, .id = j->w->net.id };
-	const struct sandbox_result *res = sandbox_result(j->w->sandbox);
-
-	event_del(j->w->on_sandbox);
-	if (!j->running || (res->exit_code == AK_EXIT_FAILED && res->err.text[0])) {
-		give_up(j, res->err.text[0] ? res->err.text : "the sandbox ended before the command ran");
-		return;
-	}
 	evtimer_del(j->on_time);
-	j->outcome.duration_ms = ak_now_ms() - j->command_began_ms;
-	j->outcome.exit_code = j->unrecorded ? AK_EXIT_FAILED : j->outcome.timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
-	j->outcome.out_of_memory = res->out_of_memory;
-	j->outcome.pids_hit = res->pids_hit;
-	if (!j->unrecorded && (res->exit_code == 126 || res->exit_code == 127))
-		j->outcome.why = res->err;
-	if (!j->w->hosted) {
-		finish(j);
-		return;
-	}
-	j->w->hosted = false;
-	dgw_send(j->w->d, &msg, NULL, 0, on_removed, j->w);
+	if (due)
+		evtimer_add(j->on_time, &delay);
 }
 
 static void on_time(evutil_socket_t fd, short what, void *ctx)
 {
 	struct job *j = ctx;
 
-	j->outcome.timed_out = j->running;
-	(void)sandbox_signal(j->w->sandbox, SIGKILL);
+	life_tick(&j->life);
+	arm(j);
 }
 
-static void arm(struct job *j, uint64_t ms)
+static int build(struct run_life *l, struct ak_err *err)
 {
-	struct timeval delay = { (time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000) };
-
-	evtimer_del(j->on_time);
-	if (ms)
-		evtimer_add(j->on_time, &delay);
-}
-
-/* While the command begins, which need not wait for it. What cannot be recorded does not go on. */
-static void record_start(struct job *j)
-{
-	if (rundir_record_start(&j->dir, &j->ask.plan, &j->ask.opts, j->policy, &j->outcome.why) == 0)
-		return;
-	j->unrecorded = true;
-	(void)sandbox_signal(j->w->sandbox, SIGKILL);
-}
-
-static void maybe_go(struct job *j)
-{
-	struct ak_err err;
-
-	if (j->running || !j->assigned || sandbox_poll(j->w->sandbox) != SANDBOX_READY)
-		return;
-	if (sandbox_go(j->w->sandbox, &err) < 0) {
-		give_up(j, err.text);
-		return;
-	}
-	j->running = true;
-	j->command_began_ms = ak_now_ms();
-	j->outcome.start_us = (j->command_began_ms - j->began_ms) * 1000;
-	arm(j, j->ask.opts.timeout_ms);
-	tell_started(j);
-	rundir_point_last(j->w->d->paths, j->ask.plan.name);
-	record_start(j);
-}
-
-void job_sandbox_event(struct warm *w)
-{
-	if (sandbox_poll(w->sandbox) == SANDBOX_ENDED)
-		ended(w->job);
-	else
-		maybe_go(w->job);
-}
-
-static void on_assigned(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
-{
-	struct warm *w = ctx;
-
-	w->hosting = false;
-	if (w->status == WARM_ENDING) {
-		warm_destroy(w);
-	} else if (rc < 0) {
-		give_up(w->job, err->text);
-	} else {
-		w->job->assigned = true;
-		maybe_go(w->job);
-	}
-}
-
-void job_gateway_lost(struct warm *w)
-{
-	(void)w; /* what runs goes on without a network; what does not yet is told by its own answer */
-}
-
-/* ---- start ---- */
-
-static int assign_gateway(struct job *j, struct ak_err *err)
-{
-	struct gw_msg msg = { .type = GW_MSG_ASSIGN, .id = j->w->net.id, .generation = 1 };
-	int fds[2] = { dgw_policy_file(j->policy), j->dir.log_fd };
-
-	if (fds[0] < 0)
-		return ak_fail_errno(err, -fds[0], "policy");
-	if (gw_log_begin(j->w->d->paths, j->ask.plan.name, &msg.log, err) < 0) {
-		ak_close(fds[0]);
-		return -EIO;
-	}
-	j->dir.log_fd = -1;
-	memcpy(msg.name, j->ask.plan.name, sizeof(msg.name));
-	j->w->hosting = true;
-	dgw_send(j->w->d, &msg, fds, 2, on_assigned, j->w);
-	return 0;
-}
-
-static int assign_sandbox(struct job *j, struct ak_err *err)
-{
+	struct job *j = l->ctx;
 	char resolv[PLAN_RESOLV_MAX];
 	struct sandbox_spec spec;
 	int rc;
@@ -271,21 +140,115 @@ static int assign_sandbox(struct job *j, struct ak_err *err)
 	return rc;
 }
 
-static int begin(struct job *j, struct ak_err *err)
+static void on_assigned(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
+{
+	struct warm *w = ctx;
+
+	w->hosting = false;
+	if (w->status == WARM_ENDING)
+		warm_destroy(w);
+	else if (rc < 0)
+		life_refused(&w->job->life, err->text);
+	else
+		life_hosted(&w->job->life);
+}
+
+static int host(struct run_life *l, struct ak_err *err)
+{
+	struct job *j = l->ctx;
+	struct gw_msg msg = { .type = GW_MSG_ASSIGN, .id = j->w->net.id, .generation = 1 };
+	int fds[2] = { dgw_policy_file(l->policy), l->dir.log_fd };
+
+	if (fds[0] < 0)
+		return ak_fail_errno(err, -fds[0], "policy");
+	if (gw_log_begin(l->paths, l->plan->name, &msg.log, err) < 0) {
+		ak_close(fds[0]);
+		return -EIO;
+	}
+	l->dir.log_fd = -1;
+	memcpy(msg.name, l->plan->name, sizeof(msg.name));
+	j->w->hosting = true;
+	dgw_send(j->w->d, &msg, fds, 2, on_assigned, j->w);
+	return 0;
+}
+
+static void started(struct run_life *l)
+{
+	struct job *j = l->ctx;
+
+	arm(j);
+	tell_started(j);
+}
+
+static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
+{
+	struct warm *w = ctx;
+
+	life_unhosted(&w->job->life, rc == 0 ? &answer->stats : NULL);
+}
+
+static void unhost(struct run_life *l)
+{
+	struct warm *w = ((struct job *)l->ctx)->w;
+	struct gw_msg msg = { .type = GW_MSG_REMOVE, .id = w->net.id };
+
+	event_del(w->on_sandbox); /* one that has ended stays readable */
+	w->hosted = false;
+	dgw_send(w->d, &msg, NULL, 0, on_removed, w);
+}
+
+static void over(struct run_life *l)
+{
+	struct job *j = l->ctx;
+
+	if (j->on_time)
+		evtimer_del(j->on_time);
+	if (l->ran)
+		tell_exit(j);
+	else
+		tell_failed(j);
+	warm_destroy(j->w);
+	if (!l->ran)
+		pool_refill(j->w->d);
+}
+
+static const struct life_ops life_ops = {
+	.build = build,
+	.host = host,
+	.started = started,
+	.unhost = unhost,
+	.over = over,
+};
+
+void job_sandbox_event(struct warm *w)
+{
+	life_poll(&w->job->life);
+}
+
+/* What runs goes on without a network. */
+void job_gateway_lost(struct warm *w)
+{
+	life_host_lost(&w->job->life, w->d->gw.reason.text);
+}
+
+/* ---- start ---- */
+
+static void begin(struct job *j)
 {
 	struct daemon *d = j->w->d;
-	int rc;
+	struct run_life *l = &j->life;
 
-	j->on_time = evtimer_new(d->base, on_time, j);
-	/* The sandbox has most to do, so it comes first. */
-	rc = j->on_time ? assign_sandbox(j, err) : ak_fail(err, ENOMEM, "out of memory");
-	if (rc == 0)
-		rc = rundir_create(&j->dir, d->paths, j->ask.plan.name, false, err);
-	if (rc == 0)
-		rc = assign_gateway(j, err);
-	if (rc == 0)
-		arm(j, START_MAX_MS);
-	return rc;
+	l->paths = d->paths;
+	l->opts = &j->ask.opts;
+	l->plan = &j->ask.plan;
+	l->sandbox = j->w->sandbox;
+	l->needs_host = l->record_late = true;
+	l->start_max_ms = START_MAX_MS;
+	life_begin(l);
+	if (l->state == LIFE_OVER)
+		return;
+	arm(j);
+	pool_refill_later(d);
 }
 
 static struct job *job_new(struct request *r)
@@ -294,13 +257,14 @@ static struct job *job_new(struct request *r)
 
 	if (!j)
 		return NULL;
-	j->dir.dir_fd = j->dir.log_fd = -1;
-	j->began_ms = ak_now_ms();
+	life_init(&j->life, &life_ops, j);
+	j->life.began_us = ak_now_us();
 	j->peer_id = r->peer_id;
 	j->ask.obj = TAKE(r->obj);
 	memcpy(j->fds, r->fds, r->n_fds * sizeof(r->fds[0]));
 	j->n_fds = r->n_fds;
 	r->n_fds = 0;
+	j->on_time = evtimer_new(r->d->base, on_time, j);
 	return j;
 }
 
@@ -311,12 +275,12 @@ void op_run(struct request *r)
 	struct ipc_peer *peer = ipc_server_find(d->clients, r->peer_id);
 	struct warm *w = NULL;
 	struct ak_err err;
-	int rc = j ? run_ask_from_json(&j->ask, &err) : ak_fail(&err, ENOMEM, "out of memory");
+	int rc = j && j->on_time ? run_ask_from_json(&j->ask, &err) : ak_fail(&err, ENOMEM, "out of memory");
 
 	if (rc == 0 && j->n_fds != 3)
 		rc = ak_fail(&err, EINVAL, "run wants its three streams");
 	if (rc == 0)
-		rc = ak_policy_load(d->paths, j->ask.plan.policy, j->ask.opts.edits, j->ask.opts.n_edits, &j->policy, &err);
+		rc = ak_policy_load(d->paths, j->ask.plan.policy, j->ask.opts.edits, j->ask.opts.n_edits, &j->life.policy, &err);
 	if (rc == 0) {
 		w = pool_take(d, j->ask.opts.mode, &j->ask.plan);
 		rc = w ? 0 : ak_fail(&err, EAGAIN, "no warm sandbox");
@@ -331,11 +295,7 @@ void op_run(struct request *r)
 	w->job = j;
 	if (peer)
 		ipc_peer_set_data(peer, j);
-	rc = begin(TAKE(j), &err);
-	if (rc < 0)
-		give_up(w->job, err.text);
-	else
-		pool_refill_later(d);
+	begin(TAKE(j));
 }
 
 /* ---- the client's side of it ---- */
@@ -348,8 +308,10 @@ void job_peer_message(struct daemon *d, struct ipc_peer *peer, const cJSON *obj)
 	struct ak_err err;
 
 	if (json_get_string(obj, "op", &op, &err) > 0 && !strcmp(op, "signal") &&
-		json_get_uint(obj, "sig", SIGRTMAX, &sig, &err) > 0 && sig > 0 && (j->running || sig == SIGKILL))
-		(void)sandbox_signal(j->w->sandbox, (int)sig);
+		json_get_uint(obj, "sig", SIGRTMAX, &sig, &err) > 0 && sig > 0) {
+		life_signal(&j->life, (int)sig);
+		arm(j);
+	}
 }
 
 void job_peer_gone(struct daemon *d, struct ipc_peer *peer)
@@ -359,7 +321,7 @@ void job_peer_gone(struct daemon *d, struct ipc_peer *peer)
 	if (!j)
 		return;
 	j->peer_id = 0;
-	(void)sandbox_signal(j->w->sandbox, SIGKILL);
+	life_left(&j->life);
 }
 
 int job_log_path(struct daemon *d, uint32_t link_id, char ret[static PATH_MAX])
@@ -368,7 +330,7 @@ int job_log_path(struct daemon *d, uint32_t link_id, char ret[static PATH_MAX])
 
 	TAILQ_FOREACH(w, &d->pool.all, link) {
 		if (w->net.id == link_id && w->job) {
-			memcpy(ret, w->job->dir.log_path, PATH_MAX);
+			memcpy(ret, w->job->life.dir.log_path, PATH_MAX);
 			return 0;
 		}
 	}

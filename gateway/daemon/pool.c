@@ -93,11 +93,8 @@ static void free_later(struct warm *w)
 
 	if (w->on_sandbox)
 		event_del(w->on_sandbox);
-	if (w->on_late)
-		event_free(w->on_late);
-	w->on_late = evtimer_new(w->d->base, on_free, w);
-	if (!w->on_late || evtimer_add(w->on_late, &delay) < 0)
-		warm_free(w);
+	if (evtimer_add(w->on_late, &delay) < 0)
+		event_active(w->on_late, EV_TIMEOUT, 0); /* which takes no memory; never at once, as callers go on using it */
 }
 
 static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
@@ -268,6 +265,11 @@ static struct warm *warm_new(struct daemon *d, enum ak_mode mode)
 		return NULL;
 	w->d = d;
 	w->mode = mode;
+	w->on_late = evtimer_new(d->base, on_free, w);
+	if (!w->on_late) {
+		free(w);
+		return NULL;
+	}
 	w->net_sock = w->peer_rtnl = -1;
 	w->born_ms = ak_now_ms();
 	gwns_link_plan(next_link(d), &w->net);

@@ -1,15 +1,14 @@
-/*
- * What the two ways of a `run` share, by a sandbox of its own (run/run.c) and by the daemon's (service/run.c): signals as a descriptor, output
- * that is kept for --json, the user's terminal, and the words about how it ended.
- */
+/* Signals as a descriptor, output that is kept for --json, the user's terminal, and the lines about how a run ended: what run/front.h serves. */
 #ifndef AK_RUN_IO_H
 #define AK_RUN_IO_H
 
 #include "gateway/base/strbuf.h"
-#include "gateway/run/run.h"
 #include "gateway/run/tty.h"
+#include "gateway/store/report.h"
 
 #include <poll.h>
+
+#define RUN_CAPTURE_MAX (16u << 20)
 
 enum { RUN_OUT, RUN_ERR, RUN_STREAMS };
 

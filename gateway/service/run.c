@@ -1,50 +1,59 @@
 /*
- * `run` by a warm sandbox of the daemon. See service/service.h.
+ * `run`, by a warm sandbox of the daemon when one fits. See service/service.h.
  *
- * Whatever goes wrong before the command was started is no reason to fail: the cold path does the same, only slower, and says what is
+ * Whatever goes wrong before the command was started is no reason to fail: the cold path does the same with the same plan, only slower, and says what is
  * wrong in its own words. Once the command was started it is never started again.
  */
 #include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/base/say.h"
-#include "gateway/base/strbuf.h"
 #include "gateway/daemon/daemon.h"
 #include "gateway/ipc/ipc.h"
-#include "gateway/log/stats.h"
-#include "gateway/run/io.h"
+#include "gateway/run/front.h"
+#include "gateway/run/life.h"
 #include "gateway/store/report.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#define TERM_GRACE_MS 5000 /* from SIGTERM to our leaving, which ends the job */
+#define LEAVE_MS                                                                                                                 \
+	(LIFE_TERM_GRACE_MS + 1000) /* from SIGTERM to our leaving, should the daemon not have ended the command by then */
 #define DRAIN_MS 2000
 
 struct warm_run {
-	const struct run_request *opts; /* borrowed */
+	struct run_front *front; /* borrowed */
 	int sock, tty_fd; /* owned */
-	struct run_io io;
-	bool started, ended;
-	unsigned interrupts;
-	uint64_t leave_at_ms;
-	int left_by; /* the signal that made us leave */
+	bool started;
 	int early; /* a signal that came before the command was known to run */
-	cJSON *end; /* owned; the last word */
-	struct guard *guard; /* owned */
-	char notes[sizeof((struct run_plan *)0)->notes]; /* the plan's */
-	struct run_report *ret; /* borrowed */
+	int left_by; /* the signal that made us leave, or 0 */
+	uint64_t leave_at_ms;
+	int rc; /* 1: it ended; negative: it was lost; -EAGAIN: it was not started, and will not be */
+	struct run_report report; /* owned; the daemon's, once it ended */
+	struct ak_err why;
 };
 
 /* ---- what the daemon says ---- */
 
-/* One message. -EAGAIN: it was not started, and will not be. */
+static void on_started(struct warm_run *w, int *fds, size_t n)
+{
+	w->started = true;
+	run_io_close_writers(w->front->stdio); /* they belong to the sandbox alone */
+	if (!w->front->opts->quiet)
+		run_say_notes(w->front->plan.notes);
+	if (n && w->tty_fd < 0)
+		w->tty_fd = TAKE_FD(fds[0]);
+}
+
+static int on_exit_event(struct warm_run *w, const cJSON *msg)
+{
+	int rc = run_report_from_json(msg, &w->report, &w->why);
+
+	return rc < 0 ? ak_err_prefix(&w->why, rc, "the daemon's report") : 1;
+}
+
+/* One message. */
 static int on_message(struct warm_run *w)
 {
 	_cleanup_json_ cJSON *msg = NULL;
@@ -54,245 +63,152 @@ static int on_message(struct warm_run *w)
 	rc = ipc_recv(w->sock, &msg, fds, &n);
 	if (rc <= 0)
 		return w->started ? -EPIPE : -EAGAIN;
-	if (!strcmp(json_text(msg, "event", ""), "started")) {
-		w->started = true;
-		if (!w->opts->quiet)
-			run_say_notes(w->notes);
-		snprintf(w->ret->name, sizeof(w->ret->name), "%s", json_text(msg, "name", ""));
-		if (n && w->tty_fd < 0)
-			w->tty_fd = TAKE_FD(fds[0]);
-		rc = 0;
-	} else if (!strcmp(json_text(msg, "event", ""), "exit")) {
-		w->ended = true;
-		w->end = TAKE(msg);
-		rc = 0;
-	} else {
+	rc = 0;
+	if (!strcmp(json_text(msg, "event", ""), "started"))
+		on_started(w, fds, n);
+	else if (!strcmp(json_text(msg, "event", ""), "exit"))
+		rc = on_exit_event(w, msg);
+	else
 		rc = w->started ? -EPROTO : -EAGAIN;
-	}
 	for (size_t i = 0; i < n; i++)
 		ak_close(fds[i]);
 	return rc;
 }
 
-/* ---- signals ---- */
+/* ---- what the caller's loop asks for ---- */
 
-static void send_signal(struct warm_run *w, int sig)
+static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS])
 {
+	p[0] = (struct pollfd){ .fd = ((const struct warm_run *)ctx)->sock, .events = POLLIN };
+	p[1] = (struct pollfd){ .fd = -1 };
+}
+
+static void backend_serve(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS])
+{
+	struct warm_run *w = ctx;
+
+	if (p[0].revents)
+		w->rc = on_message(w);
+	if (w->rc == 0 && w->leave_at_ms && ak_now_ms() >= w->leave_at_ms)
+		w->left_by = SIGKILL;
+}
+
+static uint64_t backend_due_ms(const void *ctx)
+{
+	return ((const struct warm_run *)ctx)->leave_at_ms;
+}
+
+/*
+ * The daemon does with it what the cold path would (life_signal). Two signals before the start, or no end long after SIGTERM: it does not answer, and we
+ * leave, which ends the job.
+ */
+static void backend_signal(void *ctx, int sig)
+{
+	struct warm_run *w = ctx;
 	_cleanup_json_ cJSON *msg = cJSON_CreateObject();
 
+	if (!w->started && w->early)
+		w->left_by = sig;
+	if (!w->started)
+		w->early = sig;
+	if ((sig == SIGTERM || sig == SIGHUP) && !w->leave_at_ms)
+		w->leave_at_ms = ak_now_ms() + LEAVE_MS;
 	if (msg && cJSON_AddStringToObject(msg, "op", "signal") && cJSON_AddNumberToObject(msg, "sig", sig))
 		(void)ipc_send(w->sock, msg, NULL, 0);
 }
 
-/* As on the cold path: the first Ctrl-C is the command's, the second ends it; SIGTERM and SIGHUP end it after a while. */
-static void on_signal(struct warm_run *w, int sig)
+static int backend_tty_fd(const void *ctx)
 {
-	if (!w->started && !w->early) { /* there is no one to hand it to yet */
-		w->early = sig;
-		return;
-	}
-	if (!w->started) {
-		w->left_by = sig;
-		w->leave_at_ms = 1;
-		return;
-	}
-	if (sig == SIGINT && w->interrupts++ > 0)
-		sig = SIGKILL;
-	if ((sig == SIGTERM || sig == SIGHUP) && !w->leave_at_ms) {
-		w->leave_at_ms = ak_now_ms() + TERM_GRACE_MS;
-		w->left_by = SIGKILL;
-	}
-	send_signal(w, sig);
+	return ((const struct warm_run *)ctx)->tty_fd;
 }
 
-static void read_signals(struct warm_run *w)
+static bool backend_over(const void *ctx)
 {
-	if (w->started && w->early) {
-		int sig = w->early;
+	const struct warm_run *w = ctx;
 
-		w->early = 0;
-		on_signal(w, sig);
-	}
-	for (int sig; (sig = run_io_next_signal(&w->io)) > 0;)
-		on_signal(w, sig);
+	return w->rc != 0 || w->left_by;
 }
 
-/* ---- the loop ---- */
-
-enum { P_SOCK, P_IO, P_NUM = P_IO + RUN_IO_NUM };
-
-static void start_tty(struct warm_run *w)
-{
-	struct ak_err ignored;
-
-	if (w->opts->tty && w->tty_fd >= 0 && w->io.tty.master < 0 && tty_open(&w->io.tty, w->tty_fd, &ignored) == 0)
-		w->io.tty_on = true;
-}
-
-static int wait_ms(const struct warm_run *w)
-{
-	uint64_t now = ak_now_ms();
-
-	if (!w->leave_at_ms)
-		return -1;
-	return w->leave_at_ms > now ? (int)(w->leave_at_ms - now) : 0;
-}
-
-/* Until the last word; -EAGAIN when the command was never started. */
-static int loop(struct warm_run *w)
-{
-	struct pollfd p[P_NUM];
-	int rc = 0;
-
-	while (rc == 0 && !w->ended) {
-		start_tty(w);
-		p[P_SOCK] = (struct pollfd){ .fd = w->sock, .events = POLLIN };
-		run_io_poll(&w->io, p + P_IO);
-		if (poll(p, P_NUM, w->started && w->early ? 0 : wait_ms(w)) < 0 && errno != EINTR)
-			return -errno;
-		if (p[P_IO + RUN_IO_SIGNAL].revents || w->early)
-			read_signals(w);
-		run_io_pump(&w->io, p + P_IO);
-		if (p[P_SOCK].revents)
-			rc = on_message(w);
-		if (w->leave_at_ms && ak_now_ms() >= w->leave_at_ms)
-			return -EINTR;
-	}
-	return rc;
-}
-
-/* What is still in the pipes: their writers are dead or dying. */
-static void drain(struct warm_run *w)
-{
-	uint64_t until = ak_now_ms() + DRAIN_MS;
-	struct run_capture *c = w->io.capture;
-
-	if (w->io.tty.master >= 0)
-		tty_close(&w->io.tty);
-	while ((c[RUN_OUT].fd >= 0 || c[RUN_ERR].fd >= 0) && ak_now_ms() < until) {
-		struct pollfd p[RUN_STREAMS];
-
-		for (int i = 0; i < RUN_STREAMS; i++)
-			p[i] = (struct pollfd){ .fd = c[i].fd, .events = POLLIN };
-		if (poll(p, RUN_STREAMS, DRAIN_MS) <= 0)
-			break;
-		for (int i = 0; i < RUN_STREAMS; i++) {
-			if (p[i].revents)
-				run_capture_read(&c[i]);
-		}
-	}
-}
+static const struct run_backend backend = {
+	.poll = backend_poll,
+	.serve = backend_serve,
+	.due_ms = backend_due_ms,
+	.signal = backend_signal,
+	.tty_fd = backend_tty_fd,
+	.over = backend_over,
+};
 
 /* ---- start and end ---- */
 
-/* Ask the daemon; -EAGAIN when it has nothing for us. */
-static int ask(struct warm_run *w, const struct ak_paths *paths, const struct run_request *opts)
+/* Nothing was started: only signals end that, everything else is tried on the cold path. */
+static int not_started(const struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
-	static struct run_plan plan; /* large */
-	int stdio[3] = { 0, 1, 2 }, rc;
-	char empty[PATH_MAX];
-	struct ak_err ignored;
-
-	if (rundir_empty(paths, empty, &ignored) < 0 || run_plan_init(&plan, opts, paths, empty, &ignored) < 0)
+	if (!w->early)
 		return -EAGAIN;
-	rc = run_io_open(&w->io, opts->json, stdio, &ignored);
-	if (rc == 0)
-		rc = run_io_signals(&w->io, &ignored);
-	if (rc == 0)
-		rc = daemon_run_send(w->sock, opts, &plan, stdio, &ignored);
-	run_io_close_writers(stdio);
-	if (rc == 0 && !opts->quiet)
-		run_plan_look(&plan, opts, paths);
-	w->guard = TAKE(plan.guard);
-	memcpy(w->notes, plan.notes, sizeof(w->notes));
-	run_plan_done(&plan);
-	return rc < 0 ? -EAGAIN : 0;
+	ret->outcome.exit_code = 128 + w->early;
+	return ak_fail(err, EINTR, "interrupted before the command ran");
 }
 
-static int conclude(struct warm_run *w, struct ak_err *err)
+/* We have left, or the daemon has: the command was killed. */
+static int lost(struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
-	_cleanup_(run_report_done) struct run_report told = { 0 };
-	struct run_outcome *o = &w->ret->outcome;
-	int rc = run_report_from_json(w->end, &told, err);
+	const struct run_outcome killed = { .exit_code = 128 + SIGKILL };
 
-	if (rc < 0)
-		return ak_err_prefix(err, rc, "the daemon's report");
-	*o = told.outcome;
-	if (o->exit_code == AK_EXIT_FAILED && o->why.text[0])
-		return ak_fail(err, EIO, "%s", o->why.text);
-	run_say_ended(o, w->opts->timeout_ms);
-	if (told.notes && !w->opts->quiet)
-		run_say_notes(told.notes);
-	return 0;
+	w->sock = ak_close(w->sock); /* ends the job */
+	run_front_drain(w->front, w->left_by ? 0 : DRAIN_MS); /* what we leave may go on printing */
+	(void)run_front_report(w->front, &killed, ret, err);
+	if (w->left_by)
+		return 0;
+	return w->why.text[0] ? ak_fail(err, EPROTO, "%s", w->why.text)
+			      : ak_fail(err, EPIPE, "the daemon ended while the command ran, and the command with it");
+}
+
+static int conclude(struct warm_run *w, struct run_report *ret, struct ak_err *err)
+{
+	int rc;
+
+	if (!w->started)
+		return not_started(w, ret, err);
+	if (w->rc < 0 || w->left_by)
+		return lost(w, ret, err);
+	run_front_drain(w->front, DRAIN_MS);
+	rc = run_front_report(w->front, &w->report.outcome, ret, err);
+	if (w->report.notes && !w->front->opts->quiet)
+		run_say_notes(w->report.notes);
+	return rc;
 }
 
 static void warm_done(struct warm_run *w)
 {
 	ak_close(w->sock);
 	ak_close(w->tty_fd);
-	run_io_done(&w->io);
-	cJSON_Delete(w->end);
-	guard_free(w->guard);
+	run_report_done(&w->report);
 }
 
 /* -EAGAIN: nothing was started. */
-static int run_warm(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
+static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *err)
 {
-	_cleanup_(warm_done) struct warm_run w = { .opts = opts, .sock = -1, .tty_fd = -1, .ret = ret };
+	_cleanup_(warm_done) struct warm_run w = { .front = f, .sock = -1, .tty_fd = -1 };
 	struct ak_err ignored;
-	int rc;
 
-	run_io_init(&w.io);
-	memset(ret, 0, sizeof(*ret));
-	w.sock = daemon_connect(paths, false, &ignored);
-	if (w.sock < 0)
+	w.sock = daemon_connect(f->paths, false, &ignored);
+	if (w.sock < 0 || daemon_run_send(w.sock, f->opts, &f->plan, f->stdio, &ignored) < 0)
 		return -EAGAIN;
-	rc = ask(&w, paths, opts);
-	if (rc == 0)
-		rc = loop(&w);
-	if (rc < 0 && !w.started) { /* only signals end that, everything else is tried again */
-		if (rc != -EINTR && !w.early)
-			return -EAGAIN;
-		ret->outcome.exit_code = 128 + (w.left_by ? w.left_by : w.early);
-		return ak_fail(err, EINTR, "interrupted before the command ran");
-	}
-	if (rc == -EINTR) {
-		w.sock = ak_close(w.sock); /* ends the job */
-		w.io.tty.master = -1;
-		tty_close(&w.io.tty);
-		ret->changed = guard_tell(w.guard, paths, ret->name, run_origin_name(opts->origin));
-		ret->outcome.exit_code = 128 + w.left_by;
-		return 0;
-	}
-	drain(&w);
-	ret->changed = guard_tell(w.guard, paths, ret->name, run_origin_name(opts->origin));
-	if (opts->json)
-		run_io_take(&w.io, ret);
-	if (rc < 0) {
-		ret->outcome.exit_code = 128 + SIGKILL;
-		return ak_fail(err, EPIPE, "the daemon ended while the command ran, and the command with it");
-	}
-	return conclude(&w, err);
-}
-
-/* The cold path takes signals itself, and must find them as they were. */
-static void release_signals(const sigset_t *before)
-{
-	sigprocmask(SIG_SETMASK, before, NULL);
+	memcpy(ret->name, f->plan.name, sizeof(ret->name));
+	run_front_look(f);
+	if (run_front_loop(f, &backend, &w) < 0)
+		w.rc = w.started ? -EIO : -EAGAIN;
+	return conclude(&w, ret, err);
 }
 
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
-	sigset_t before;
-	int rc;
+	_cleanup_(run_front_done) struct run_front f;
+	int rc = run_front_init(&f, opts, paths, err);
 
-	if (opts->keep || opts->no_network || !ak_profile_network(opts->profile))
-		return run_execute(opts, paths, ret, err);
-	sigprocmask(SIG_SETMASK, NULL, &before);
-	rc = run_warm(opts, paths, ret, err);
-	if (rc != -EAGAIN)
+	memset(ret, 0, sizeof(*ret));
+	if (rc < 0)
 		return rc;
-	run_report_done(ret);
-	release_signals(&before);
-	return run_execute(opts, paths, ret, err);
+	rc = f.plan.network && !opts->keep ? run_warm(&f, ret, err) : -EAGAIN;
+	return rc == -EAGAIN ? run_cold(&f, ret, err) : rc;
 }

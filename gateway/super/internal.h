@@ -3,6 +3,7 @@
 #define AK_SUPER_INTERNAL_H
 
 #include "gateway/ipc/server.h"
+#include "gateway/run/life.h"
 #include "gateway/super/super.h"
 
 #include <sys/queue.h>
@@ -32,6 +33,8 @@ struct super {
 	struct run_plan plan;
 	struct gwns_link net_link;
 	struct sandbox *sandbox; /* owned */
+	struct run_life life; /* until it runs */
+	int net_sock; /* owned: where the sandbox's sockets for the gateway come from */
 	uint64_t started_us;
 	struct event_base *base; /* owned */
 	struct ipc_server *server; /* owned */

@@ -1,6 +1,6 @@
 /*
  * A supervisor's birth: see super/super.h. It is this program once more; it learns its task from the daemon, plans, starts the sandbox, reports READY
- * and waits for the word. Until then it simply waits: it has nothing else to do.
+ * and waits for "go".
  */
 #include "gateway/super/internal.h"
 
@@ -81,29 +81,6 @@ static int start_sandbox(struct super *v, int net_sock, struct ak_err *err)
 	return sandbox_start(&spec, net_sock, &v->sandbox, err);
 }
 
-/* READY, or why not. The daemon's leaving ends it. */
-static int wait_ready(struct super *v, struct ak_err *err)
-{
-	uint64_t until = ak_now_ms() + START_TIMEOUT_MS, now;
-	enum sandbox_state state;
-
-	while ((state = sandbox_poll(v->sandbox)) == SANDBOX_STARTING) {
-		struct pollfd p[] = { { .fd = sandbox_fd(v->sandbox), .events = POLLIN },
-			{ .fd = v->control, .events = POLLRDHUP } };
-
-		now = ak_now_ms();
-		if (now >= until)
-			return ak_fail(err, ETIMEDOUT, "the sandbox was not ready after %d s", START_TIMEOUT_MS / 1000);
-		if (poll(p, 2, (int)(until - now)) < 0 && errno != EINTR)
-			return ak_fail_errno(err, errno, "poll");
-		if (p[1].revents)
-			return ak_fail(err, EPIPE, "the daemon ended");
-	}
-	if (state == SANDBOX_READY)
-		return 0;
-	return ak_fail(err, EIO, "%s", sandbox_result(v->sandbox)->err.text);
-}
-
 static int take_rtnl(struct super *v, int net_sock, struct ak_err *err)
 {
 	int fds[GWNS_FD_NUM], rc = gwns_sockets_receive(net_sock, fds, err);
@@ -129,21 +106,19 @@ static void look(struct super *v)
 	run_plan_note(&v->plan, line);
 }
 
-static int build(struct super *v, struct ak_err *err)
+static int build(struct run_life *l, struct ak_err *err)
 {
+	struct super *v = l->ctx;
 	int pair[2] = { -1, -1 }, rc;
 
 	if (v->plan.network && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return ak_fail_errno(err, errno, "socketpair");
 	rc = start_sandbox(v, pair[0], err);
-	pair[0] = ak_close(pair[0]);
+	ak_close(pair[0]);
+	v->net_sock = pair[1];
+	l->sandbox = v->sandbox;
 	if (rc == 0)
 		look(v);
-	if (rc == 0)
-		rc = wait_ready(v, err);
-	if (rc == 0 && v->plan.network)
-		rc = take_rtnl(v, pair[1], err);
-	ak_close(pair[1]);
 	return rc;
 }
 
@@ -163,26 +138,56 @@ static int report_ready(struct super *v, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "reporting to the daemon") : 0;
 }
 
-/* "go", while watching that there still is something to go. */
-static int wait_go(struct super *v, struct ak_err *err)
+/* The daemon brings the sandbox to its gateway and then lets it go. */
+static int host(struct run_life *l, struct ak_err *err)
 {
-	for (;;) {
-		struct pollfd p[] = { { .fd = v->control, .events = POLLIN },
-			{ .fd = sandbox_fd(v->sandbox), .events = POLLIN } };
-		_cleanup_json_ cJSON *obj = NULL;
-		int rc;
+	struct super *v = l->ctx;
+	int rc = v->plan.network ? take_rtnl(v, v->net_sock, err) : 0;
 
-		if (poll(p, 2, START_TIMEOUT_MS) == 0)
-			return ak_fail(err, ETIMEDOUT, "the daemon did not let the sandbox run");
-		if (p[1].revents && sandbox_poll(v->sandbox) == SANDBOX_ENDED)
-			return ak_fail(err, EIO, "the sandbox ended before it ran: %s", sandbox_result(v->sandbox)->err.text);
-		if (!p[0].revents)
-			continue;
-		rc = ipc_recv(v->control, &obj, NULL, NULL);
-		if (rc <= 0)
-			return ak_fail(err, EPIPE, "the daemon ended");
-		return sandbox_go(v->sandbox, err);
+	v->net_sock = ak_close(v->net_sock);
+	return rc < 0 ? rc : report_ready(v, err);
+}
+
+/* Between "ready" and "running" the daemon says nothing but "go", and it ends us by leaving. */
+static void on_control(struct super *v)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+
+	if (v->life.hosting && ipc_recv(v->control, &obj, NULL, NULL) > 0)
+		life_hosted(&v->life);
+	else
+		life_refused(&v->life, "the daemon ended");
+}
+
+static void wait_event(struct super *v)
+{
+	struct pollfd p[] = { { .fd = sandbox_fd(v->sandbox), .events = POLLIN },
+		{ .fd = v->control, .events = v->life.hosting ? POLLIN : POLLRDHUP } };
+	uint64_t now = ak_now_ms(), due = life_due_ms(&v->life);
+
+	if (poll(p, 2, due > now ? (int)(due - now) : 0) > 0) {
+		if (p[0].revents)
+			life_poll(&v->life);
+		if (p[1].revents)
+			on_control(v);
 	}
+	life_tick(&v->life);
+}
+
+/* The steps of every run (run/life.h), without a command: build, ready, go. Its records are the daemon's. */
+static int start(struct super *v, struct ak_err *err)
+{
+	static const struct life_ops ops = { .build = build, .host = host };
+
+	life_init(&v->life, &ops, v);
+	v->life.plan = &v->plan;
+	v->life.needs_host = v->life.host_when_ready = true;
+	v->life.start_max_ms = START_TIMEOUT_MS;
+	life_begin(&v->life);
+	while (v->life.state == LIFE_BUILDING)
+		wait_event(v);
+	*err = v->life.failure;
+	return v->life.rc;
 }
 
 static int birth(struct super *v, struct ak_err *err)
@@ -191,13 +196,7 @@ static int birth(struct super *v, struct ak_err *err)
 
 	if (rc == 0)
 		rc = plan(v, err);
-	if (rc == 0)
-		rc = build(v, err);
-	if (rc == 0)
-		rc = report_ready(v, err);
-	if (rc == 0)
-		rc = wait_go(v, err);
-	return rc;
+	return rc < 0 ? rc : start(v, err);
 }
 
 static void live(struct super *v)
@@ -245,6 +244,7 @@ int super_main(void)
 	static struct super v = { .user_ns = -1,
 		.net_ns = -1,
 		.peer_rtnl = -1,
+		.net_sock = -1,
 		.control = SPAWN_FD,
 		.listener = -1,
 		.daemon_pidfd = -1,
