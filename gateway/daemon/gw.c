@@ -5,7 +5,7 @@
  * Theory of operation. Messages wait in one queue and are sent while fewer than WINDOW are unanswered, so that neither side's socket fills.
  * The gateway works them off in order, so the first unanswered one about a sandbox is the one that an answer belongs to. When the gateway dies,
  * everything unanswered and everything waiting fails; its successor joins the same namespaces and is told of all running sandboxes before
- * anything else.
+ * anything else. A message that finds no memory ends the gateway, too.
  */
 #include "gateway/daemon/internal.h"
 
@@ -100,13 +100,22 @@ static void flush_waiting(struct daemon *d)
 	}
 }
 
-void dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t n_fds, dgw_done_fn done, void *ctx)
+/* From the loop: whoever could not send goes on using what a restart would free. */
+static int miss(struct daemon *d, const int *fds, size_t n_fds)
+{
+	for (size_t i = 0; i < n_fds; i++)
+		ak_close(fds[i]);
+	d->gw.missed = true;
+	kick(d);
+	return -ENOMEM;
+}
+
+int dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t n_fds, dgw_done_fn done, void *ctx)
 {
 	struct dgw_request *q = calloc(1, sizeof(*q));
 
-	/* Without memory for a message the gateway's picture would be wrong from here on; a daemon that is gone is adopted from. */
 	if (!q)
-		abort();
+		return miss(d, fds, n_fds);
 	q->msg = *msg;
 	q->n_fds = n_fds;
 	memcpy(q->fds, fds ? fds : (const int[GW_FDS_MAX]){ -1, -1, -1, -1 }, n_fds * sizeof(*fds));
@@ -117,6 +126,7 @@ void dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t
 		flush_waiting(d);
 	else
 		kick(d);
+	return 0;
 }
 
 static void finish(struct dgw_request *q, int rc, const struct gw_msg *answer, const struct ak_err *err)
@@ -142,7 +152,13 @@ static void on_kick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct daemon *d = ctx;
 	struct dgw *g = &d->gw;
+	bool missed = g->missed;
 
+	g->missed = false;
+	if (missed && (g->state == DGW_UP || g->state == DGW_STARTING)) {
+		lost(d, "out of memory for a message to the gateway process");
+		return;
+	}
 	if ((g->state == DGW_DOWN && !g->expected) || g->state == DGW_STOPPING) {
 		fail_queue(&g->waiting, &g->reason);
 		return;
@@ -202,7 +218,7 @@ static void hand_new_log(struct daemon *d, uint32_t id)
 	if (gw_log_rotate(d->paths, log_name(path), path, &msg.log, fds, &err) < 0)
 		ak_say("%s", err.text);
 	else
-		dgw_send(d, &msg, fds, fds[GW_LOG_KEPT] < 0 ? 1 : 2, NULL, NULL);
+		(void)dgw_send(d, &msg, fds, fds[GW_LOG_KEPT] < 0 ? 1 : 2, NULL, NULL); /* a new gateway gets a log anyway */
 }
 
 static void tell_stuck(struct daemon *d, uint32_t id)
@@ -432,8 +448,8 @@ static void follow_resolvers(struct daemon *d)
 	resolv_look(&now);
 	if (resolv_same(&now, &d->gw.resolv) || resolv_servers(msg.text, sizeof(msg.text), &err) < 0)
 		return;
-	d->gw.resolv = now;
-	dgw_send(d, &msg, NULL, 0, NULL, NULL);
+	if (dgw_send(d, &msg, NULL, 0, NULL, NULL) == 0)
+		d->gw.resolv = now;
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *ctx)

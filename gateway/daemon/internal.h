@@ -78,6 +78,7 @@ struct dgw {
 	struct dgw_queue waiting, sent;
 	size_t n_sent;
 	unsigned failures; /* in a row */
+	bool missed; /* a message to it could not be queued */
 	bool expected; /* down, but it was up before and its successor is on its way: requests wait for it */
 	uint64_t since_ms; /* in this state */
 	uint64_t restarts;
@@ -94,8 +95,11 @@ void dgw_done(struct daemon *d);
 /* 0 when requests will be tried; else the reason why there is no gateway. Tries to start one when none was tried lately. */
 int dgw_usable(struct daemon *d, struct ak_err *err);
 
-/* Queue a message; FDS are taken over. Answers come in the order of the questions about one sandbox. */
-void dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t n_fds, dgw_done_fn done, void *ctx);
+/*
+ * Queue a message; FDS are taken over. Answers come in the order of the questions about one sandbox. -ENOMEM: it was not queued and DONE is not called; a
+ * gateway that misses a message cannot be relied on, so the loop starts it again and tells it of everything that runs.
+ */
+int dgw_send(struct daemon *d, const struct gw_msg *msg, const int *fds, size_t n_fds, dgw_done_fn done, void *ctx);
 bool dgw_answered(uint32_t type);
 
 /* ADD or ASSIGN or POLICY: P as the memory file that these messages carry; -errno. */

@@ -167,8 +167,9 @@ static int host(struct run_life *l, struct ak_err *err)
 	}
 	l->dir.log_fd = -1;
 	memcpy(msg.name, l->plan->name, sizeof(msg.name));
+	if (dgw_send(j->w->d, &msg, fds, 2, on_assigned, j->w) < 0)
+		return ak_fail(err, ENOMEM, "out of memory");
 	j->w->hosting = true;
-	dgw_send(j->w->d, &msg, fds, 2, on_assigned, j->w);
 	return 0;
 }
 
@@ -194,7 +195,8 @@ static void unhost(struct run_life *l)
 
 	event_del(w->on_sandbox); /* one that has ended stays readable */
 	w->hosted = false;
-	dgw_send(w->d, &msg, NULL, 0, on_removed, w);
+	if (dgw_send(w->d, &msg, NULL, 0, on_removed, w) < 0)
+		life_unhosted(l, NULL);
 }
 
 static void over(struct run_life *l)

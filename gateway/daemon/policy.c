@@ -132,8 +132,7 @@ static int send_policy(
 
 	if (fd < 0)
 		return ak_fail_errno(err, -fd, "policy");
-	dgw_send(sb->d, &msg, &fd, 1, done, ctx);
-	return 0;
+	return dgw_send(sb->d, &msg, &fd, 1, done, ctx) < 0 ? ak_fail(err, ENOMEM, "out of memory") : 0;
 }
 
 static void on_enforced(void *ctx, int rc, const struct gw_msg *reply, const struct ak_err *reason)

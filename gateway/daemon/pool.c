@@ -112,9 +112,7 @@ void warm_destroy(struct warm *w)
 	(void)sandbox_signal(w->sandbox, SIGKILL);
 	if (w->hosting)
 		return; /* its answer comes here again */
-	if (w->hosted)
-		dgw_send(w->d, &msg, NULL, 0, on_removed, w);
-	else
+	if (!w->hosted || dgw_send(w->d, &msg, NULL, 0, on_removed, w) < 0)
 		free_later(w);
 	w->hosted = false;
 }
@@ -182,9 +180,10 @@ static int host(struct warm *w, struct ak_err *err)
 			ak_close(fds[i]);
 		return ak_fail(err, EIO, "a descriptor for the gateway is missing");
 	}
+	if (dgw_send(w->d, &msg, fds, 3, on_added, w) < 0)
+		return ak_fail(err, ENOMEM, "out of memory");
 	w->status = WARM_ADDING;
 	w->hosting = true;
-	dgw_send(w->d, &msg, fds, 3, on_added, w);
 	return 0;
 }
 

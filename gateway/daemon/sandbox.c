@@ -276,9 +276,10 @@ void dsb_host(struct dsb *sb, dgw_done_fn done)
 		fds[0] = -1;
 		sb->failure = err;
 	}
-	sb->hosting = true;
 	memset(&sb->stats, 0, sizeof(sb->stats));
-	dgw_send(sb->d, &msg, fds, rc < 0 ? 0 : fds[3] < 0 ? 3 : 4, done, sb);
+	sb->hosting = dgw_send(sb->d, &msg, fds, rc < 0 ? 0 : fds[3] < 0 ? 3 : 4, done, sb) == 0;
+	/* The restart that follows a message without memory hosts what runs, and fails what waits. */
+	sb->awaiting = !sb->hosting && sb->status == DSB_STARTING;
 }
 
 /* A sum that the state's file could not hold would make the whole file unreadable. */
@@ -320,7 +321,7 @@ static void restore_learned(struct dsb *sb)
 		return;
 	fd = ak_memory_file("learned", out.data, out.len);
 	if (fd >= 0)
-		dgw_send(sb->d, &msg, &fd, 1, NULL, NULL);
+		(void)dgw_send(sb->d, &msg, &fd, 1, NULL, NULL);
 }
 
 static void on_rehosted(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
@@ -340,9 +341,11 @@ void dsb_rehost_all(struct daemon *d)
 	struct dsb *sb;
 
 	TAILQ_FOREACH(sb, &d->sandboxes, link) {
-		if (sb->awaiting && sb->super)
-			dsb_host(sb, on_hosted);
+		bool awaited = sb->awaiting;
+
 		sb->awaiting = false;
+		if (awaited && sb->super)
+			dsb_host(sb, on_hosted);
 		if (sb->status != DSB_RUNNING || !sb->policy || sb->hosted || sb->hosting || sb->peer_rtnl < 0)
 			continue;
 		dsb_host(sb, on_rehosted);
@@ -439,7 +442,8 @@ static void down(struct dsb *sb)
 		return;
 	}
 	sb->hosted = false;
-	dgw_send(sb->d, &msg, NULL, 0, on_removed, sb);
+	if (dgw_send(sb->d, &msg, NULL, 0, on_removed, sb) < 0)
+		is_down(sb);
 }
 
 void dsb_super_gone(struct daemon *d, struct ipc_peer *peer)

@@ -120,8 +120,8 @@ static void ask_counts(struct listing *l, struct dsb *sb)
 
 	if (!sb->hosted || sb->removed)
 		return;
-	l->pending++;
-	dgw_send(l->d, &msg, NULL, 0, on_counts, l);
+	if (dgw_send(l->d, &msg, NULL, 0, on_counts, l) == 0)
+		l->pending++;
 }
 
 static struct listing *listing_new(struct request *r)
