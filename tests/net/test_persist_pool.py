@@ -55,11 +55,13 @@ def test_a_full_disk_ends_a_warm_run_that_cannot_be_recorded(boxes):
     assert lab.host(["mount", "-t", "tmpfs", "-o", "size=1m,mode=777", "none", state]).code == 0
     try:
         warm(b, "codex")
-        wait_for(lambda: ".spare-" in lab.host(["ls", "-A", state + "/agentkernel/runs"]).out)  # a folder that it can use
+        listing = ["ls", "-Ai", state + "/agentkernel/runs"]
+        wait_for(lambda: ".spare-" in lab.host(listing).out)  # a folder that it can use
+        spare = lab.host(listing).out.split()[0]
         lab.host(["sh", "-c", "head -c 2m /dev/zero > %s/fill" % state])
         r = lab.run([*CODEX, "sleep", "4790"])
         assert r.code == 125 and "space" in r.err.lower() and r.seconds < 20, r
-        assert pool(b, "codex")["hits"] == 1 and ".spare-" not in lab.host(["ls", "-A", state + "/agentkernel/runs"]).out  # it was ready to go
+        assert pool(b, "codex")["hits"] == 1 and spare + " run-" in lab.host(listing).out  # it was ready to go
         assert not lab.running("sleep 4790")
         lab.host(["rm", "%s/fill" % state])
         warm(b, "codex")
