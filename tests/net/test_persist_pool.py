@@ -132,6 +132,17 @@ def test_what_does_not_fit_takes_the_cold_path_without_a_word(boxes):
     assert r.code == 0 and r.out == "ok\n" and r.err == "", r
 
 
+def test_what_the_pool_cannot_take_is_planned_and_told_once(boxes):
+    b, lab = boxes, boxes.lab
+    warm(b, "native")
+    misses = pool(b, "gemini")["misses"]
+    bind = "import socket; socket.socket(socket.AF_UNIX).bind('%s/sock')" % lab.path("project")
+    assert lab.host([PYTHON, "-c", bind]).code == 0
+    r = lab.run(["--compatibility-mode", "gemini", "--", "sh", "-c", "echo ok"])
+    assert r.code == 0 and r.out == "ok\n" and r.err.count("the project holds 1 socket") == 1 == len(r.err.splitlines()), r
+    assert pool(b, "gemini")["misses"] == misses + 1
+
+
 def test_signals_and_leaving_end_a_warm_run(boxes):
     b, lab = boxes, boxes.lab
     for sig, code in ((2, 42), (15, 42)):
@@ -146,6 +157,70 @@ def test_signals_and_leaving_end_a_warm_run(boxes):
     p.signal(9)
     p.wait()
     wait_for(lambda: pool(b, "native")["in_use"] == 0)
+
+
+STUBBORN = "import os,signal\nfor s in (2,15): signal.signal(s, lambda *_: os.write(1, b'no\\n'))\nos.write(1, b'up\\n')\nwhile True: signal.pause()"
+
+
+@pytest.mark.parametrize("signals", [(2, 2), (15,)])
+def test_a_stubborn_command_ends_as_in_a_cold_run(boxes, signals):
+    b, lab = boxes, boxes.lab
+    warm(b, "native")
+    p = lab.start(["--", PYTHON, "-c", STUBBORN])
+    p.wait_output(b"up\n")
+    assert pool(b, "native")["in_use"] == 1
+    for sig in signals:
+        p.signal(sig)
+        p.wait_output(b"no\n") if sig == signals[0] else None
+    r = p.wait(15)
+    assert r.code == 137 and (r.seconds >= 5) == (signals == (15,)), r
+    wait_for(lambda: pool(b, "native")["in_use"] == 0)
+
+
+def run_folders(b):
+    return [n for n in b.lab.host(["ls", b.lab.path("state") + "/agentkernel/runs"]).out.split() if n.startswith("run-")]
+
+
+def start_and_hold(b, *args):
+    """A run that has its warm sandbox and waits for a gateway that does not answer; and that gateway's pid."""
+    warm(b, "native")
+    gateway = str(b.status()["gateway"]["pid"])
+    b.lab.host(["kill", "-STOP", gateway])
+    p = b.lab.start([*args])
+    wait_for(lambda: pool(b, "native")["in_use"] == 1)
+    return p, gateway
+
+
+def test_a_signal_before_the_start_is_the_end_of_a_warm_run(boxes):
+    b, lab = boxes, boxes.lab
+    p, gateway = start_and_hold(b, "--", "echo", "ran")
+    p.signal(2)
+    r = p.wait(10)
+    lab.host(["kill", "-CONT", gateway])
+    assert r.code == 130 and r.out == "" and r.err == "agentkernel: interrupted before the command ran\n", r
+    assert not run_folders(b)
+    assert lab.run(["echo", "ran"]).out == "ran\n"
+
+
+def test_a_warm_run_whose_gateway_dies_first_is_a_cold_one(boxes):
+    b, lab = boxes, boxes.lab
+    p, gateway = start_and_hold(b, "--json", "--", "sh", "-c", "echo ran; echo too >&2")
+    lab.host(["kill", "-KILL", gateway])
+    r = p.wait(30)
+    got = json.loads(r.out)
+    assert r.code == 0 and r.err == "" and got["stdout"] == "ran\n" and got["stderr"] == "too\n", r
+    assert len(run_folders(b)) == 1
+    assert lab.ak(["audit", "verify"]).code == 0
+
+
+def test_a_caller_who_leaves_before_the_start_takes_a_warm_run_along(boxes):
+    b, lab = boxes, boxes.lab
+    p, gateway = start_and_hold(b, "--", "echo", "ran")
+    p.signal(9)
+    p.wait()
+    lab.host(["kill", "-CONT", gateway])
+    wait_for(lambda: pool(b, "native")["in_use"] == 0)
+    assert not run_folders(b)
 
 
 def test_a_daemon_that_dies_takes_its_jobs_and_the_next_run_is_cold(boxes):
