@@ -143,6 +143,8 @@ static const struct run_backend backend = {
 /* Nothing was started: only signals end that, everything else is tried on the cold path. */
 static int not_started(const struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
+	if (!w->early && run_plan_rename(&w->front->plan, w->front->opts) < 0)
+		return ak_fail(err, ENOMEM, "out of memory");
 	if (!w->early)
 		return -EAGAIN;
 	ret->outcome.exit_code = 128 + w->early;

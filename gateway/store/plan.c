@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SANDBOX_VARIABLE "AGENTKERNEL_SANDBOX"
+
 extern char **environ;
 
 static const struct {
@@ -206,7 +208,7 @@ static int env_identity(struct run_plan *plan, const struct run_request *opts, c
 	if (rc == 0)
 		rc = env_setf(plan, "LOGNAME", user);
 	if (rc == 0)
-		rc = env_setf(plan, "AGENTKERNEL_SANDBOX", plan->name);
+		rc = env_setf(plan, SANDBOX_VARIABLE, plan->name);
 	if (rc == 0)
 		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name);
 	return rc;
@@ -238,7 +240,7 @@ static int plan_env(struct run_plan *plan, const struct run_request *opts, const
 /* Each sandbox has its own; what the profile passes by itself does not replace it. */
 static bool is_identity(const char *pair)
 {
-	static const char *const own[] = { "HOME=", "USER=", "LOGNAME=", "AGENTKERNEL_SANDBOX=", "AGENTKERNEL_MODE=" };
+	static const char *const own[] = { "HOME=", "USER=", "LOGNAME=", SANDBOX_VARIABLE "=", "AGENTKERNEL_MODE=" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
 		if (same_key(pair, own[i]))
@@ -434,6 +436,19 @@ static void plan_name(struct run_plan *plan, const struct run_request *opts)
 	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
 		id = (uint32_t)getpid() * 2654435761u;
 	snprintf(plan->name, sizeof(plan->name), "run-%08x", id);
+}
+
+int run_plan_rename(struct run_plan *plan, const struct run_request *opts)
+{
+	char old[sizeof(SANDBOX_VARIABLE "=") + sizeof(plan->name)];
+
+	snprintf(old, sizeof(old), SANDBOX_VARIABLE "=%s", plan->name);
+	plan_name(plan, opts);
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (!strcmp(plan->env[i], old)) /* unless the user has set it */
+			return env_setf(plan, SANDBOX_VARIABLE, plan->name);
+	}
+	return 0;
 }
 
 /* Inside, one is oneself; root outside is the user `agent` inside. The name comes from the environment: asking the user data base could

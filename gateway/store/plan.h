@@ -87,6 +87,9 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	struct ak_err *err);
 void run_plan_done(struct run_plan *plan);
 
+/* Another name, unless OPTS fixes it: whoever tried the plan before may have left the folder of that name behind. */
+int run_plan_rename(struct run_plan *plan, const struct run_request *opts);
+
 void run_plan_note(struct run_plan *plan, const char *line); /* "" is none */
 
 /* Add to the plan's notes what takes a moment to find out; to be called while the sandbox is being made. */

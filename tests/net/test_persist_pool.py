@@ -213,6 +213,16 @@ def test_a_warm_run_whose_gateway_dies_first_is_a_cold_one(boxes):
     assert lab.ak(["audit", "verify"]).code == 0
 
 
+def test_a_warm_run_whose_daemon_dies_first_is_a_cold_one(boxes):
+    b, lab = boxes, boxes.lab
+    p, _ = start_and_hold(b, "--", "sh", "-c", "echo $AGENTKERNEL_SANDBOX")
+    b.kill_daemon()
+    r = p.wait(30)
+    assert r.code == 0 and r.err == "", r
+    left = run_folders(b)  # the daemon could not remove its own any more
+    assert r.out.strip() in left and len(left) == 2, (r, left)
+
+
 def test_a_caller_who_leaves_before_the_start_takes_a_warm_run_along(boxes):
     b, lab = boxes, boxes.lab
     p, gateway = start_and_hold(b, "--", "echo", "ran")
