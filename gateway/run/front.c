@@ -7,6 +7,7 @@
 #include "gateway/store/rundir.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 int run_front_init(struct run_front *f, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
@@ -114,14 +115,19 @@ void run_front_drain(struct run_front *f, int timeout_ms)
 	}
 }
 
-int run_front_report(struct run_front *f, const struct run_outcome *outcome, struct run_report *ret, struct ak_err *err)
+int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *err)
 {
-	ret->outcome = *outcome;
-	ret->changed = guard_tell(f->plan.guard, f->paths, f->plan.name, run_origin_name(f->opts->origin));
+	const struct run_outcome *o = &r->outcome;
+	bool failed = o->exit_code == AK_EXIT_FAILED && o->why.text[0];
+
+	memcpy(r->name, f->plan.name, sizeof(r->name));
+	free(r->changed);
+	r->changed = guard_tell(f->plan.guard, f->paths, f->plan.name, run_origin_name(f->opts->origin));
 	if (f->opts->json)
-		run_io_take(&f->io, ret);
-	if (outcome->exit_code == AK_EXIT_FAILED && outcome->why.text[0])
-		return ak_fail(err, EIO, "%s", outcome->why.text);
-	run_say_ended(outcome, f->opts->timeout_ms);
-	return 0;
+		run_io_take(&f->io, r);
+	if (!failed)
+		run_say_ended(o, f->opts->timeout_ms);
+	if (r->notes && !f->opts->quiet)
+		run_say_notes(r->notes);
+	return failed ? ak_fail(err, EIO, "%s", o->why.text) : 0;
 }

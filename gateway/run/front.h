@@ -44,7 +44,10 @@ int run_front_loop(struct run_front *f, const struct run_backend *b, void *ctx);
  * is the user's again. */
 void run_front_drain(struct run_front *f, int timeout_ms);
 
-/* The command ran: fill RET and tell the user what the exit code alone does not. -EIO with a reason when it ran in name only. */
-int run_front_report(struct run_front *f, const struct run_outcome *outcome, struct run_report *ret, struct ak_err *err);
+/*
+ * The command ran, and R has its outcome and notes: add the rest, and tell the user what the exit code alone does not. -EIO with a reason when it ran in
+ * name only.
+ */
+int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *err);
 
 #endif

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define LINK_ID 1
 #define STOP_TIMEOUT_MS 3000
 #define RESOLV_EVERY_MS 2000
 
@@ -71,7 +70,7 @@ int run_gw_start(struct run_gw *g, const struct gwns_link *link, int net_sock, s
 static void hand_new_log(struct run_gw *g)
 {
 	const struct run_life *l = g->life;
-	struct gw_msg msg = { .type = GW_MSG_LOG_FD, .id = LINK_ID };
+	struct gw_msg msg = { .type = GW_MSG_LOG_FD, .id = RUN_LINK_ID };
 	int fds[GW_LOG_FDS];
 	struct ak_err err;
 

@@ -6,6 +6,8 @@
 #include "gateway/host/resolv.h"
 #include "gateway/run/life.h"
 
+#define RUN_LINK_ID 1 /* of the only sandbox that it hosts */
+
 struct run_gw {
 	struct run_life *life; /* borrowed: outlives us */
 	pid_t pid; /* 0 when there is none (any more) */

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LINK_ID 1
 #define START_MAX_MS 30000
 
 struct cold {
@@ -49,7 +48,7 @@ static int build(struct run_life *l, struct ak_err *err)
 	struct sandbox_spec spec;
 	int pair[2] = { -1, -1 }, rc;
 
-	gwns_link_plan(LINK_ID, &c->link);
+	gwns_link_plan(RUN_LINK_ID, &c->link);
 	if (l->plan->network && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return ak_fail_errno(err, errno, "socketpair");
 	c->net_sock = pair[1];
@@ -189,13 +188,15 @@ int run_cold(struct run_front *f, struct run_report *ret, struct ak_err *err)
 		return rc;
 	init(&c, f);
 	rc = execute(&c, err);
-	if (c.sandbox && !f->opts->quiet)
-		run_say_notes(sandbox_notes(c.sandbox));
+	if (c.sandbox && sandbox_notes(c.sandbox)[0])
+		ret->notes = strdup(sandbox_notes(c.sandbox));
 	sandbox_free(c.sandbox);
 	run_gw_done(&c.gw);
 	ret->outcome = c.life.outcome;
 	if (c.life.ran && rc == 0)
-		rc = run_front_report(f, &c.life.outcome, ret, err);
+		rc = run_front_report(f, ret, err);
+	else if (ret->notes && !f->opts->quiet)
+		run_say_notes(ret->notes);
 	ak_close(c.net_sock);
 	life_done(&c.life);
 	return rc;

@@ -154,11 +154,10 @@ static int not_started(const struct warm_run *w, struct run_report *ret, struct 
 /* We have left, or the daemon has: the command was killed. */
 static int lost(struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
-	const struct run_outcome killed = { .exit_code = 128 + SIGKILL };
-
 	w->sock = ak_close(w->sock); /* ends the job */
 	run_front_drain(w->front, w->left_by ? 0 : DRAIN_MS); /* what we leave may go on printing */
-	(void)run_front_report(w->front, &killed, ret, err);
+	ret->outcome.exit_code = 128 + SIGKILL;
+	(void)run_front_report(w->front, ret, err);
 	if (w->left_by)
 		return 0;
 	return w->why.text[0] ? ak_fail(err, EPROTO, "%s", w->why.text)
@@ -167,17 +166,14 @@ static int lost(struct warm_run *w, struct run_report *ret, struct ak_err *err)
 
 static int conclude(struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
-	int rc;
-
 	if (!w->started)
 		return not_started(w, ret, err);
 	if (w->rc < 0 || w->left_by)
 		return lost(w, ret, err);
 	run_front_drain(w->front, DRAIN_MS);
-	rc = run_front_report(w->front, &w->report.outcome, ret, err);
-	if (w->report.notes && !w->front->opts->quiet)
-		run_say_notes(w->report.notes);
-	return rc;
+	*ret = w->report;
+	w->report = (struct run_report){ 0 };
+	return run_front_report(w->front, ret, err);
 }
 
 static void warm_done(struct warm_run *w)
