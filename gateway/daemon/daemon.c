@@ -8,7 +8,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
 #include "gateway/ipc/spawn.h"
-#include "gateway/store/life.h"
+#include "gateway/store/vitals.h"
 #include "gateway/store/state_server.h"
 
 #include <errno.h>
@@ -93,7 +93,7 @@ void daemon_shutdown(struct daemon *d)
 	if (d->stopping)
 		return;
 	d->stopping = true;
-	(void)life_stop(d->paths); /* before any supervisor sees us go */
+	(void)vitals_stop(d->paths); /* before any supervisor sees us go */
 	evtimer_add(d->on_stopped, &limit);
 	dgw_stop(d);
 }
@@ -236,7 +236,7 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 	}
 	ak_set_nonblock(listener, true);
 	ipc_listen_as_us(listener);
-	rc = life_begin(paths, conf && conf->healing, daemon_log_bytes(), err);
+	rc = vitals_begin(paths, conf && conf->healing, daemon_log_bytes(), err);
 	if (rc == 0)
 		rc = make(paths, conf, &d, err);
 	if (rc == 0)

@@ -1,8 +1,8 @@
 /*
  * The healer: restarts the daemon of running sandboxes after it died. A supervisor starts it (super/watch.c).
  *
- * Theory of operation. The healer holds the lock of store/life.h as long as it lives, so there is only one. It records how the last daemon died, waits
- * according to the number of deaths in a row, starts a daemon as its child, and stays its parent until the daemon has lived for LIFE_STEADY_MS. So it learns
+ * Theory of operation. The healer holds the lock of store/vitals.h as long as it lives, so there is only one. It records how the last daemon died, waits
+ * according to the number of deaths in a row, starts a daemon as its child, and stays its parent until the daemon has lived for VITALS_STEADY_MS. So it learns
  * the signal or exit code of a daemon that dies again. Then it ends. It gives up when a user stopped the daemon, when someone else serves, and,
  * while it waits, when its supervisor ends; a supervisor that still runs starts the next healer.
  *
@@ -16,7 +16,7 @@
 #include "gateway/base/say.h"
 #include "gateway/ipc/spawn.h"
 #include "gateway/log/events.h"
-#include "gateway/store/life.h"
+#include "gateway/store/vitals.h"
 #include "gateway/super/super.h"
 
 #include <assert.h>
@@ -118,9 +118,9 @@ struct dead {
 	uint64_t log_bytes; /* length of the log when it started */
 };
 
-static void record_end(struct heal *h, const struct dead *d, struct life *ret)
+static void record_end(struct heal *h, const struct dead *d, struct vitals *ret)
 {
-	char line[LINE_MAX_BYTES + 1], how[96], reason[LIFE_REASON_MAX];
+	char line[LINE_MAX_BYTES + 1], how[96], reason[VITALS_REASON_MAX];
 
 	last_line(h, d->log_bytes, line);
 	if (d->status >= 0 && WIFSIGNALED(d->status))
@@ -134,14 +134,14 @@ static void record_end(struct heal *h, const struct dead *d, struct life *ret)
 	else
 		snprintf(reason, sizeof(reason), "%s%s%s", how, line[0] ? "; its last message: " : "", line);
 	to_ascii(reason);
-	life_end(&h->paths, d->pid, reason, ret);
-	if (ret->state == LIFE_ENDED)
+	vitals_end(&h->paths, d->pid, reason, ret);
+	if (ret->state == VITALS_ENDED)
 		ak_say("the daemon ended %s", ret->reason);
 }
 
 /* ---- a new one ---- */
 
-static void note_restart(struct heal *h, const struct life *l)
+static void note_restart(struct heal *h, const struct vitals *l)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
 
@@ -154,7 +154,7 @@ static void note_restart(struct heal *h, const struct life *l)
 static bool ended_early(pid_t pid, int *ret_status)
 {
 	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	uint64_t until = ak_now_ms() + LIFE_STEADY_MS, now;
+	uint64_t until = ak_now_ms() + VITALS_STEADY_MS, now;
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
 	if (pidfd < 0)
@@ -165,7 +165,7 @@ static bool ended_early(pid_t pid, int *ret_status)
 }
 
 /* One attempt. True if there is nothing left to do: the daemon is steady, another one serves, or a user stopped it. */
-static bool try_once(struct heal *h, struct life *l)
+static bool try_once(struct heal *h, struct vitals *l)
 {
 	static const struct daemon_conf conf = { .healing = true };
 	struct dead d = { .pid = -1 };
@@ -190,21 +190,21 @@ static bool try_once(struct heal *h, struct life *l)
 		return true;
 	h->attempts++;
 	record_end(h, &d, l);
-	return l->state != LIFE_ENDED;
+	return l->state != VITALS_ENDED;
 }
 
 /* ---- whether and when ---- */
 
-static bool wanted(const struct heal *h, struct life *l)
+static bool wanted(const struct heal *h, struct vitals *l)
 {
-	life_read(&h->paths, l);
-	return l->state != LIFE_STOPPED && !super_daemon_served(&h->paths);
+	vitals_read(&h->paths, l);
+	return l->state != VITALS_STOPPED && !super_daemon_served(&h->paths);
 }
 
 /* Wait until the next attempt is due. False to give up: a user stopped the daemon, another one serves, or our supervisor ended. */
-static bool wait_turn(struct heal *h, struct life *l)
+static bool wait_turn(struct heal *h, struct vitals *l)
 {
-	uint64_t now = ak_now_ms(), first = life_wait_ms(l, now), own = life_delay_ms(h->attempts), until;
+	uint64_t now = ak_now_ms(), first = vitals_wait_ms(l, now), own = vitals_delay_ms(h->attempts), until;
 	struct pollfd p = { .fd = h->super, .events = POLLRDHUP };
 
 	until = now + (first > own ? first : own);
@@ -221,13 +221,13 @@ static bool wait_turn(struct heal *h, struct life *l)
 
 static void heal(struct heal *h)
 {
-	struct life l;
+	struct vitals l;
 
 	if (!wanted(h, &l))
 		return;
-	if (l.state != LIFE_ENDED)
+	if (l.state != VITALS_ENDED)
 		record_end(h, &(struct dead){ .pid = l.pid, .status = status_of_gone(h), .log_bytes = l.log_bytes }, &l);
-	while (l.state == LIFE_ENDED && wait_turn(h, &l) && !try_once(h, &l))
+	while (l.state == VITALS_ENDED && wait_turn(h, &l) && !try_once(h, &l))
 		;
 }
 

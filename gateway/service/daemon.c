@@ -5,7 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/daemon/daemon.h"
 #include "gateway/ipc/ipc.h"
-#include "gateway/store/life.h"
+#include "gateway/store/vitals.h"
 
 #include <errno.h>
 
@@ -52,27 +52,27 @@ int service_daemon_status(const struct ak_paths *paths, cJSON **ret, struct ak_e
 {
 	int rc = service_call(paths, false, "status", NULL, ret, err);
 	struct ak_err why;
-	struct life l;
+	struct vitals l;
 
 	if (rc != -ENOTCONN)
 		return rc;
-	life_read(paths, &l);
-	if (l.state != LIFE_ENDED)
+	vitals_read(paths, &l);
+	if (l.state != VITALS_ENDED)
 		return rc;
-	life_tell(&l, ak_now_ms(), &why);
+	vitals_tell(&l, ak_now_ms(), &why);
 	return ak_fail(err, ENOTCONN, "no daemon is running: %s", why.text);
 }
 
 int service_daemon_stop(const struct ak_paths *paths, struct ak_err *err)
 {
 	int rc = service_call(paths, false, "shutdown", NULL, NULL, err);
-	struct life l;
+	struct vitals l;
 
 	if (rc != -ENOTCONN)
 		return rc;
 	/* It died, and must not be restarted. A restart binds the socket before it checks the record: ask a second time for one that checked too early. */
-	life_read(paths, &l);
-	if ((l.state != LIFE_SERVES && l.state != LIFE_ENDED) || !life_stop(paths))
+	vitals_read(paths, &l);
+	if ((l.state != VITALS_SERVES && l.state != VITALS_ENDED) || !vitals_stop(paths))
 		return rc;
 	rc = service_call(paths, false, "shutdown", NULL, NULL, err);
 	return rc == -ENOTCONN ? 0 : rc;

@@ -1,5 +1,5 @@
 /*
- * A command that finds no daemon while sandboxes run restarts it, unless a user stopped it or it keeps dying. See service/service.h and store/life.h.
+ * A command that finds no daemon while sandboxes run restarts it, unless a user stopped it or it keeps dying. See service/service.h and store/vitals.h.
  *
  * Supervisors restart it without any command, too (super/watch.c). A command does not wait for them, and it tells the user.
  */
@@ -8,7 +8,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/daemon/daemon.h"
-#include "gateway/store/life.h"
+#include "gateway/store/vitals.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
 
@@ -55,17 +55,17 @@ static void wait_connected(const struct ak_paths *paths, const char *name)
 static void bring_back(const struct ak_paths *paths, const char *name, struct ak_err *ret)
 {
 	struct ak_err err;
-	struct life l;
+	struct vitals l;
 	int sock;
 
-	life_read(paths, &l);
-	if (l.state == LIFE_STOPPED) {
+	vitals_read(paths, &l);
+	if (l.state == VITALS_STOPPED) {
 		(void)ak_fail(ret, ENOTCONN,
 			"the daemon is stopped, so running sandboxes have no network; 'agentkernel daemon start' brings it back");
 		return;
 	}
-	if (life_wait_ms(&l, ak_now_ms()) > LIFE_RETRY_FIRST_MS) {
-		life_tell(&l, ak_now_ms(), &err);
+	if (vitals_wait_ms(&l, ak_now_ms()) > VITALS_RETRY_FIRST_MS) {
+		vitals_tell(&l, ak_now_ms(), &err);
 		(void)ak_fail(ret, EAGAIN, "no daemon is running, so running sandboxes have no network: %s", err.text);
 		return;
 	}
@@ -83,9 +83,9 @@ static void bring_back(const struct ak_paths *paths, const char *name, struct ak
 static bool just_back(const struct ak_paths *paths)
 {
 	uint64_t now = ak_now_ms();
-	struct life l;
+	struct vitals l;
 
-	life_read(paths, &l);
+	vitals_read(paths, &l);
 	return l.failures > 0 && l.began_ms <= now && now - l.began_ms < CONNECT_WAIT_MS;
 }
 

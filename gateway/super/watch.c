@@ -3,7 +3,7 @@
  *
  * Theory of operation. Our daemon is the peer that gave us our task, or that last asked for our namespaces. When its connection closes, a timer
  * checks for a successor until one adopts us: first after a few milliseconds, then less and less often. Each check first takes the healer's lock
- * (store/life.h). The kernel grants it to one supervisor, however many try at the same time, and the healer inherits it. So at most one healer exists, and the
+ * (store/vitals.h). The kernel grants it to one supervisor, however many try at the same time, and the healer inherits it. So at most one healer exists, and the
  * other supervisors merely try the lock again later. The supervisor itself cannot start the daemon and wait: a new daemon asks us for our namespaces
  * before it serves.
  *
@@ -18,7 +18,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/ipc/spawn.h"
-#include "gateway/store/life.h"
+#include "gateway/store/vitals.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -88,12 +88,12 @@ static void on_look(evutil_socket_t fd, short what, void *ctx)
 {
 	struct super *v = ctx;
 	_cleanup_close_ int lock = -1;
-	struct life l;
+	struct vitals l;
 
-	life_read(v->paths, &l);
-	if (l.state == LIFE_STOPPED || v->stopping)
+	vitals_read(v->paths, &l);
+	if (l.state == VITALS_STOPPED || v->stopping)
 		return; /* a user stopped it; the daemon that a user starts next adopts us */
-	lock = life_lock(v->paths);
+	lock = vitals_lock(v->paths);
 	/* If a service manager holds the socket, this connection makes it start the daemon. */
 	if (lock >= 0 && !super_daemon_served(v->paths))
 		start_healer(v, lock);

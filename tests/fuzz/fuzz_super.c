@@ -11,7 +11,7 @@
 #include "gateway/base/jsonscan.h"
 #include "gateway/ipc/spawn.h"
 #include "gateway/log/events.h"
-#include "gateway/store/life.h"
+#include "gateway/store/vitals.h"
 #include "gateway/super/internal.h"
 #include "vmctl/caller.h"
 
@@ -85,18 +85,18 @@ void __wrap_event_write(const struct ak_paths *paths, const char *event, const c
 
 /* ---- what it does when its daemon leaves ---- */
 
-void __wrap_life_read(const struct ak_paths *paths, struct life *ret);
-int __wrap_life_lock(const struct ak_paths *paths);
+void __wrap_vitals_read(const struct ak_paths *paths, struct vitals *ret);
+int __wrap_vitals_lock(const struct ak_paths *paths);
 bool __wrap_ipc_listens(const char *path);
 int __wrap_spawn_detached(char *const argv[], int fd, struct ak_err *err);
 
-void __wrap_life_read(const struct ak_paths *paths, struct life *ret)
+void __wrap_vitals_read(const struct ak_paths *paths, struct vitals *ret)
 {
 	(void)paths;
-	*ret = (struct life){ .state = LIFE_SERVES };
+	*ret = (struct vitals){ .state = VITALS_SERVES };
 }
 
-int __wrap_life_lock(const struct ak_paths *paths)
+int __wrap_vitals_lock(const struct ak_paths *paths)
 {
 	(void)paths;
 	return open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -1,5 +1,5 @@
 /* The daemon's life: what is counted, how long its successors wait, whose wish wins, and a record that cannot be read. */
-#include "gateway/store/life.h"
+#include "gateway/store/vitals.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
@@ -42,11 +42,11 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct life now(const struct world *w)
+static struct vitals now(const struct world *w)
 {
-	struct life l;
+	struct vitals l;
 
-	life_read(&w->paths, &l);
+	vitals_read(&w->paths, &l);
 	return l;
 }
 
@@ -60,44 +60,44 @@ static void put(const struct world *w, const char *text)
 static void each_failure_in_a_row_waits_twice_as_long_up_to_a_bound(void **state)
 {
 	(void)state;
-	assert_int_equal(life_delay_ms(0), 0);
-	assert_int_equal(life_delay_ms(1), 0);
-	assert_int_equal(life_delay_ms(2), LIFE_RETRY_FIRST_MS);
+	assert_int_equal(vitals_delay_ms(0), 0);
+	assert_int_equal(vitals_delay_ms(1), 0);
+	assert_int_equal(vitals_delay_ms(2), VITALS_RETRY_FIRST_MS);
 	for (unsigned n = 3; n < 8; n++)
-		assert_int_equal(life_delay_ms(n), 2 * life_delay_ms(n - 1));
-	assert_int_equal(life_delay_ms(9), LIFE_RETRY_MAX_MS);
-	assert_int_equal(life_delay_ms(1000000), LIFE_RETRY_MAX_MS);
+		assert_int_equal(vitals_delay_ms(n), 2 * vitals_delay_ms(n - 1));
+	assert_int_equal(vitals_delay_ms(9), VITALS_RETRY_MAX_MS);
+	assert_int_equal(vitals_delay_ms(1000000), VITALS_RETRY_MAX_MS);
 }
 
 static void a_death_is_counted_and_the_next_start_keeps_the_count(void **state)
 {
 	struct world *w = *state;
 	struct ak_err err;
-	struct life l;
+	struct vitals l;
 
 	for (unsigned n = 1; n < 4; n++) {
-		assert_int_equal(life_begin(&w->paths, n > 1, 7, &err), 0);
-		assert_true(now(w).state == LIFE_SERVES && now(w).failures == n - 1 && now(w).log_bytes == 7);
-		life_end(&w->paths, getpid(), "by a \"signal\"\n", &l);
-		assert_true(l.state == LIFE_ENDED && l.failures == n);
-		assert_true(now(w).state == LIFE_ENDED && now(w).failures == n);
+		assert_int_equal(vitals_begin(&w->paths, n > 1, 7, &err), 0);
+		assert_true(now(w).state == VITALS_SERVES && now(w).failures == n - 1 && now(w).log_bytes == 7);
+		vitals_end(&w->paths, getpid(), "by a \"signal\"\n", &l);
+		assert_true(l.state == VITALS_ENDED && l.failures == n);
+		assert_true(now(w).state == VITALS_ENDED && now(w).failures == n);
 		assert_string_equal(now(w).reason, "by a \"signal\"\n");
 	}
-	assert_true(life_wait_ms(&l, ak_now_ms()) > 0 && life_wait_ms(&l, ak_now_ms()) <= life_delay_ms(3));
+	assert_true(vitals_wait_ms(&l, ak_now_ms()) > 0 && vitals_wait_ms(&l, ak_now_ms()) <= vitals_delay_ms(3));
 }
 
 static void one_that_fails_before_its_start_is_counted_and_another_ones_life_is_left_alone(void **state)
 {
 	struct world *w = *state;
 	struct ak_err err;
-	struct life l;
+	struct vitals l;
 
-	assert_int_equal(life_begin(&w->paths, false, 0, &err), 0);
-	life_end(&w->paths, getpid() + 1, "x", &l);
-	assert_true(l.state == LIFE_SERVES && now(w).state == LIFE_SERVES && now(w).failures == 0);
+	assert_int_equal(vitals_begin(&w->paths, false, 0, &err), 0);
+	vitals_end(&w->paths, getpid() + 1, "x", &l);
+	assert_true(l.state == VITALS_SERVES && now(w).state == VITALS_SERVES && now(w).failures == 0);
 	for (unsigned n = 1; n < 4; n++) {
-		life_end(&w->paths, n > 1 ? getpid() + 1 : getpid(), "x", &l);
-		assert_true(l.state == LIFE_ENDED && l.failures == n);
+		vitals_end(&w->paths, n > 1 ? getpid() + 1 : getpid(), "x", &l);
+		assert_true(l.state == VITALS_ENDED && l.failures == n);
 	}
 }
 
@@ -105,39 +105,39 @@ static void one_that_served_for_long_begins_a_new_row(void **state)
 {
 	struct world *w = *state;
 	struct ak_err err;
-	struct life l;
+	struct vitals l;
 	char text[160];
 
-	assert_int_equal(life_begin(&w->paths, false, 0, &err), 0);
+	assert_int_equal(vitals_begin(&w->paths, false, 0, &err), 0);
 	snprintf(text, sizeof(text), "{\"state\":\"serves\",\"failures\":5,\"began_ms\":%llu}",
-		(unsigned long long)(ak_now_ms() > LIFE_STEADY_MS ? ak_now_ms() - LIFE_STEADY_MS : 0));
+		(unsigned long long)(ak_now_ms() > VITALS_STEADY_MS ? ak_now_ms() - VITALS_STEADY_MS : 0));
 	put(w, text);
-	life_end(&w->paths, now(w).pid, "x", &l);
+	vitals_end(&w->paths, now(w).pid, "x", &l);
 	assert_int_equal(l.failures, 1);
-	assert_int_equal(life_wait_ms(&l, ak_now_ms()), 0);
+	assert_int_equal(vitals_wait_ms(&l, ak_now_ms()), 0);
 	/* Times that lie ahead are of before the machine was started. */
 	put(w, "{\"state\":\"serves\",\"failures\":5,\"began_ms\":4503599627370495}");
-	life_end(&w->paths, now(w).pid, "x", &l);
+	vitals_end(&w->paths, now(w).pid, "x", &l);
 	assert_int_equal(l.failures, 1);
 	put(w, "{\"state\":\"ended\",\"failures\":5,\"retry_ms\":4503599627370495}");
 	l = now(w);
-	assert_int_equal(life_wait_ms(&l, ak_now_ms()), 0);
+	assert_int_equal(vitals_wait_ms(&l, ak_now_ms()), 0);
 }
 
 static void a_users_stop_wins_over_healing_and_a_users_start_over_that(void **state)
 {
 	struct world *w = *state;
 	struct ak_err err;
-	struct life l;
+	struct vitals l;
 
-	assert_int_equal(life_begin(&w->paths, false, 0, &err), 0);
-	assert_true(life_stop(&w->paths));
-	assert_false(life_stop(&w->paths));
-	assert_int_equal(life_begin(&w->paths, true, 0, &err), -ECANCELED);
-	life_end(&w->paths, now(w).pid, "x", &l);
-	assert_true(l.state == LIFE_STOPPED && l.failures == 0);
-	assert_int_equal(life_begin(&w->paths, false, 0, &err), 0);
-	assert_int_equal(now(w).state, LIFE_SERVES);
+	assert_int_equal(vitals_begin(&w->paths, false, 0, &err), 0);
+	assert_true(vitals_stop(&w->paths));
+	assert_false(vitals_stop(&w->paths));
+	assert_int_equal(vitals_begin(&w->paths, true, 0, &err), -ECANCELED);
+	vitals_end(&w->paths, now(w).pid, "x", &l);
+	assert_true(l.state == VITALS_STOPPED && l.failures == 0);
+	assert_int_equal(vitals_begin(&w->paths, false, 0, &err), 0);
+	assert_int_equal(now(w).state, VITALS_SERVES);
 }
 
 static void a_record_that_cannot_be_read_counts_as_none(void **state)
@@ -146,15 +146,15 @@ static void a_record_that_cannot_be_read_counts_as_none(void **state)
 		"{\"state\":\"stopped\",\"began_ms\":\"x\"}", "{\"state\":\"nonsense\"}" };
 	struct world *w = *state;
 	struct ak_err err;
-	struct life l;
+	struct vitals l;
 
-	assert_int_equal(now(w).state, LIFE_UNKNOWN);
-	assert_int_equal(life_begin(&w->paths, false, 0, &err), 0);
+	assert_int_equal(now(w).state, VITALS_UNKNOWN);
+	assert_int_equal(vitals_begin(&w->paths, false, 0, &err), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		put(w, bad[i]);
-		assert_int_equal(now(w).state, LIFE_UNKNOWN);
-		life_end(&w->paths, now(w).pid, "x", &l);
-		assert_true(l.state == LIFE_ENDED && l.failures == 1);
+		assert_int_equal(now(w).state, VITALS_UNKNOWN);
+		vitals_end(&w->paths, now(w).pid, "x", &l);
+		assert_true(l.state == VITALS_ENDED && l.failures == 1);
 	}
 }
 
@@ -164,27 +164,29 @@ static void one_has_the_lock(void **state)
 	struct ak_err err;
 	int first;
 
-	assert_int_equal(life_lock(&w->paths), -ENOENT);
-	assert_int_equal(life_begin(&w->paths, false, 0, &err), 0);
-	first = life_lock(&w->paths);
+	assert_int_equal(vitals_lock(&w->paths), -ENOENT);
+	assert_int_equal(vitals_begin(&w->paths, false, 0, &err), 0);
+	first = vitals_lock(&w->paths);
 	assert_true(first >= 0);
-	assert_int_equal(life_lock(&w->paths), -EWOULDBLOCK);
+	assert_int_equal(vitals_lock(&w->paths), -EWOULDBLOCK);
 	close(first);
-	first = life_lock(&w->paths);
+	first = vitals_lock(&w->paths);
 	assert_true(first >= 0);
 	close(first);
 }
 
 static void it_is_told_in_one_line(void **state)
 {
-	struct life l = { .state = LIFE_ENDED, .failures = 1, .retry_ms = 5000, .reason = "by signal 11 (Segmentation fault)" };
+	struct vitals l = {
+		.state = VITALS_ENDED, .failures = 1, .retry_ms = 5000, .reason = "by signal 11 (Segmentation fault)"
+	};
 	struct ak_err told;
 
 	(void)state;
-	life_tell(&l, 5000, &told);
+	vitals_tell(&l, 5000, &told);
 	assert_string_equal(told.text, "it ended by signal 11 (Segmentation fault)");
 	l.failures = 3;
-	life_tell(&l, 3500, &told);
+	vitals_tell(&l, 3500, &told);
 	assert_string_equal(
 		told.text, "it ended 3 times in a row, the last time by signal 11 (Segmentation fault); next attempt in 2 s");
 }

@@ -1,5 +1,5 @@
-/* The record of the daemon's life: see store/life.h. */
-#include "gateway/store/life.h"
+/* The record of the daemon's life: see store/vitals.h. */
+#include "gateway/store/vitals.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
@@ -21,16 +21,16 @@
 #define NUMBER_MAX (1ull << 52) /* what a JSON number holds exactly */
 
 static const char *const state_names[] = {
-	[LIFE_UNKNOWN] = "unknown",
-	[LIFE_SERVES] = "serves",
-	[LIFE_ENDED] = "ended",
-	[LIFE_STOPPED] = "stopped",
+	[VITALS_UNKNOWN] = "unknown",
+	[VITALS_SERVES] = "serves",
+	[VITALS_ENDED] = "ended",
+	[VITALS_STOPPED] = "stopped",
 };
-static_assert(ARRAY_SIZE(state_names) == LIFE_STATE_NUM, "a name for each state");
+static_assert(ARRAY_SIZE(state_names) == VITALS_STATE_NUM, "a name for each state");
 
 /* ---- the record ---- */
 
-static int parse(const cJSON *obj, struct life *l, struct ak_err *err)
+static int parse(const cJSON *obj, struct vitals *l, struct ak_err *err)
 {
 	const char *state = "", *reason = "";
 	uint64_t failures = 0, pid = 0;
@@ -48,9 +48,9 @@ static int parse(const cJSON *obj, struct life *l, struct ak_err *err)
 		rc = json_get_uint(obj, "retry_ms", NUMBER_MAX, &l->retry_ms, err);
 	if (rc >= 0)
 		rc = json_get_uint(obj, "log_bytes", NUMBER_MAX, &l->log_bytes, err);
-	for (int i = 0; rc >= 0 && i < LIFE_STATE_NUM; i++) {
+	for (int i = 0; rc >= 0 && i < VITALS_STATE_NUM; i++) {
 		if (!strcmp(state_names[i], state))
-			l->state = (enum life_state)i;
+			l->state = (enum vitals_state)i;
 	}
 	l->pid = (pid_t)pid;
 	l->failures = (unsigned)failures;
@@ -58,7 +58,7 @@ static int parse(const cJSON *obj, struct life *l, struct ak_err *err)
 	return rc;
 }
 
-static void read_at(int dir, struct life *ret)
+static void read_at(int dir, struct vitals *ret)
 {
 	_cleanup_json_ cJSON *obj = NULL;
 	_cleanup_free_ char *text = NULL;
@@ -72,7 +72,7 @@ static void read_at(int dir, struct life *ret)
 		memset(ret, 0, sizeof(*ret));
 }
 
-static void write_at(int dir, const struct life *l)
+static void write_at(int dir, const struct vitals *l)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	int rc;
@@ -101,7 +101,7 @@ static int open_locked(const struct ak_paths *paths)
 	return TAKE_FD(dir);
 }
 
-void life_read(const struct ak_paths *paths, struct life *ret)
+void vitals_read(const struct ak_paths *paths, struct vitals *ret)
 {
 	_cleanup_close_ int dir = open(paths->runtime, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -112,17 +112,17 @@ void life_read(const struct ak_paths *paths, struct life *ret)
 
 /* ---- what happens to it ---- */
 
-int life_begin(const struct ak_paths *paths, bool healing, uint64_t log_bytes, struct ak_err *err)
+int vitals_begin(const struct ak_paths *paths, bool healing, uint64_t log_bytes, struct ak_err *err)
 {
 	_cleanup_close_ int dir = open_locked(paths);
-	struct life l;
+	struct vitals l;
 
 	if (dir < 0)
 		return 0;
 	read_at(dir, &l);
-	if (healing && l.state == LIFE_STOPPED)
+	if (healing && l.state == VITALS_STOPPED)
 		return ak_fail(err, ECANCELED, "the daemon was stopped meanwhile");
-	l.state = LIFE_SERVES;
+	l.state = VITALS_SERVES;
 	l.pid = getpid();
 	l.began_ms = ak_now_ms();
 	l.log_bytes = log_bytes;
@@ -131,33 +131,33 @@ int life_begin(const struct ak_paths *paths, bool healing, uint64_t log_bytes, s
 	return 0;
 }
 
-bool life_stop(const struct ak_paths *paths)
+bool vitals_stop(const struct ak_paths *paths)
 {
 	_cleanup_close_ int dir = open_locked(paths);
-	struct life l;
+	struct vitals l;
 	bool news;
 
 	if (dir < 0)
 		return false;
 	read_at(dir, &l);
-	news = l.state == LIFE_SERVES || l.state == LIFE_ENDED;
-	l = (struct life){ .state = LIFE_STOPPED };
+	news = l.state == VITALS_SERVES || l.state == VITALS_ENDED;
+	l = (struct vitals){ .state = VITALS_STOPPED };
 	write_at(dir, &l);
 	return news;
 }
 
-uint64_t life_delay_ms(unsigned failures)
+uint64_t vitals_delay_ms(unsigned failures)
 {
 	unsigned doublings = failures < 2 ? 0 : failures - 2;
 
 	if (failures < 2)
 		return 0;
-	if (doublings > 16 || (uint64_t)LIFE_RETRY_FIRST_MS << doublings > LIFE_RETRY_MAX_MS)
-		return LIFE_RETRY_MAX_MS;
-	return (uint64_t)LIFE_RETRY_FIRST_MS << doublings;
+	if (doublings > 16 || (uint64_t)VITALS_RETRY_FIRST_MS << doublings > VITALS_RETRY_MAX_MS)
+		return VITALS_RETRY_MAX_MS;
+	return (uint64_t)VITALS_RETRY_FIRST_MS << doublings;
 }
 
-void life_end(const struct ak_paths *paths, pid_t pid, const char *reason, struct life *ret)
+void vitals_end(const struct ak_paths *paths, pid_t pid, const char *reason, struct vitals *ret)
 {
 	_cleanup_close_ int dir = open_locked(paths);
 	uint64_t now = ak_now_ms();
@@ -166,29 +166,29 @@ void life_end(const struct ak_paths *paths, pid_t pid, const char *reason, struc
 	if (dir < 0)
 		return;
 	read_at(dir, ret);
-	if (ret->state == LIFE_STOPPED || (ret->state == LIFE_SERVES && ret->pid != pid))
+	if (ret->state == VITALS_STOPPED || (ret->state == VITALS_SERVES && ret->pid != pid))
 		return;
 	/* A start in the future dates from before a reboot. */
-	if (ret->state != LIFE_ENDED && (ret->began_ms > now || now - ret->began_ms >= LIFE_STEADY_MS))
+	if (ret->state != VITALS_ENDED && (ret->began_ms > now || now - ret->began_ms >= VITALS_STEADY_MS))
 		ret->failures = 0;
 	if (ret->failures < FAILURES_MAX)
 		ret->failures++;
-	ret->state = LIFE_ENDED;
-	ret->retry_ms = now + life_delay_ms(ret->failures);
+	ret->state = VITALS_ENDED;
+	ret->retry_ms = now + vitals_delay_ms(ret->failures);
 	snprintf(ret->reason, sizeof(ret->reason), "%s", reason);
 	write_at(dir, ret);
 }
 
-uint64_t life_wait_ms(const struct life *l, uint64_t now_ms)
+uint64_t vitals_wait_ms(const struct vitals *l, uint64_t now_ms)
 {
-	if (l->state != LIFE_ENDED || l->retry_ms <= now_ms || l->retry_ms - now_ms > LIFE_RETRY_MAX_MS)
+	if (l->state != VITALS_ENDED || l->retry_ms <= now_ms || l->retry_ms - now_ms > VITALS_RETRY_MAX_MS)
 		return 0;
 	return l->retry_ms - now_ms;
 }
 
 /* ---- who may act on it ---- */
 
-int life_lock(const struct ak_paths *paths)
+int vitals_lock(const struct ak_paths *paths)
 {
 	_cleanup_close_ int fd = -1;
 	char path[PATH_MAX];
@@ -201,10 +201,10 @@ int life_lock(const struct ak_paths *paths)
 	return TAKE_FD(fd);
 }
 
-void life_tell(const struct life *l, uint64_t now_ms, struct ak_err *ret)
+void vitals_tell(const struct vitals *l, uint64_t now_ms, struct ak_err *ret)
 {
 	char times[64] = "it ended", next[64] = "";
-	uint64_t wait = life_wait_ms(l, now_ms);
+	uint64_t wait = vitals_wait_ms(l, now_ms);
 
 	if (l->failures > 1)
 		snprintf(times, sizeof(times), "it ended %u times in a row, the last time", l->failures);
