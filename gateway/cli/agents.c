@@ -223,17 +223,11 @@ int cmd_agents(int argc, char **argv)
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct found found[ARRAY_SIZE(agents)] = { { .pid = 0 } };
 	struct cmd_args args;
-	const char *value;
-	bool json = false;
-	int i;
+	int rc = cmd_read(&args, "agents", argc, argv, NULL, 0, NULL);
+	bool json = args.seen[FIELD_JSON];
 
-	cmd_args_init(&args, cmd_row("agents"), argc, argv);
-	while ((i = cmd_next(&args, &value)) >= 0)
-		json = true;
-	if (i == CMD_ARG)
-		ak_say("agents: unexpected '%.100s'", value);
-	if (i != CMD_END)
-		return i == CMD_HELP ? 0 : AK_EXIT_USAGE;
+	if (rc)
+		return rc - 1;
 	look(found);
 	if (!json)
 		strbuf_printf(&out, "%-14s %-24s %s\n", "AGENT", "STATUS", "API KEY");

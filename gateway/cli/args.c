@@ -6,7 +6,6 @@
 #include "gateway/base/strbuf.h"
 #include "gateway/log/audit.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -72,49 +71,6 @@ static int bad(const struct cmd_args *a, const char *fmt, ...)
 	return CMD_BAD;
 }
 
-/* Is the LEN letters at WORD one of "a|b|c"? */
-static bool in_choice(const char *choice, const char *word, size_t len)
-{
-	while (len && choice) {
-		size_t n = strcspn(choice, "|");
-
-		if (n == len && !memcmp(choice, word, n))
-			return true;
-		choice = choice[n] ? choice + n + 1 : NULL;
-	}
-	return false;
-}
-
-/* "a|b|c" without the words of MISSING, for people: "a, b, c". */
-static const char *choice_text(const struct cmd_opt *o, char *buf, size_t size)
-{
-	size_t used = 0;
-
-	buf[0] = '\0';
-	for (const char *p = o->arg; p && used < size;) {
-		size_t n = strcspn(p, "|");
-
-		if (!in_choice(o->missing, p, n))
-			used += (size_t)snprintf(buf + used, size - used, "%s%.*s", used ? ", " : "", (int)n, p);
-		p = p[n] ? p + n + 1 : NULL;
-	}
-	return buf;
-}
-
-static int check_value(const struct cmd_args *a, const struct cmd_opt *o, const char *value)
-{
-	char words[256];
-
-	if (!strchr(o->arg, '|'))
-		return 0;
-	if (!in_choice(o->arg, value, strlen(value)))
-		return bad(a, "--%s: '%s' is not one of: %s", o->name, value, choice_text(o, words, sizeof(words)));
-	if (in_choice(o->missing, value, strlen(value)))
-		return bad(a, "--%s %s is not available in this version; available: %s", o->name, value,
-			choice_text(o, words, sizeof(words)));
-	return 0;
-}
-
 /*
  * "K=V" as a copy that lives as long as the process, and asterisks in its place: any user of the host can read the words of every process. There is a
  * moment before this, so the better way is K alone.
@@ -129,31 +85,28 @@ static const char *hide_value(const char *value)
 	return copy ? copy : value;
 }
 
-/* Option I was found, VALUE stands behind '=' (or in the rest of a group) or is NULL. */
-static int take_option(struct cmd_args *a, int i, const char *value, const char **ret)
+/* U was found, VALUE stands behind '=' (or in the rest of a group) or is NULL. */
+static int take_option(struct cmd_args *a, const struct field_use *u, const char *value, const char **ret)
 {
-	const struct cmd_opt *o = &a->cmd->opts[i];
-	int rc;
+	const struct field *f = &field_table[u->id];
+	struct ak_err err;
 
-	if (o->missing && !strcmp(o->missing, "*"))
-		return bad(a, "--%s is not available in this version", o->name);
-	if (!o->arg && value)
-		return bad(a, "--%s takes no value", o->name);
-	if (o->arg && !value) {
+	if (!field_arg(f) && value)
+		return bad(a, "--%s takes no value", f->option);
+	if (field_arg(f) && !value) {
 		if (a->at >= a->argc)
-			return bad(a, "--%s needs a value: %s", o->name, o->arg);
+			return bad(a, "--%s needs a value: %s", f->option, field_arg(f));
 		value = a->argv[a->at++];
 	}
-	assert((size_t)i < sizeof(a->seen));
-	if (a->seen[i] && o->arg && !o->repeat)
-		return bad(a, "--%s given twice", o->name);
-	if (a->seen[i] < 255)
-		a->seen[i]++;
-	rc = o->arg ? check_value(a, o, value) : 0;
-	if (rc < 0)
-		return rc;
-	*ret = o->secret ? hide_value(value) : value;
-	return i;
+	if (a->seen[u->id] && field_arg(f) && !field_repeats(f))
+		return bad(a, "--%s given twice", f->option);
+	a->seen[u->id] = true;
+	if (f->secret)
+		value = hide_value(value);
+	if (field_parse(f, FIELD_CLI, value, &a->given[u->id], &err) < 0)
+		return bad(a, "%s", err.text);
+	*ret = value;
+	return (int)u->id;
 }
 
 static int give_help(const struct cmd_args *a)
@@ -165,13 +118,12 @@ static int give_help(const struct cmd_args *a)
 static int next_long(struct cmd_args *a, const char *word, const char **ret)
 {
 	size_t len = strcspn(word, "=");
+	const struct field_use *u = field_find(a->cmd->verb, FIELD_CLI, word, len);
 	const char *value = word[len] ? word + len + 1 : NULL, *near;
 	char name[64];
 
-	for (int i = 0; a->cmd->opts[i].name; i++) {
-		if (strlen(a->cmd->opts[i].name) == len && !memcmp(a->cmd->opts[i].name, word, len))
-			return take_option(a, i, value, ret);
-	}
+	if (u)
+		return take_option(a, u, value, ret);
 	if (!strcmp(word, "help"))
 		return give_help(a);
 	snprintf(name, sizeof(name), "%.*s", (int)(len < sizeof(name) ? len : sizeof(name) - 1), word);
@@ -186,17 +138,17 @@ static int next_letter(struct cmd_args *a, const char **ret)
 {
 	char c = *a->group++;
 
-	for (int i = 0; a->cmd->opts[i].name; i++) {
-		const struct cmd_opt *o = &a->cmd->opts[i];
+	field_each(u, a->cmd->verb, FIELD_CLI) {
+		const struct field *f = &field_table[u->id];
 		const char *value = NULL;
 
-		if (o->letter != c)
+		if (f->letter != c)
 			continue;
-		if (o->arg && *a->group) {
+		if (field_arg(f) && *a->group) {
 			value = a->group + (*a->group == '=');
 			a->group = NULL;
 		}
-		return take_option(a, i, value, ret);
+		return take_option(a, u, value, ret);
 	}
 	if (c == 'h')
 		return give_help(a);
@@ -229,4 +181,24 @@ int cmd_next(struct cmd_args *a, const char **value)
 		a->only_operands = true;
 	*value = word;
 	return CMD_ARG;
+}
+
+int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, const char **ret, size_t max, size_t *ret_n)
+{
+	const char *value;
+	size_t n = 0;
+	int rc;
+
+	cmd_args_init(a, cmd_row(command), argc, argv);
+	while ((rc = cmd_next(a, &value)) != CMD_END) {
+		if (rc == CMD_ARG && n == max)
+			rc = max ? bad(a, "unexpected '%.100s'", value) : bad(a, "takes no arguments: '%.100s'", value);
+		if (rc == CMD_BAD || rc == CMD_HELP)
+			return 1 + (rc == CMD_BAD ? AK_EXIT_USAGE : 0);
+		if (rc == CMD_ARG)
+			ret[n++] = value;
+	}
+	if (ret_n)
+		*ret_n = n;
+	return 0;
 }

@@ -28,29 +28,23 @@ struct events {
 	uint64_t corrupt;
 };
 
-static int parse_events(struct events *e, int argc, char **argv, struct ak_err *err)
+/* 0 to go on; else the exit code + 1. */
+static int parse_events(struct events *e, int argc, char **argv)
 {
 	struct cmd_args a;
-	const char *value;
-	int i;
+	const char *word;
+	size_t n = 0;
+	int rc = cmd_read(&a, "audit", argc, argv, &word, 1, &n);
 
-	cmd_args_init(&a, cmd_row("audit"), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		const char *opt = i >= 0 ? a.cmd->opts[i].name : "";
-
-		if (i == CMD_BAD || i == CMD_HELP)
-			return i;
-		if (i == CMD_ARG)
-			return ak_fail(
-				err, EINVAL, "audit: unexpected '%.100s'; did you mean 'agentkernel audit verify'?", value);
-		if (!strcmp(opt, "since") && audit_parse_since(value, ak_wall_us(), &e->since_us, err) < 0)
-			return ak_err_prefix(err, -EINVAL, "audit: --since");
-		if (!strcmp(opt, "sandbox"))
-			e->sandbox = value;
-		e->follow |= !strcmp(opt, "follow");
-		e->json |= !strcmp(opt, "json");
+	if (rc == 0 && n) {
+		ak_say("audit: unexpected '%.100s'; did you mean 'agentkernel audit verify'?", word);
+		return 1 + AK_EXIT_USAGE;
 	}
-	return 0;
+	e->since_us = a.given[FIELD_SINCE].number;
+	e->sandbox = a.given[FIELD_SANDBOX].text;
+	e->follow = a.seen[FIELD_FOLLOW_ALL];
+	e->json = a.seen[FIELD_JSON_LINES];
+	return rc;
 }
 
 /* Members that have a column of their own, or only serve the chain. */
@@ -159,7 +153,7 @@ int cmd_audit(int argc, char **argv)
 {
 	struct events e = { .reader.fd = -1 };
 	struct ak_err err = { "" };
-	int rc = cmd_parsed(parse_events(&e, argc, argv, &err), &err);
+	int rc = parse_events(&e, argc, argv);
 
 	if (rc)
 		return rc - 1;

@@ -393,25 +393,14 @@ static int verify(struct check *c, const char *key_file, struct ak_err *err)
 int cmd_audit_verify(int argc, char **argv)
 {
 	_cleanup_(check_done) struct check c = { 0 };
-	const char *value, *key_file = NULL;
 	struct ak_err err;
 	struct cmd_args a;
-	int rc;
+	int rc = cmd_read(&a, "audit verify", argc, argv, NULL, 0, NULL);
 
-	cmd_args_init(&a, cmd_row("audit verify"), argc, argv);
-	while ((rc = cmd_next(&a, &value)) != CMD_END) {
-		if (rc == CMD_HELP)
-			return 0;
-		if (rc == CMD_ARG)
-			ak_say("audit verify: takes no arguments");
-		if (rc < 0)
-			return AK_EXIT_USAGE;
-		if (!strcmp(a.cmd->opts[rc].name, "key-file"))
-			key_file = value;
-		else
-			c.json = true;
-	}
-	rc = verify(&c, key_file, &err);
+	if (rc)
+		return rc - 1;
+	c.json = a.seen[FIELD_JSON];
+	rc = verify(&c, a.given[FIELD_KEY_FILE].text, &err);
 	if (rc < 0) {
 		ak_say("audit verify: %s", err.text);
 		return AK_EXIT_ERROR;

@@ -9,28 +9,18 @@
 #include "gateway/base/number.h"
 #include "gateway/base/paths.h"
 #include "gateway/base/say.h"
+#include "gateway/field/field.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-/* One option of a command: what the parser, --help, the man page check and the completions are made from. */
-struct cmd_opt {
-	const char *name; /* long name without dashes */
-	char letter; /* 0 when there is none */
-	const char *arg; /* NULL: a flag. Else the word shown for its value; "a|b|c" is a closed choice and completed */
-	const char *help;
-	bool repeat; /* may be given more than once */
-	bool secret; /* its value is taken out of the words that the process list shows */
-	const char *missing; /* words of ARG that are known and not there yet ("vm|podman"); "*": the whole option */
-};
-
 struct cmd {
 	const char *name; /* "run", "network log": words separated by one space */
 	const char *args; /* what follows the options in the usage line */
 	const char *help; /* one line */
-	const struct cmd_opt *opts; /* ends with name NULL; --help is added to all */
+	enum field_verb verb; /* its options are the verb's fields; --help is added to all */
 	int (*run)(int argc, char **argv); /* argv[0] is the last word of the command's own name */
 	bool command_follows; /* `run`, `exec`: the first word that is not an option starts the command */
 	const char *alias_of; /* a second spelling: NULL or the row it stands for */
@@ -54,11 +44,11 @@ const char *cmd_suggest_opt(const struct cmd *cmd, const char *typed);
 /* ---- option parsing, shared by every command ---- */
 
 /*
- * Next option or operand of ARGV against OPTS. Takes --opt value, --opt=value, -x value, -xvalue, grouped flags and "--".
- * Returns the index into OPTS and its value (NULL for a flag); CMD_ARG for an operand (in *VALUE); CMD_END at the end;
+ * Next option or operand of ARGV. Takes --opt value, --opt=value, -x value, -xvalue, grouped flags and "--".
+ * Returns the enum field_id and its value (NULL for a flag; A->given has it as its type says); CMD_ARG for an operand (in *VALUE); CMD_END at the end;
  * CMD_BAD after it printed what is wrong with a hint (caller returns AK_EXIT_USAGE); CMD_HELP after --help was printed.
  *
- * Closed choices are checked here, and an option that takes a value once is refused the second time.
+ * Values are checked here, and an option that takes a value once is refused the second time.
  * For a row with command_follows the first operand ends the options: it is argv[at - 1], and the rest follows it untouched.
  */
 enum { CMD_END = -1, CMD_ARG = -2, CMD_BAD = -3, CMD_HELP = -4 };
@@ -69,10 +59,17 @@ struct cmd_args {
 	int at; /* next word */
 	const char *group; /* rest of a group of letters */
 	bool only_operands;
-	unsigned char seen[64]; /* how often each option was given */
+	bool seen[FIELD_NUM]; /* options that were given, and their last value */
+	struct field_value given[FIELD_NUM];
 };
 void cmd_args_init(struct cmd_args *a, const struct cmd *cmd, int argc, char **argv);
 int cmd_next(struct cmd_args *a, const char **value);
+
+/*
+ * All words of COMMAND at once: A->seen and A->given have the options, RET up to MAX operands, *RET_N how many there are (both may be NULL when MAX is
+ * 0). 0 to go on; else the exit code + 1, so that --help's 0 is told apart.
+ */
+int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, const char **ret, size_t max, size_t *ret_n);
 
 /*
  * How the reading of the words ended: RC is 0, CMD_HELP, CMD_BAD, or negative with its reason in ERR ("" when it was told). 0 to go on; else

@@ -9,38 +9,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool hidden(const struct cmd_opt *o)
+static void print_choice(void *ctx, const char *word, size_t len)
 {
-	return o->missing && !strcmp(o->missing, "*");
+	const char **gap = ctx;
+
+	printf("%s%.*s", *gap, (int)len, word);
+	*gap = " ";
 }
 
-/* Is the N letters at WORD a word of MISSING? */
-static bool is_missing(const struct cmd_opt *o, const char *word, size_t n)
-{
-	for (const char *p = o->missing; p;) {
-		size_t len = strcspn(p, "|");
-
-		if (len == n && !memcmp(p, word, n))
-			return true;
-		p = p[len] ? p + len + 1 : NULL;
-	}
-	return false;
-}
-
-/* The words of a closed choice that can be had, separated by spaces. */
-static void print_choice(const struct cmd_opt *o)
+/* The words of a closed choice that are available, separated by spaces. */
+static void print_choices(const struct field *f)
 {
 	const char *gap = "";
 
-	for (const char *p = o->arg; p;) {
-		size_t n = strcspn(p, "|");
-
-		if (!is_missing(o, p, n)) {
-			printf("%s%.*s", gap, (int)n, p);
-			gap = " ";
-		}
-		p = p[n] ? p + n + 1 : NULL;
-	}
+	field_choices(f, print_choice, &gap);
 }
 
 /* "bash|zsh|fish" is a choice; "NAME|--last" and "MODE|NAME|FILE HOST" are not. */
@@ -107,28 +89,38 @@ static void print_case_options(void)
 {
 	for (const struct cmd *c = cmd_table; c->name; c++) {
 		printf("\t'%s') echo '", c->name);
-		for (const struct cmd_opt *o = c->opts; o->name; o++) {
-			if (!hidden(o))
-				printf("--%s ", o->name);
+		field_each(u, c->verb, FIELD_CLI) {
+			if (!field_absent(&field_table[u->id]))
+				printf("--%s ", field_table[u->id].option);
 		}
 		printf("--help' ;;\n");
 	}
 }
 
+/* What follows an option: <dir>, <name> or <any>. */
+static const char *value_kind(const struct field *f)
+{
+	const char *arg = field_arg(f);
+
+	return !strcmp(arg, "DIR") ? "<dir>" : f->kind == KIND_NAME ? "<name>" : "<any>";
+}
+
 static void print_case_values(void)
 {
 	for (const struct cmd *c = cmd_table; c->name; c++) {
-		for (const struct cmd_opt *o = c->opts; o->name; o++) {
-			if (hidden(o) || !o->arg)
+		field_each(u, c->verb, FIELD_CLI) {
+			const struct field *f = &field_table[u->id];
+
+			if (field_absent(f) || !field_arg(f))
 				continue;
-			printf("\t'%s --%s'", c->name, o->name);
-			if (o->letter)
-				printf("|'%s -%c'", c->name, o->letter);
+			printf("\t'%s --%s'", c->name, f->option);
+			if (f->letter)
+				printf("|'%s -%c'", c->name, f->letter);
 			printf(") echo '");
-			if (strchr(o->arg, '|'))
-				print_choice(o);
+			if (f->choices)
+				print_choices(f);
 			else
-				printf(strstr(o->arg, "DIR") ? "<dir>" : !strcmp(o->arg, "NAME") ? "<name>" : "<any>");
+				printf("%s", value_kind(f));
 			printf("' ;;\n");
 		}
 	}
@@ -287,24 +279,34 @@ static int print_zsh(void)
 	return 0;
 }
 
+static void print_fish_value(const struct field *f)
+{
+	if (f->choices) {
+		printf(" -x -a '");
+		print_choices(f);
+		putchar('\'');
+	} else if (f->kind == KIND_NAME) {
+		printf(" -x -a '(agentkernel list -q 2>/dev/null)'");
+	} else {
+		printf(!strcmp(field_arg(f), "DIR") || !strcmp(field_arg(f), "FILE") ? " -r -F" : " -x");
+	}
+}
+
 static void print_fish_opts(const struct cmd *c)
 {
-	for (const struct cmd_opt *o = c->opts; o->name; o++) {
-		if (hidden(o))
+	field_each(u, c->verb, FIELD_CLI) {
+		_cleanup_strbuf_ struct strbuf words = { 0 };
+		const struct field *f = &field_table[u->id];
+
+		if (field_absent(f))
 			continue;
-		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -l %s", c->name, o->name);
-		if (o->letter)
-			printf(" -s %c", o->letter);
-		if (o->arg && strchr(o->arg, '|')) {
-			printf(" -x -a '");
-			print_choice(o);
-			putchar('\'');
-		} else if (o->arg) {
-			printf(strstr(o->arg, "DIR") || strstr(o->arg, "FILE") ? " -r -F"
-					: !strcmp(o->arg, "NAME")	       ? " -x -a '(agentkernel list -q 2>/dev/null)'"
-									       : " -x");
-		}
-		printf(" -d \"%s\"\n", o->help);
+		printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -l %s", c->name, f->option);
+		if (f->letter)
+			printf(" -s %c", f->letter);
+		if (field_arg(f))
+			print_fish_value(f);
+		field_words(&words, f, FIELD_CLI);
+		printf(" -d \"%s\"\n", words.data ? words.data : "");
 	}
 	printf("complete -c agentkernel -n '__agentkernel_in \"%s\"' -l help -s h -d 'print help'\n", c->name);
 }
@@ -368,19 +370,11 @@ static int print_fish(void)
 int cmd_completion(int argc, char **argv)
 {
 	struct cmd_args a;
-	const char *value, *shell = NULL;
-	int rc;
+	const char *shell = NULL;
+	int rc = cmd_read(&a, "completion", argc, argv, &shell, 1, NULL);
 
-	cmd_args_init(&a, cmd_row("completion"), argc, argv);
-	while ((rc = cmd_next(&a, &value)) != CMD_END) {
-		if (rc == CMD_HELP)
-			return 0;
-		if (rc == CMD_ARG && shell)
-			ak_say("completion: one shell at a time");
-		if (rc == CMD_BAD || (rc == CMD_ARG && shell))
-			return AK_EXIT_USAGE;
-		shell = value;
-	}
+	if (rc)
+		return rc - 1;
 	if (shell && !strcmp(shell, "bash"))
 		return print_bash();
 	if (shell && !strcmp(shell, "zsh"))

@@ -17,24 +17,6 @@
 #define LISTEN_FD 3 /* where a service manager puts the first socket */
 #define STOP_WAIT_MS 15000
 
-/* 0 to go on; else the exit code + 1. FLAG is set when the command's one flag was given. */
-static int parse(const char *command, int argc, char **argv, bool *flag)
-{
-	struct cmd_args a;
-	const char *value;
-	int i;
-
-	cmd_args_init(&a, cmd_row(command), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_ARG)
-			ak_say("%s: takes no arguments", command);
-		if (i < 0)
-			return 1 + (i == CMD_HELP ? 0 : AK_EXIT_USAGE);
-		*flag = true;
-	}
-	return 0;
-}
-
 static int fail(const char *command, const struct ak_err *err)
 {
 	ak_say("%s: %s", command, err->text);
@@ -104,16 +86,16 @@ static int start_foreground(const struct ak_paths *paths)
 
 int cmd_daemon_start(int argc, char **argv)
 {
-	bool foreground = false;
 	struct ak_paths paths;
+	struct cmd_args a;
 	struct ak_err err;
-	int sock, code = parse("daemon start", argc, argv, &foreground);
+	int sock, code = cmd_read(&a, "daemon start", argc, argv, NULL, 0, NULL);
 
 	if (code)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0)
 		return fail("daemon start", &err);
-	if (foreground)
+	if (a.seen[FIELD_FOREGROUND])
 		return start_foreground(&paths);
 	if (say_running(&paths))
 		return AK_EXIT_ERROR;
@@ -129,10 +111,10 @@ int cmd_daemon_start(int argc, char **argv)
 int cmd_daemon_stop(int argc, char **argv)
 {
 	uint64_t until = ak_now_ms() + STOP_WAIT_MS;
-	bool none = false;
 	struct ak_paths paths;
+	struct cmd_args a;
 	struct ak_err err;
-	int code = parse("daemon stop", argc, argv, &none);
+	int code = cmd_read(&a, "daemon stop", argc, argv, NULL, 0, NULL);
 
 	if (code)
 		return code - 1;
@@ -186,10 +168,11 @@ static void print_status(const cJSON *s)
 int cmd_daemon_status(int argc, char **argv)
 {
 	_cleanup_json_ cJSON *status = NULL;
-	bool json = false;
 	struct ak_paths paths;
+	struct cmd_args a;
 	struct ak_err err;
-	int rc, code = parse("daemon status", argc, argv, &json);
+	int rc, code = cmd_read(&a, "daemon status", argc, argv, NULL, 0, NULL);
+	bool json = a.seen[FIELD_JSON];
 
 	if (code)
 		return code - 1;
@@ -214,31 +197,24 @@ int cmd_daemon_prewarm(int argc, char **argv)
 {
 	_cleanup_json_ cJSON *answer = NULL;
 	enum ak_mode mode = AK_MODE_NUM;
-	unsigned long long count = 1;
 	struct ak_paths paths;
 	struct cmd_args a;
 	struct ak_err err;
-	const char *value;
-	int i, rc = 0;
+	unsigned count;
+	int rc = cmd_read(&a, "daemon prewarm", argc, argv, NULL, 0, NULL);
 
-	cmd_args_init(&a, cmd_row("daemon prewarm"), argc, argv);
-	while (rc == 0 && (i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_ARG)
-			ak_say("daemon prewarm: takes no arguments");
-		if (i < 0)
-			return i == CMD_HELP ? 0 : AK_EXIT_USAGE;
-		if (!strcmp(a.cmd->opts[i].name, "mode"))
-			rc = ak_mode_parse(value, &mode, &err);
-		else
-			rc = ak_parse_count(value, 1, 256, &count, &err);
-	}
+	if (rc)
+		return rc - 1;
+	count = a.seen[FIELD_POOL_COUNT] ? (unsigned)a.given[FIELD_POOL_COUNT].number : 1;
+	if (a.seen[FIELD_POOL_MODE])
+		rc = ak_mode_parse(a.given[FIELD_POOL_MODE].text, &mode, &err);
 	if (rc == 0 && mode == AK_MODE_NUM)
 		rc = ak_fail(&err, EINVAL, "which mode? give --mode claude, codex, gemini or native");
 	if (rc < 0) {
 		ak_say("daemon prewarm: %s", err.text);
 		return AK_EXIT_USAGE;
 	}
-	if (ak_paths_init(&paths, &err) < 0 || service_prewarm(&paths, mode, (unsigned)count, &answer, &err) < 0)
+	if (ak_paths_init(&paths, &err) < 0 || service_prewarm(&paths, mode, count, &answer, &err) < 0)
 		return fail("daemon prewarm", &err);
 	return 0;
 }

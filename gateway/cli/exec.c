@@ -16,39 +16,10 @@
 
 struct words {
 	const char *name;
-	const char *env[PLAN_LIST_MAX];
+	struct run_request o; /* of which only what `exec` has is taken */
 	struct service_exec_opts opts;
-	bool fresh, quiet; /* attach --new */
+	bool fresh; /* attach --new */
 };
-
-static int take_timeout(struct words *w, const char *value, struct ak_err *err)
-{
-	unsigned long long ms;
-	int rc = ak_parse_duration(value, &ms, err);
-
-	if (rc == 0 && ms == 0)
-		rc = ak_fail(err, EINVAL, "'%s': must be more than 0", value);
-	if (rc == 0)
-		w->opts.timeout_ms = ms;
-	return rc < 0 ? ak_err_prefix(err, rc, "--timeout") : 0;
-}
-
-static int take_option(struct words *w, const char *opt, const char *value, struct ak_err *err)
-{
-	if (!strcmp(opt, "timeout"))
-		return take_timeout(w, value, err);
-	if (!strcmp(opt, "env")) {
-		if (w->opts.n_env == PLAN_LIST_MAX)
-			return ak_fail(err, E2BIG, "--env: more than %d variables", PLAN_LIST_MAX);
-		w->env[w->opts.n_env++] = value;
-	}
-	if (!strcmp(opt, "workdir"))
-		w->opts.workdir = value;
-	w->opts.tty |= !strcmp(opt, "tty");
-	w->fresh |= !strcmp(opt, "new");
-	w->quiet |= !strcmp(opt, "quiet");
-	return 0;
-}
 
 /*
  * Options may stand before the name and between it and the command, whose own are never touched. 0 to go on; else the exit code + 1.
@@ -74,17 +45,22 @@ static int parse(const char *command, int argc, char **argv, bool wants_command,
 		} else if (i == CMD_ARG) {
 			ak_say("%s: unexpected '%.100s'", command, value);
 			return 1 + AK_EXIT_USAGE;
-		} else if (take_option(w, a.cmd->opts[i].name, value, &err) < 0) {
+		} else if (field_set(&w->o, &field_table[i], FIELD_CLI, &a.given[i], &err) < 0) {
 			ak_say("%s: %s", command, err.text);
 			return 1 + AK_EXIT_USAGE;
 		}
+		w->fresh |= i == FIELD_NEW_SHELL;
 	}
 	if (!w->name || (wants_command && !w->opts.argv)) {
 		ak_say("%s: which %s? For example: agentkernel %s work%s", command, w->name ? "command" : "sandbox", command,
 			wants_command ? " npm test" : "");
 		return 1 + AK_EXIT_USAGE;
 	}
-	w->opts.env = w->env;
+	w->opts.env = w->o.env;
+	w->opts.n_env = w->o.n_env;
+	w->opts.workdir = w->o.workdir;
+	w->opts.timeout_ms = w->o.timeout_ms;
+	w->opts.tty |= w->o.tty;
 	return 0;
 }
 
@@ -115,7 +91,7 @@ static int finish(const struct session *s, const struct words *w)
 			(unsigned long long)opts->timeout_ms % 1000);
 	else if (s->end.why.text[0])
 		ak_say("%s", s->end.why.text);
-	if (!w->quiet)
+	if (!w->o.quiet)
 		say_left(&s->end);
 	return s->end.exit_code;
 }
@@ -155,7 +131,7 @@ int cmd_exec(int argc, char **argv)
 	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
 		return fail("exec", -EIO, &err);
 	/* Before the command starts: without a daemon it would have no network, and fail in puzzling ways. */
-	cmd_heal(&paths, w.name, w.quiet);
+	cmd_heal(&paths, w.name, w.o.quiet);
 	code = run_in("exec", &paths, &w, &s);
 	session_done(&s);
 	return code >= 0 ? code : finish(&s, &w);
@@ -191,7 +167,7 @@ int cmd_attach(int argc, char **argv)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, true, &err) < 0)
 		return fail("attach", -EIO, &err);
-	cmd_heal(&paths, w.name, w.quiet);
+	cmd_heal(&paths, w.name, w.o.quiet);
 	code = take_left(&w, &s, &taken);
 	if (taken)
 		return code;

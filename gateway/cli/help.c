@@ -18,50 +18,47 @@ static int text_width(const char *text)
 	return n;
 }
 
-static bool hidden(const struct cmd_opt *o)
-{
-	return o->missing && !strcmp(o->missing, "*");
-}
-
 /* "-e, --env K=V"; its width. */
-static int opt_text(const struct cmd_opt *o, char *buf, size_t size)
+static int opt_text(const struct field *f, char *buf, size_t size)
 {
+	const char *arg = field_arg(f);
 	char letter[8] = "    ";
 
-	if (o->letter)
-		snprintf(letter, sizeof(letter), "-%c, ", o->letter);
-	snprintf(buf, size, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+	if (f->letter)
+		snprintf(letter, sizeof(letter), "-%c, ", f->letter);
+	snprintf(buf, size, "%s--%s%s%s", letter, f->option, arg ? " " : "", arg ? arg : "");
 	return text_width(buf);
 }
 
-static void print_opt(const struct cmd_opt *o, int width, FILE *out)
+static void print_opt(const struct field *f, int width, FILE *out)
 {
+	_cleanup_strbuf_ struct strbuf words = { 0 };
 	char text[160];
-	int used = opt_text(o, text, sizeof(text));
+	int used = opt_text(f, text, sizeof(text));
 
+	field_words(&words, f, FIELD_CLI);
 	if (used > width)
 		fprintf(out, "  %s\n  %*s", text, width, "");
 	else
 		fprintf(out, "  %s%*s", text, width - used, "");
-	fprintf(out, "  %s%s\n", o->help, o->repeat ? "; may be repeated" : "");
+	fprintf(out, "  %s%s\n", words.data ? words.data : "", field_repeats(f) ? "; may be repeated" : "");
 }
 
 void cmd_print_help(const struct cmd *cmd, FILE *out)
 {
-	static const struct cmd_opt help = { .name = "help", .letter = 'h', .help = "print this" };
+	static const struct field help = { .option = "help", .letter = 'h', .help = "print this" };
 	char text[160];
-	int width = 0;
+	int width = opt_text(&help, text, sizeof(text));
 
 	fprintf(out, "Usage: agentkernel %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", cmd->name, cmd->args[0] ? " " : "", cmd->args,
 		cmd->help);
-	for (const struct cmd_opt *o = cmd->opts; o->name; o++) {
-		if (!hidden(o))
-			width = MAX(width, MIN(opt_text(o, text, sizeof(text)), 32));
+	field_each(u, cmd->verb, FIELD_CLI) {
+		if (!field_absent(&field_table[u->id]))
+			width = MAX(width, MIN(opt_text(&field_table[u->id], text, sizeof(text)), 32));
 	}
-	width = MAX(width, opt_text(&help, text, sizeof(text)));
-	for (const struct cmd_opt *o = cmd->opts; o->name; o++) {
-		if (!hidden(o))
-			print_opt(o, width, out);
+	field_each(u, cmd->verb, FIELD_CLI) {
+		if (!field_absent(&field_table[u->id]))
+			print_opt(&field_table[u->id], width, out);
 	}
 	print_opt(&help, width, out);
 }
@@ -119,20 +116,11 @@ int cmd_help(int argc, char **argv)
 int cmd_version(int argc, char **argv)
 {
 	struct cmd_args a;
-	const char *value;
-	bool json = false;
-	int rc;
+	int rc = cmd_read(&a, "version", argc, argv, NULL, 0, NULL);
+	bool json = a.seen[FIELD_JSON];
 
-	cmd_args_init(&a, cmd_row("version"), argc, argv);
-	while ((rc = cmd_next(&a, &value)) != CMD_END) {
-		if (rc == CMD_HELP)
-			return 0;
-		if (rc == CMD_ARG)
-			ak_say("version: takes no arguments");
-		if (rc < 0)
-			return AK_EXIT_USAGE;
-		json = true;
-	}
+	if (rc)
+		return rc - 1;
 	if (sabotage_switches())
 		printf(json ? "{\"version\":\"%s\",\"sabotaged\":\"%s\"}\n" : "agentkernel %s SABOTAGED (%s)\n", AK_VERSION,
 			sabotage_switches());

@@ -60,7 +60,7 @@ static int read_template(const struct init *in, const char *name, char **ret, st
 }
 
 /* The current folder's name as a name of ours. */
-static void project_name(char ret[static AK_NAME_MAX])
+static void name_of_project(char ret[static AK_NAME_MAX])
 {
 	_cleanup_free_ char *cwd = realpath(".", NULL);
 	const char *base = cwd ? strrchr(cwd, '/') : NULL;
@@ -88,7 +88,7 @@ static int fill_template(const struct init *in, const char *source, struct strbu
 
 	if (rc < 0)
 		return rc;
-	project_name(name);
+	name_of_project(name);
 	at = strstr(text, mark);
 	if (at) {
 		strbuf_add(out, text, (size_t)(at - text));
@@ -211,22 +211,13 @@ static int do_file(struct init *in, const struct file *f, struct ak_err *err)
 
 static int parse(int argc, char **argv, struct init *in)
 {
-	struct cmd_args args;
-	const char *value;
-	int i;
+	struct cmd_args a;
+	int rc = cmd_read(&a, "init", argc, argv, NULL, 0, NULL);
 
-	cmd_args_init(&args, cmd_row("init"), argc, argv);
-	while ((i = cmd_next(&args, &value)) >= 0) {
-		const char *opt = args.cmd->opts[i].name;
-
-		if (!strcmp(opt, "plugin"))
-			in->plugin = value;
-		in->dry_run |= !strcmp(opt, "dry-run");
-		in->force |= !strcmp(opt, "force");
-	}
-	if (i == CMD_ARG)
-		ak_say("init: unexpected '%.100s'", value);
-	return i == CMD_END ? 0 : i == CMD_HELP ? -1 : AK_EXIT_USAGE;
+	in->plugin = a.given[FIELD_PLUGIN].text;
+	in->dry_run = a.seen[FIELD_DRY_RUN];
+	in->force = a.seen[FIELD_REPLACE];
+	return rc;
 }
 
 static void tell_next(const struct init *in)
@@ -255,8 +246,8 @@ int cmd_init(int argc, char **argv)
 	struct ak_err err;
 	int rc = parse(argc, argv, &in);
 
-	if (rc != 0)
-		return rc < 0 ? 0 : rc;
+	if (rc)
+		return rc - 1;
 	rc = ak_paths_init(&in.paths, &err);
 	for (size_t i = 0; i < ARRAY_SIZE(files) && rc == 0; i++) {
 		if (!files[i].plugin || (in.plugin && !strcmp(files[i].plugin, in.plugin)))

@@ -10,6 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
+/* What a call may have at most, from what was said of a run. */
+static void take_request(struct mcp_ceiling *c, const struct run_request *o)
+{
+	c->profile = o->profile;
+	c->no_network = o->no_network;
+	c->keep = o->keep;
+	c->dir = o->dir;
+	memcpy(c->edits, o->edits, o->n_edits * sizeof(*o->edits));
+	c->n_edits = o->n_edits;
+}
+
 static int add_mode(struct mcp_ceiling *c, const char *value, size_t *n_modes, struct ak_err *err)
 {
 	enum ak_mode mode;
@@ -20,35 +31,6 @@ static int add_mode(struct mcp_ceiling *c, const char *value, size_t *n_modes, s
 	if ((*n_modes)++ == 0)
 		c->mode = mode;
 	c->modes[mode] = true;
-	return 0;
-}
-
-static int add_rule(struct mcp_ceiling *c, const char *opt, const char *value, struct ak_err *err)
-{
-	struct policy_edit edit = { .text = value };
-
-	if (!policy_edit_parse(opt, &edit.op))
-		return -ENOENT;
-	if (c->n_edits == PLAN_LIST_MAX)
-		return ak_fail(err, E2BIG, "more than %d rules; put them in a policy file", PLAN_LIST_MAX);
-	c->edits[c->n_edits++] = edit;
-	return 0;
-}
-
-static int set_option(struct mcp_ceiling *c, const char *opt, const char *value, size_t *n_modes, struct ak_err *err)
-{
-	if (!strcmp(opt, "compatibility-mode"))
-		return add_mode(c, value, n_modes, err);
-	if (!strcmp(opt, "profile"))
-		return ak_profile_parse(value, &c->profile, err);
-	if (!strcmp(opt, "no-network"))
-		c->no_network = true;
-	else if (!strcmp(opt, "keep"))
-		c->keep = true;
-	else if (!strcmp(opt, "dir"))
-		c->dir = value;
-	else
-		return add_rule(c, opt, value, err);
 	return 0;
 }
 
@@ -70,16 +52,19 @@ static int check(const struct mcp_ceiling *c, const struct ak_paths *paths, char
 /* 0, or the exit code to end with: -1 for "help was printed". */
 static int parse(int argc, char **argv, struct mcp_ceiling *c)
 {
+	struct run_request o = { .profile = AK_PROFILE_MODERATE };
 	struct cmd_args args;
 	struct ak_err err;
 	const char *value;
 	size_t n_modes = 0;
-	int i;
+	int i, rc;
 
 	cmd_args_init(&args, cmd_row("mcp server"), argc, argv);
 	while ((i = cmd_next(&args, &value)) >= 0) {
-		if (set_option(c, args.cmd->opts[i].name, value, &n_modes, &err) < 0) {
-			ak_say("mcp server: --%s: %s", args.cmd->opts[i].name, err.text);
+		rc = i == FIELD_CEILING_MODE ? add_mode(c, value, &n_modes, &err)
+					     : field_set(&o, &field_table[i], FIELD_CLI, &args.given[i], &err);
+		if (rc < 0) {
+			ak_say("mcp server: %s", err.text);
 			return AK_EXIT_USAGE;
 		}
 	}
@@ -87,13 +72,14 @@ static int parse(int argc, char **argv, struct mcp_ceiling *c)
 		ak_say("mcp server: unexpected '%.100s'", value);
 	if (i == CMD_HELP)
 		return -1;
+	take_request(c, &o);
 	mcp_ceiling_finish(c, n_modes);
 	return i == CMD_END ? 0 : AK_EXIT_USAGE;
 }
 
 int cmd_mcp_server(int argc, char **argv)
 {
-	struct mcp_ceiling ceiling = { .profile = AK_PROFILE_MODERATE };
+	struct mcp_ceiling ceiling = { 0 };
 	struct ak_paths paths;
 	char dir[PATH_MAX];
 	struct ak_err err;

@@ -21,7 +21,7 @@ struct view {
 	bool last, follow, json, summary;
 	enum netlog_only only;
 	uint64_t since_us;
-	unsigned long long limit; /* 0: none */
+	uint64_t limit; /* 0: none */
 
 	struct ak_paths paths;
 	char dir[PATH_MAX];
@@ -44,68 +44,39 @@ static void view_done(struct view *v)
 
 /* ---- options ---- */
 
-static int take_value(struct view *v, const char *opt, const char *value, struct ak_err *err)
+static int check_view(const struct view *v, bool both, struct ak_err *err)
 {
-	int rc = 0;
-
-	if (!strcmp(opt, "since"))
-		rc = audit_parse_since(value, ak_wall_us(), &v->since_us, err);
-	else if (!strcmp(opt, "limit"))
-		rc = ak_parse_count(value, 1, 10000000, &v->limit, err);
-	return rc < 0 ? ak_err_prefix(err, rc, "network log: --%s", opt) : 0;
-}
-
-static int take_flag(struct view *v, const char *opt)
-{
-	enum netlog_only only = !strcmp(opt, "denied") ? NETLOG_DENIED : !strcmp(opt, "allowed") ? NETLOG_ALLOWED : NETLOG_ALL;
-
-	if (only != NETLOG_ALL && v->only != NETLOG_ALL && v->only != only)
-		return -EINVAL;
-	if (only != NETLOG_ALL)
-		v->only = only;
-	v->last |= !strcmp(opt, "last");
-	v->follow |= !strcmp(opt, "follow");
-	v->json |= !strcmp(opt, "json");
-	v->summary |= !strcmp(opt, "summary");
-	return 0;
-}
-
-static int check_view(const struct view *v, struct ak_err *err)
-{
+	if (both)
+		return ak_fail(err, EINVAL, "--denied and --allowed do not go together");
 	if (!v->name && !v->last)
-		return ak_fail(err, EINVAL, "network log: which sandbox? give its name or --last");
+		return ak_fail(err, EINVAL, "which sandbox? give its name or --last");
 	if (v->name && v->last)
-		return ak_fail(err, EINVAL, "network log: give a name or --last, not both");
+		return ak_fail(err, EINVAL, "give a name or --last, not both");
 	if (v->follow && v->summary)
-		return ak_fail(err, EINVAL, "network log: --follow and --summary do not go together");
+		return ak_fail(err, EINVAL, "--follow and --summary do not go together");
 	return 0;
 }
 
-/* 0, or what cmd_next ended with, or -EINVAL. */
-static int parse(struct view *v, int argc, char **argv, struct ak_err *err)
+/* 0 to go on; else the exit code + 1. */
+static int parse(struct view *v, int argc, char **argv)
 {
 	struct cmd_args a;
-	const char *value;
-	int i;
+	struct ak_err err;
+	int rc = cmd_read(&a, "network log", argc, argv, &v->name, 1, NULL);
 
-	cmd_args_init(&a, cmd_row("network log"), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		int rc = 0;
-
-		if (i == CMD_BAD || i == CMD_HELP)
-			return i;
-		if (i == CMD_ARG && v->name)
-			return ak_fail(err, EINVAL, "network log: one name at a time");
-		if (i == CMD_ARG)
-			v->name = value;
-		else if (value)
-			rc = take_value(v, a.cmd->opts[i].name, value, err);
-		else if (take_flag(v, a.cmd->opts[i].name) < 0)
-			rc = ak_fail(err, EINVAL, "network log: --denied and --allowed do not go together");
-		if (rc < 0)
-			return -EINVAL;
-	}
-	return check_view(v, err);
+	if (rc)
+		return rc;
+	v->only = a.seen[FIELD_DENIED] ? NETLOG_DENIED : a.seen[FIELD_ALLOWED] ? NETLOG_ALLOWED : NETLOG_ALL;
+	v->since_us = a.given[FIELD_SINCE].number;
+	v->limit = a.given[FIELD_LIMIT_LINES].number;
+	v->last = a.seen[FIELD_LAST];
+	v->follow = a.seen[FIELD_FOLLOW];
+	v->json = a.seen[FIELD_JSON_LINES];
+	v->summary = a.seen[FIELD_SUMMARY];
+	rc = check_view(v, a.seen[FIELD_DENIED] && a.seen[FIELD_ALLOWED], &err);
+	if (rc < 0)
+		ak_say("network log: %s", err.text);
+	return rc < 0 ? 1 + AK_EXIT_USAGE : 0;
 }
 
 /* ---- records ---- */
@@ -251,7 +222,7 @@ int cmd_network_log(int argc, char **argv)
 {
 	_cleanup_(view_done) struct view v = { .reader.fd = -1 };
 	struct ak_err err = { "" };
-	int rc = cmd_parsed(parse(&v, argc, argv, &err), &err);
+	int rc = parse(&v, argc, argv);
 
 	if (rc)
 		return rc - 1;

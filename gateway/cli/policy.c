@@ -15,8 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EDITS_MAX 256
-
 /* Where policies are looked for. */
 struct places {
 	struct ak_paths paths;
@@ -72,41 +70,33 @@ static int load_any(const char *name, const struct places *at, const struct poli
 /* ---- arguments ---- */
 
 struct words {
-	bool json;
 	const char *operands[64];
 	size_t n_operands;
-	struct policy_edit edits[EDITS_MAX];
-	size_t n_edits;
+	struct run_request o; /* of which only rules and --json are taken */
 };
 
 /* 0 to go on; else the exit code + 1, so that --help's 0 is told apart. */
 static int read_words(const char *command, int argc, char **argv, size_t min, size_t max, struct words *ret)
 {
 	struct cmd_args a;
+	struct ak_err err;
 	const char *value;
 	int i;
 
 	*ret = (struct words){ 0 };
 	cmd_args_init(&a, cmd_row(command), argc, argv);
 	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		struct policy_edit edit = { .text = value };
-
 		if (i == CMD_BAD || i == CMD_HELP)
 			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
+		if (i == CMD_ARG && (ret->n_operands == max || ret->n_operands == ARRAY_SIZE(ret->operands))) {
+			ak_say("%s: unexpected '%.100s'", command, value);
+			return 1 + AK_EXIT_USAGE;
+		}
 		if (i == CMD_ARG) {
-			if (ret->n_operands == max || ret->n_operands == ARRAY_SIZE(ret->operands)) {
-				ak_say("%s: unexpected '%.100s'", command, value);
-				return 1 + AK_EXIT_USAGE;
-			}
 			ret->operands[ret->n_operands++] = value;
-		} else if (!strcmp(a.cmd->opts[i].name, "json")) {
-			ret->json = true;
-		} else if (policy_edit_parse(a.cmd->opts[i].name, &edit.op)) {
-			if (ret->n_edits == EDITS_MAX) {
-				ak_say("%s: more than %d rules: write them in a policy file", command, EDITS_MAX);
-				return 1 + AK_EXIT_USAGE;
-			}
-			ret->edits[ret->n_edits++] = edit;
+		} else if (field_set(&ret->o, &field_table[i], FIELD_CLI, &a.given[i], &err) < 0) {
+			ak_say("%s: %s", command, err.text);
+			return 1 + AK_EXIT_USAGE;
 		}
 	}
 	if (ret->n_operands < min) {
@@ -171,7 +161,7 @@ int cmd_policy_list(int argc, char **argv)
 		return code - 1;
 	if (service_policies(&at.paths, &files, &n, &err) < 0)
 		return fail("policy list", AK_EXIT_ERROR, &err);
-	if (w.json)
+	if (w.o.json)
 		strbuf_putc(&out, '[');
 	else
 		strbuf_printf(&out, "%-20s %-8s %-8s %6s  %s\n", "NAME", "SOURCE", "DEFAULT", "RULES", "DESCRIPTION");
@@ -182,14 +172,14 @@ int cmd_policy_list(int argc, char **argv)
 			ak_say("%s", err.text);
 			code = AK_EXIT_ERROR;
 		}
-		if (w.json && i)
+		if (w.o.json && i)
 			strbuf_puts(&out, ",\n ");
-		if (w.json)
+		if (w.o.json)
 			put_listed_json(&out, &files[i], p, &err);
 		else
 			put_listed(&out, &files[i], p);
 	}
-	if (w.json)
+	if (w.o.json)
 		strbuf_puts(&out, "]\n");
 	return put_out(&out, code);
 }
@@ -261,12 +251,12 @@ int cmd_policy_validate(int argc, char **argv)
 	if (code)
 		return code - 1;
 	for (size_t i = 0; i < w.n_operands; i++) {
-		if (w.json)
+		if (w.o.json)
 			strbuf_puts(&out, i ? ",\n " : "[");
-		if (!validate_one(w.operands[i], &at, w.json, &out))
+		if (!validate_one(w.operands[i], &at, w.o.json, &out))
 			code = AK_EXIT_USAGE;
 	}
-	if (w.json)
+	if (w.o.json)
 		strbuf_puts(&out, "]\n");
 	return put_out(&out, code);
 }
@@ -286,11 +276,12 @@ int cmd_network_check(int argc, char **argv)
 
 	if (code)
 		return code - 1;
-	if (policy_target_parse(w.operands[1], &t, &err) < 0 || load_any(w.operands[0], &at, w.edits, w.n_edits, &p, &err) < 0)
+	if (policy_target_parse(w.operands[1], &t, &err) < 0 ||
+		load_any(w.operands[0], &at, w.o.edits, w.o.n_edits, &p, &err) < 0)
 		return fail("network check", AK_EXIT_USAGE, &err);
 	cmd_heal(&at.paths, w.operands[0], false);
 	service_check(p, &t, &v);
-	if (w.json) {
+	if (w.o.json) {
 		strbuf_putc(&out, '{');
 		service_verdict_put(&out, &v);
 		strbuf_puts(&out, "}\n");

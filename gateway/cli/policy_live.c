@@ -15,38 +15,20 @@
 
 struct words {
 	const char *command, *name, *watch;
-	struct policy_edit edits[PLAN_LIST_MAX];
+	struct run_request o; /* of which only rules, --mcp and --json are taken */
 	struct service_change change;
-	bool json;
 };
 
 /* ---- words ---- */
 
-static int take_option(struct words *w, const char *opt, const char *value, struct ak_err *err)
+static int take_option(struct words *w, int id, const struct field_value *v, struct ak_err *err)
 {
-	struct policy_edit edit = { .text = value };
-	unsigned long long ms = 0;
-	int rc;
-
-	/* `network proxy` has its own word for it. */
-	if (policy_edit_parse(!strcmp(opt, "policy") ? "default" : opt, &edit.op)) {
-		if (w->change.n_edits == PLAN_LIST_MAX)
-			return ak_fail(err, EINVAL, "more than %d changes at once", PLAN_LIST_MAX);
-		w->edits[w->change.n_edits++] = edit;
-		return 0;
-	}
-	w->json |= !strcmp(opt, "json");
-	w->change.reset |= !strcmp(opt, "reset");
-	w->change.mcp |= !strcmp(opt, "mcp");
-	if (!strcmp(opt, "watch"))
-		w->watch = value;
-	if (strcmp(opt, "for") != 0)
-		return 0;
-	rc = ak_parse_duration(value, &ms, err);
-	if (rc == 0 && ms == 0)
-		rc = ak_fail(err, EINVAL, "'%s': must be more than 0", value);
-	w->change.for_ms = ms;
-	return rc < 0 ? ak_err_prefix(err, -EINVAL, "--for") : 0;
+	w->change.reset |= id == FIELD_RESET;
+	if (id == FIELD_WATCH)
+		w->watch = v->text;
+	if (id == FIELD_FOR)
+		w->change.for_ms = v->number;
+	return field_set(&w->o, &field_table[id], FIELD_CLI, v, err);
 }
 
 static int check(const struct words *w, struct ak_err *err)
@@ -58,7 +40,7 @@ static int check(const struct words *w, struct ak_err *err)
 	if (w->change.for_ms && !w->change.n_edits)
 		return ak_fail(err, EINVAL, "--for: what is to end after that time? give it with --allow-host and the like");
 	for (size_t i = 0; w->change.for_ms && i < w->change.n_edits; i++) {
-		if (w->edits[i].op == POLICY_EDIT_REMOVE)
+		if (w->o.edits[i].op == POLICY_EDIT_REMOVE)
 			return ak_fail(err, EINVAL, "--for: what was removed does not come back by itself; use --block-host");
 	}
 	return 0;
@@ -72,7 +54,6 @@ static int parse(struct words *w, int argc, char **argv)
 	const char *value;
 	int i, rc = 0;
 
-	w->change.edits = w->edits;
 	cmd_args_init(&a, cmd_row(w->command), argc, argv);
 	while (rc == 0 && (i = cmd_next(&a, &value)) != CMD_END) {
 		if (i == CMD_BAD || i == CMD_HELP)
@@ -82,8 +63,11 @@ static int parse(struct words *w, int argc, char **argv)
 		else if (i == CMD_ARG)
 			w->name = value;
 		else
-			rc = take_option(w, a.cmd->opts[i].name, value, &err);
+			rc = take_option(w, i, &a.given[i], &err);
 	}
+	w->change.edits = w->o.edits;
+	w->change.n_edits = w->o.n_edits;
+	w->change.mcp = w->o.mcp;
 	if (rc == 0)
 		rc = check(w, &err);
 	if (rc < 0) {
@@ -128,7 +112,7 @@ static void print_table(const cJSON *obj)
 
 static int print(const struct words *w, const cJSON *obj)
 {
-	if (w->json)
+	if (w->o.json)
 		return cmd_print_json(obj);
 	print_table(obj);
 	return 0;

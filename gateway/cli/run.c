@@ -1,6 +1,5 @@
 /* `agentkernel run`: from words to options, and from the result to an exit code. */
 #include "gateway/cli/cmd.h"
-#include "gateway/cli/opts.h"
 #include "gateway/run/run.h"
 #include "gateway/service/service.h"
 
@@ -22,7 +21,7 @@ static int parse(int argc, char **argv, struct run_request *o)
 
 	cmd_args_init(&args, cmd_row("run"), argc, argv);
 	while ((i = cmd_next(&args, &value)) >= 0) {
-		if (run_request_set(o, &args.cmd->opts[i], value, &err) < 0) {
+		if (field_set(o, &field_table[i], FIELD_CLI, &args.given[i], &err) < 0) {
 			ak_say("%s", err.text);
 			return AK_EXIT_USAGE;
 		}

@@ -4,7 +4,6 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
-#include "gateway/cli/opts.h"
 #include "gateway/log/audit.h"
 #include "gateway/run/io.h"
 #include "gateway/service/service.h"
@@ -28,7 +27,6 @@ static int fail(const char *command, int rc, const struct ak_err *err)
 
 struct create {
 	const char *name;
-	bool json;
 	struct run_request opts;
 };
 
@@ -50,9 +48,7 @@ static int parse_create(struct create *c, int argc, char **argv)
 		}
 		if (i == CMD_ARG) {
 			c->name = value;
-		} else if (!strcmp(a.cmd->opts[i].name, "json")) {
-			c->json = true;
-		} else if (run_request_set(&c->opts, &a.cmd->opts[i], value, &err) < 0) {
+		} else if (field_set(&c->opts, &field_table[i], FIELD_CLI, &a.given[i], &err) < 0) {
 			ak_say("create: %s", err.text);
 			return 1 + AK_EXIT_USAGE;
 		}
@@ -93,7 +89,7 @@ int cmd_create(int argc, char **argv)
 	if (rc < 0)
 		return fail("create", rc, &err);
 	tell_mcp(&c, info);
-	if (c.json)
+	if (c.opts.json)
 		return cmd_print_json(info);
 	puts(c.name);
 	return 0;
@@ -110,27 +106,14 @@ struct names {
 static int parse_names(const char *command, struct names *ret, int argc, char **argv)
 {
 	struct cmd_args a;
-	const char *value;
-	int i;
+	int rc = cmd_read(&a, command, argc, argv, ret->list, NAMES_MAX, &ret->n);
 
-	cmd_args_init(&a, cmd_row(command), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_BAD || i == CMD_HELP)
-			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
-		if (i >= 0) {
-			ret->force = true;
-		} else if (ret->n == NAMES_MAX) {
-			ak_say("%s: more than %d names", command, NAMES_MAX);
-			return 1 + AK_EXIT_USAGE;
-		} else {
-			ret->list[ret->n++] = value;
-		}
-	}
-	if (ret->n == 0) {
+	if (rc == 0 && ret->n == 0) {
 		ak_say("%s: which sandbox? see 'agentkernel list'", command);
 		return 1 + AK_EXIT_USAGE;
 	}
-	return 0;
+	ret->force = a.seen[FIELD_FORCE] || a.seen[FIELD_ACCEPT_DIR];
+	return rc;
 }
 
 static int start_one(const struct ak_paths *paths, const char *name, bool accept_dir, struct ak_err *err)
@@ -287,24 +270,14 @@ static void print_names(const cJSON *list)
 int cmd_list(int argc, char **argv)
 {
 	_cleanup_json_ cJSON *list = NULL;
-	bool json = false, quiet = false;
 	struct ak_paths paths;
 	struct cmd_args a;
 	struct ak_err err;
-	const char *value;
-	int i, rc;
+	int rc = cmd_read(&a, "list", argc, argv, NULL, 0, NULL);
+	bool quiet = a.seen[FIELD_NAMES_ONLY];
 
-	cmd_args_init(&a, cmd_row("list"), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_HELP)
-			return 0;
-		if (i == CMD_ARG)
-			ak_say("list: takes no arguments");
-		if (i < 0)
-			return AK_EXIT_USAGE;
-		json |= !strcmp(a.cmd->opts[i].name, "json");
-		quiet |= !strcmp(a.cmd->opts[i].name, "quiet");
-	}
+	if (rc)
+		return rc - 1;
 	rc = ak_paths_init(&paths, &err);
 	if (rc == 0)
 		rc = service_list(&paths, quiet ? NULL : tell_bad, NULL, &list, &err);
@@ -321,7 +294,7 @@ int cmd_list(int argc, char **argv)
 	rc = shared_mark(&paths, list, &err);
 	if (rc < 0)
 		return fail("list", rc, &err);
-	if (json)
+	if (a.seen[FIELD_JSON])
 		return cmd_print_json(list);
 	print_table(list);
 	fflush(stdout);

@@ -54,25 +54,15 @@ int cmd_network_selftest(int argc, char **argv)
 	static struct selftest_report report;
 	struct cmd_args a;
 	struct ak_err err;
-	const char *value;
-	bool json = false;
-	int rc;
+	int rc = cmd_read(&a, "network selftest", argc, argv, NULL, 0, NULL);
 
-	cmd_args_init(&a, cmd_row("network selftest"), argc, argv);
-	while ((rc = cmd_next(&a, &value)) != CMD_END) {
-		if (rc == CMD_HELP)
-			return 0;
-		if (rc == CMD_ARG)
-			ak_say("network selftest: takes no arguments");
-		if (rc < 0)
-			return AK_EXIT_USAGE;
-		json = true;
-	}
+	if (rc)
+		return rc - 1;
 	if (selftest_run(&report, &err) < 0) {
 		ak_say("network selftest: %s", err.text);
 		return AK_EXIT_ERROR;
 	}
-	if (json)
+	if (a.seen[FIELD_JSON])
 		print_json(&report);
 	else
 		print_table(&report);

@@ -24,8 +24,6 @@ static int add_name(const char **list, size_t *n, const char *value, struct ak_e
 {
 	if (*n == NAMES_MAX)
 		return ak_fail(err, E2BIG, "more than %d", NAMES_MAX);
-	if (!*value)
-		return ak_fail(err, EINVAL, "is empty");
 	list[(*n)++] = value;
 	return 0;
 }
@@ -39,23 +37,21 @@ static void check_mode(const char *path)
 		ak_say("serve: others can read the keys in '%s'; chmod 600 hides them", path);
 }
 
-static int take(struct serve *s, const char *opt, const char *value, struct ak_err *err)
+static int take(struct serve *s, int id, const struct field_value *v, struct ak_err *err)
 {
-	unsigned long long port;
 	int rc = 0;
 
-	if (!strcmp(opt, "host")) {
-		rc = add_name(s->hosts, &s->n_hosts, value, err);
-	} else if (!strcmp(opt, "server-name")) {
-		rc = add_name(s->names, &s->n_names, value, err);
-	} else if (!strcmp(opt, "port")) {
-		rc = ak_parse_count(value, 0, 65535, &port, err);
-		s->conf.port = (uint16_t)(rc == 0 ? port : 0);
-	} else if (!strcmp(opt, "api-key-file")) {
-		check_mode(value);
-		rc = http_keys_load(&s->conf.keys, value, err);
+	if (id == FIELD_PORT)
+		s->conf.port = (uint16_t)v->number;
+	if (id == FIELD_HOST)
+		rc = add_name(s->hosts, &s->n_hosts, v->text, err);
+	if (id == FIELD_SERVER_NAME)
+		rc = add_name(s->names, &s->n_names, v->text, err);
+	if (id == FIELD_API_KEY_FILE) {
+		check_mode(v->text);
+		rc = http_keys_load(&s->conf.keys, v->text, err);
 	}
-	return rc < 0 ? ak_err_prefix(err, rc, "serve: --%s", opt) : 0;
+	return rc < 0 ? ak_err_prefix(err, rc, "serve: --%s", field_table[id].option) : 0;
 }
 
 /* The variable must not reach any sandbox: it is taken out of our own environment. One that is set and empty was meant to protect. */
@@ -83,7 +79,7 @@ static int parse(struct serve *s, int argc, char **argv, struct ak_err *err)
 			return i;
 		if (i == CMD_ARG)
 			return ak_fail(err, EINVAL, "serve: unexpected '%.100s'", value);
-		if (take(s, a.cmd->opts[i].name, value, err) < 0)
+		if (take(s, i, &a.given[i], err) < 0)
 			return -EINVAL;
 	}
 	return take_variable(s, err) < 0 ? -EINVAL : 0;

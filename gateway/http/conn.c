@@ -369,7 +369,7 @@ static int parse_body(struct http_conn *conn, cJSON **ret, struct ak_err *err)
 	}
 	if (!cJSON_IsObject(obj))
 		return ak_fail(err, EINVAL, "the body: must be a JSON object");
-	rc = http_fields_check(obj, conn->route->body, err);
+	rc = fields_check(conn->route->body, FIELD_HTTP, obj, err);
 	if (rc == 0)
 		*ret = TAKE(obj);
 	return rc;

@@ -25,7 +25,6 @@ struct http_detached {
 	struct http_server *s; /* borrowed: outlives us */
 	char id[20], sandbox[AK_NAME_MAX];
 	cJSON *spec; /* owned: the body */
-	struct http_command cmd; /* borrows from SPEC */
 	struct http_job *job; /* borrowed; NULL once it has ended */
 	struct http_call *call; /* borrowed: the request that started it, until it is answered */
 	pid_t pid;
@@ -38,7 +37,6 @@ struct http_detached {
 
 static void detached_free(struct http_detached *d)
 {
-	http_command_done(&d->cmd);
 	cJSON_Delete(d->spec);
 	strbuf_done(&d->streams[0]);
 	strbuf_done(&d->streams[1]);
@@ -173,7 +171,7 @@ static void exec_work(void *ctx, struct http_work *w)
 {
 	const struct http_detached *d = ctx;
 
-	http_exec_work(d->sandbox, &d->cmd, w);
+	http_exec_work(d->sandbox, d->spec, w);
 }
 
 static void launch(struct http_detached *d)
@@ -233,10 +231,8 @@ static int detached_new(struct http_call *c, struct http_detached **ret, struct 
 	d->call = c;
 	d->spec = TAKE(c->body);
 	snprintf(d->sandbox, sizeof(d->sandbox), "%s", c->params.name);
-	rc = http_command_parse(d->spec, &d->cmd, err);
-	if (rc == 0 && getrandom(&number, sizeof(number), 0) != sizeof(number))
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
 		rc = ak_fail_errno(err, errno, "no random number");
-	if (rc < 0) {
 		detached_free(d);
 		return rc;
 	}
@@ -253,7 +249,7 @@ void http_handle_detach(struct http_call *c)
 	struct ak_err err;
 
 	if (detached_new(c, &d, &err) < 0) {
-		http_reply_error(c, 400, "%s", err.text);
+		http_reply_error(c, 500, "%s", err.text);
 		return;
 	}
 	j = count_running(c->s) < HTTP_DETACHED_MAX ? http_job_new(c->s, &ops, d) : NULL;

@@ -15,6 +15,7 @@
 #include "gateway/base/json.h"
 #include "gateway/base/paths.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/field/field.h"
 #include "gateway/http/auth.h"
 #include "gateway/http/request.h"
 #include "gateway/http/route.h"
@@ -308,19 +309,7 @@ void http_handle_metrics(struct http_call *c); /* http/metrics.c */
 
 /* ---- shared by the handlers that run commands (http/run.c) ---- */
 
-/* A command from a body: argv and variables. Borrowed from OBJ, except what *_done frees. */
-struct http_command {
-	char **argv; /* owned array */
-	char **env; /* owned, with its strings */
-	size_t n_env;
-	const char *workdir;
-	uint64_t timeout_ms;
-};
-int http_env_parse(const cJSON *list, struct http_command *ret, struct ak_err *err);
-int http_command_parse(const cJSON *obj, struct http_command *ret, struct ak_err *err);
-void http_command_done(struct http_command *cmd);
-
-/* service_exec of CMD in NAME, to its end; the job's pipes are its output. */
-void http_exec_work(const char *name, const struct http_command *cmd, struct http_work *w);
+/* service_exec in NAME of the command in SPEC, a body of exec, to its end; the job's pipes are its output. */
+void http_exec_work(const char *name, const cJSON *spec, struct http_work *w);
 
 #endif

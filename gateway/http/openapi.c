@@ -55,98 +55,74 @@ static const struct {
 		"\"error\":{\"type\":\"string\"}}}" },
 };
 
-static void put_bounds(struct strbuf *out, const struct http_field *f, const char *low, const char *high)
+static const struct {
+	unsigned status;
+	const char *name, *words;
+} errors[] = {
+	{ 400, "BadInput", "the request is malformed, or a field is missing, unknown or out of its limits" },
+	{ 401, "NoKey", "the API key is missing or wrong; without a key, only the user that started the server is answered" },
+	{ 403, "Refused", "the Host header names another server, or a web page from elsewhere sent the request" },
+	{ 404, "NotFound", "there is no such sandbox, command, file or policy" },
+	{ 408, "Late", "the request did not arrive in time" },
+	{ 409, "Conflict", "the sandbox is in the wrong state: the name is taken, or it does not run" },
+	{ 413, "TooLarge", "the body or the answer is too large" },
+	{ 429, "Busy", "too many requests at once; try again soon" },
+	{ 500, "Failed", "the server could not do it" },
+};
+
+static const struct {
+	const char *name, *words;
+} tags[HTTP_TAG_NUM] = {
+	[HTTP_TAG_RUN] = { "run", "Commands in temporary sandboxes." },
+	[HTTP_TAG_SANDBOXES] = { "sandboxes", "Sandboxes that stay." },
+	[HTTP_TAG_EXEC] = { "exec", "Commands in sandboxes that stay." },
+	[HTTP_TAG_FILES] = { "files", "Files of a running sandbox." },
+	[HTTP_TAG_POLICIES] = { "policies", "Network policies: those that exist, and the live one of a sandbox." },
+	[HTTP_TAG_LOGS] = { "logs", "Audit and network records." },
+	[HTTP_TAG_SERVER] = { "server", "The server itself." },
+};
+
+static void put_text(struct strbuf *out, const char *key, const char *text)
 {
-	if (f->min)
-		strbuf_printf(out, ",\"%s\":%llu", low, (unsigned long long)f->min);
-	if (f->max)
-		strbuf_printf(out, ",\"%s\":%llu", high, (unsigned long long)f->max);
+	strbuf_printf(out, "\"%s\":", key);
+	strbuf_json_utf8(out, text, strlen(text));
 }
 
-static void put_choices(struct strbuf *out, const char *choices)
+static const char *path_of(const struct http_route *r)
 {
-	strbuf_puts(out, ",\"enum\":[");
-	for (const char *p = choices; *p;) {
-		size_t len = strcspn(p, "|");
-
-		strbuf_jsonn(out, p, len);
-		p += len + (p[len] == '|');
-		if (*p)
-			strbuf_putc(out, ',');
-	}
-	strbuf_putc(out, ']');
+	return r->described ? r->described : r->path;
 }
 
-static void put_fields(struct strbuf *out, const struct http_field *fields);
-
-static void put_type(struct strbuf *out, const struct http_field *f)
+/*
+ * In braces of a path. {by} is always "by-uuid": the path /sandboxes/by-uuid/{uuid} itself would be ambiguous with /sandboxes/{name}/start, as OpenAPI
+ * compares paths.
+ */
+static void put_path_parameter(struct strbuf *out, const struct http_route *r, const char *name, size_t len)
 {
-	static const char text[] = "{\"type\":\"string\"}";
+	static const struct {
+		const char *name, *schema, *words;
+	} known[] = {
+		{ "by", "{\"type\":\"string\",\"enum\":[\"by-uuid\"]}", "always by-uuid" },
+		{ "uuid", "{\"type\":\"string\",\"format\":\"uuid\"}", "what create answered as uuid" },
+		{ "id", "{\"type\":\"string\"}", "what detach answered as id" },
+		{ "path", "{\"type\":\"string\"}",
+			"the rest of the address: an absolute path in the sandbox, without its first slash" },
+	};
 
-	switch (f->type) {
-	case HTTP_STRING:
-		strbuf_puts(out, "\"type\":\"string\"");
-		if (f->choices)
-			put_choices(out, f->choices);
-		else
-			put_bounds(out, f, "minLength", "maxLength");
-		break;
-	case HTTP_BOOL:
-		strbuf_puts(out, "\"type\":\"boolean\"");
-		break;
-	case HTTP_UINT:
-		strbuf_puts(out, "\"type\":\"integer\"");
-		put_bounds(out, f, "minimum", "maximum");
-		break;
-	case HTTP_STRINGS:
-		strbuf_printf(out, "\"type\":\"array\",\"items\":%s", text);
-		put_bounds(out, f, "minItems", "maxItems");
-		break;
-	case HTTP_ENV:
-		strbuf_printf(out,
-			"\"oneOf\":[{\"type\":\"object\",\"additionalProperties\":%s},{\"type\":\"array\",\"items\":%s}]", text,
-			text);
-		break;
-	case HTTP_TEXTS:
-		strbuf_printf(out, "\"type\":\"object\",\"additionalProperties\":%s", text);
-		put_bounds(out, f, "minProperties", "maxProperties");
-		break;
-	case HTTP_RUNS:
-		strbuf_puts(out, "\"type\":\"array\",\"items\":");
-		put_fields(out, http_run_fields);
-		put_bounds(out, f, "minItems", "maxItems");
-		break;
-	case HTTP_TYPE_NUM:
-		break;
-	}
-}
-
-static void put_field(struct strbuf *out, const struct http_field *f)
-{
-	strbuf_putc(out, '{');
-	put_type(out, f);
-	strbuf_puts(out, ",\"description\":");
-	strbuf_json_utf8(out, f->help, strlen(f->help));
-	strbuf_putc(out, '}');
-}
-
-static void put_fields(struct strbuf *out, const struct http_field *fields)
-{
-	const char *sep = "";
-
-	strbuf_puts(out, "{\"type\":\"object\",\"additionalProperties\":false,\"required\":[");
-	for (const struct http_field *f = fields; f->name; f++) {
-		if (!f->required)
+	strbuf_printf(out, "{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,", (int)len, name);
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+		if (strlen(known[i].name) != len || strncmp(known[i].name, name, len) != 0)
 			continue;
-		strbuf_printf(out, "%s\"%s\"", sep, f->name);
-		sep = ",";
+		put_text(out, "description", known[i].words);
+		strbuf_printf(out, ",\"schema\":%s}", known[i].schema);
+		return;
 	}
-	strbuf_puts(out, "],\"properties\":{");
-	for (const struct http_field *f = fields; f->name; f++) {
-		strbuf_printf(out, "%s\"%s\":", f == fields ? "" : ",", f->name);
-		put_field(out, f);
-	}
-	strbuf_puts(out, "}}");
+	strbuf_puts(out, "\"schema\":");
+	if (!strncmp(r->path, "/policies", 9))
+		strbuf_puts(out, "{\"type\":\"string\",\"description\":\"name of a policy\"}");
+	else
+		field_schema(out, &field_table[FIELD_NAME], FIELD_HTTP);
+	strbuf_putc(out, '}');
 }
 
 static void put_parameters(struct strbuf *out, const struct http_route *r)
@@ -154,14 +130,15 @@ static void put_parameters(struct strbuf *out, const struct http_route *r)
 	const char *sep = "";
 
 	strbuf_puts(out, ",\"parameters\":[");
-	for (const char *p = strchr(r->path, '{'); p; p = strchr(p + 1, '{')) {
-		strbuf_printf(out, "%s{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\"}}",
-			sep, (int)strcspn(p + 1, "}"), p + 1);
+	for (const char *p = strchr(path_of(r), '{'); p; p = strchr(p + 1, '{')) {
+		strbuf_puts(out, sep);
+		put_path_parameter(out, r, p + 1, strcspn(p + 1, "}"));
 		sep = ",";
 	}
-	for (const struct http_field *f = r->query; f && f->name; f++) {
-		strbuf_printf(out, "%s{\"name\":\"%s\",\"in\":\"query\",\"required\":false,\"schema\":", sep, f->name);
-		put_field(out, f);
+	field_each(u, r->query, FIELD_QUERY) {
+		strbuf_printf(
+			out, "%s{\"name\":\"%s\",\"in\":\"query\",\"required\":false,\"schema\":", sep, field_table[u->id].name);
+		field_schema(out, &field_table[u->id], FIELD_QUERY);
 		strbuf_putc(out, '}');
 		sep = ",";
 	}
@@ -182,23 +159,26 @@ static void put_answer(struct strbuf *out, const struct http_route *r)
 	if (r->answer == HTTP_TEXT)
 		strbuf_printf(
 			out, "\"%s\":{\"schema\":%s}", strstr(r->path, "json") ? "application/json" : "text/plain", r->data);
-	strbuf_puts(out,
-		"}},\"default\":{\"description\":\"400 bad input, 401 no key or another user, 404 not there, 409 wrong state, 413 too large, 429 too busy, "
-		"500 failed\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/Error\"}}}}}");
+	strbuf_puts(out, "}}");
+	for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+		if (http_route_answers(r, errors[i].status))
+			strbuf_printf(out, ",\"%u\":{\"$ref\":\"#/components/responses/%s\"}", errors[i].status, errors[i].name);
+	}
+	strbuf_putc(out, '}');
 }
 
 static void put_operation(struct strbuf *out, const struct http_route *r)
 {
 	static const char *const verbs[] = { "get", "head", "post", "put", "patch", "delete", "other" };
 
-	strbuf_printf(out, "\"%s\":{\"operationId\":\"%s\",\"summary\":", verbs[r->method], r->id);
-	strbuf_json_utf8(out, r->summary, strlen(r->summary));
+	strbuf_printf(out, "\"%s\":{\"operationId\":\"%s\",\"tags\":[\"%s\"],", verbs[r->method], r->id, tags[r->tag].name);
+	put_text(out, "summary", r->summary);
 	if (r->open)
 		strbuf_puts(out, ",\"security\":[]");
 	put_parameters(out, r);
 	if (r->body) {
 		strbuf_puts(out, ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":");
-		put_fields(out, r->body);
+		fields_schema(out, r->body, FIELD_HTTP);
 		strbuf_puts(out, "}}}");
 	}
 	put_answer(out, r);
@@ -224,7 +204,7 @@ static void put_paths(struct strbuf *out)
 
 		if (!is_first(i))
 			continue;
-		strbuf_printf(out, "%s\"%s\":{", sep, http_routes[i].path);
+		strbuf_printf(out, "%s\"%s\":{", sep, path_of(&http_routes[i]));
 		for (size_t j = i; j < http_n_routes; j++) {
 			if (strcmp(http_routes[i].path, http_routes[j].path) != 0)
 				continue;
@@ -237,17 +217,39 @@ static void put_paths(struct strbuf *out)
 	}
 }
 
+static void put_components(struct strbuf *out)
+{
+	strbuf_puts(out,
+		"\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\","
+		"\"description\":\"AGENTKERNEL_API_KEY or a line of --api-key-file; a server on loopback may have none\"}},\"responses\":{");
+	for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+		strbuf_printf(out, "%s\"%s\":{", i ? "," : "", errors[i].name);
+		put_text(out, "description", errors[i].words);
+		strbuf_puts(out, ",\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/Error\"}}}}");
+	}
+	strbuf_puts(out, "},\"schemas\":{");
+	for (size_t i = 0; i < ARRAY_SIZE(schemas); i++)
+		strbuf_printf(out, "%s\"%s\":%s", i ? "," : "", schemas[i].name, schemas[i].schema);
+	strbuf_puts(out, "}}");
+}
+
 void http_openapi(struct strbuf *out)
 {
 	strbuf_puts(out,
 		"{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"agentkernel\",\"version\":\"" AK_VERSION
 		"\",\"license\":{\"name\":\"Apache-2.0\",\"identifier\":\"Apache-2.0\"},"
-		"\"description\":\"Commands in sandboxes whose whole network passes through a policy gateway.\"},"
-		"\"security\":[{},{\"key\":[]}],\"paths\":{");
+		"\"description\":\"Commands in sandboxes whose whole network passes through a policy gateway. An address that is not described here is "
+		"answered with 404, another method with 405, a head that is too long with 431, an unknown version of HTTP with 505.\"},"
+		"\"servers\":[{\"url\":\"/\",\"description\":\"the server that gave this description\"}],"
+		"\"security\":[{},{\"key\":[]}],\"tags\":[");
+	for (size_t i = 0; i < HTTP_TAG_NUM; i++) {
+		strbuf_printf(out, "%s{\"name\":\"%s\",", i ? "," : "", tags[i].name);
+		put_text(out, "description", tags[i].words);
+		strbuf_putc(out, '}');
+	}
+	strbuf_puts(out, "],\"paths\":{");
 	put_paths(out);
-	strbuf_puts(
-		out, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}},\"schemas\":{");
-	for (size_t i = 0; i < ARRAY_SIZE(schemas); i++)
-		strbuf_printf(out, "%s\"%s\":%s", i ? "," : "", schemas[i].name, schemas[i].schema);
-	strbuf_puts(out, "}}}");
+	strbuf_puts(out, "},");
+	put_components(out);
+	strbuf_putc(out, '}');
 }

@@ -234,6 +234,8 @@ void http_reply_error(struct http_call *c, unsigned status, const char *fmt, ...
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	if (c->route && !http_route_answers(c->route, status))
+		status = 500; /* nothing that the description does not name */
 	if (c->conn) {
 		prepare(c);
 		put_error(c->conn, status, text);

@@ -5,7 +5,6 @@
 #include "gateway/base/paths.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,181 +114,38 @@ const struct http_route *http_route_find(const struct http_request *req, struct 
 
 /* ---- checking ---- */
 
-static const struct http_field *field_of(const struct http_field *fields, const char *name)
-{
-	for (; fields && fields->name; fields++) {
-		if (!strcmp(fields->name, name))
-			return fields;
-	}
-	return NULL;
-}
-
-static bool is_choice(const char *choices, const char *text)
-{
-	size_t len = strlen(text);
-
-	for (const char *p = choices; *p; p += strcspn(p, "|"), p += *p == '|') {
-		if (len && strcspn(p, "|") == len && !strncmp(p, text, len))
-			return true;
-	}
-	return false;
-}
-
-static int check_text(const struct http_field *f, const char *text, struct ak_err *err)
-{
-	size_t len = strlen(text);
-
-	if (f->choices && !is_choice(f->choices, text))
-		return ak_fail(err, EINVAL, "%s: '%.40s' is none of %s", f->name, text, f->choices);
-	if (len < f->min)
-		return ak_fail(err, EINVAL, "%s: is empty", f->name);
-	if (f->max && len > f->max)
-		return ak_fail(err, EINVAL, "%s: longer than %llu bytes", f->name, (unsigned long long)f->max);
-	return 0;
-}
-
-static int check_number(const struct http_field *f, double n, struct ak_err *err)
-{
-	if (n < 0 || floor(n) != n)
-		return ak_fail(err, EINVAL, "%s: must be a whole number of 0 or more", f->name);
-	if (n < (double)f->min || (f->max && n > (double)f->max))
-		return ak_fail(err, EINVAL, "%s: %.0f is not in %llu to %llu", f->name, n, (unsigned long long)f->min,
-			(unsigned long long)f->max);
-	return 0;
-}
-
-static int check_count(const struct http_field *f, const cJSON *list, struct ak_err *err)
-{
-	uint64_t n = (uint64_t)cJSON_GetArraySize(list);
-
-	if (n < f->min)
-		return ak_fail(err, EINVAL, "%s: is empty", f->name);
-	return f->max && n > f->max ? ak_fail(err, EINVAL, "%s: more than %llu", f->name, (unsigned long long)f->max) : 0;
-}
-
-static int check_strings(const struct http_field *f, const cJSON *list, struct ak_err *err)
-{
-	const cJSON *item;
-	size_t i = 0;
-
-	cJSON_ArrayForEach(item, list) {
-		if (!cJSON_IsString(item) && cJSON_IsObject(list))
-			return ak_fail(err, EINVAL, "%s.%.60s: must be a string", f->name, item->string);
-		if (!cJSON_IsString(item))
-			return ak_fail(err, EINVAL, "%s[%zu]: must be a string", f->name, i);
-		i++;
-	}
-	return check_count(f, list, err);
-}
-
-static int check_runs(const struct http_field *f, const cJSON *list, struct ak_err *err)
-{
-	const cJSON *item;
-	size_t i = 0;
-
-	cJSON_ArrayForEach(item, list) {
-		int rc = cJSON_IsObject(item) ? http_fields_check(item, http_run_fields, err)
-					      : ak_fail(err, EINVAL, "must be an object");
-
-		if (rc < 0)
-			return ak_err_prefix(err, rc, "%s[%zu]", f->name, i);
-		i++;
-	}
-	return check_count(f, list, err);
-}
-
-static int check_field(const struct http_field *f, const cJSON *v, struct ak_err *err)
-{
-	static const char *const wanted[] = {
-		[HTTP_STRING] = "a string",
-		[HTTP_BOOL] = "true or false",
-		[HTTP_UINT] = "a number",
-		[HTTP_STRINGS] = "an array of strings",
-		[HTTP_ENV] = "an object of strings or an array of K=V strings",
-		[HTTP_TEXTS] = "an object of strings",
-		[HTTP_RUNS] = "an array of objects",
-	};
-
-	switch (f->type) {
-	case HTTP_STRING:
-		if (cJSON_IsString(v))
-			return check_text(f, v->valuestring, err);
-		break;
-	case HTTP_BOOL:
-		if (cJSON_IsBool(v))
-			return 0;
-		break;
-	case HTTP_UINT:
-		if (cJSON_IsNumber(v))
-			return check_number(f, v->valuedouble, err);
-		break;
-	case HTTP_STRINGS:
-		if (cJSON_IsArray(v))
-			return check_strings(f, v, err);
-		break;
-	case HTTP_ENV:
-		if (cJSON_IsArray(v) || cJSON_IsObject(v))
-			return check_strings(f, v, err);
-		break;
-	case HTTP_TEXTS:
-		if (cJSON_IsObject(v))
-			return check_strings(f, v, err);
-		break;
-	case HTTP_RUNS:
-		if (cJSON_IsArray(v))
-			return check_runs(f, v, err);
-		break;
-	case HTTP_TYPE_NUM:
-		break;
-	}
-	return ak_fail(err, EINVAL, "%s: must be %s", f->name, wanted[f->type]);
-}
-
-int http_fields_check(const cJSON *obj, const struct http_field *fields, struct ak_err *err)
-{
-	const cJSON *item;
-
-	cJSON_ArrayForEach(item, obj) {
-		const struct http_field *f = field_of(fields, item->string);
-		int rc = !f		     ? ak_fail(err, EINVAL, "%.60s: unknown field", item->string)
-			: cJSON_IsNull(item) ? 0
-					     : check_field(f, item, err);
-
-		if (rc < 0)
-			return rc;
-	}
-	for (const struct http_field *f = fields; f && f->name; f++) {
-		item = cJSON_GetObjectItemCaseSensitive(obj, f->name);
-		if (f->required && (!item || cJSON_IsNull(item)))
-			return ak_fail(err, EINVAL, "%s: is missing", f->name);
-	}
-	return 0;
-}
-
-static int check_parameter(const struct http_field *f, const char *text, struct ak_err *err)
-{
-	char *end;
-	double n;
-
-	if (f->type == HTTP_BOOL)
-		return is_choice("1|0|true|false", text) || !*text ? 0 : ak_fail(err, EINVAL, "%s: must be 1 or 0", f->name);
-	if (f->type != HTTP_UINT)
-		return check_text(f, text, err);
-	n = strtod(text, &end);
-	if (!*text || *end || strspn(text, "0123456789") != strlen(text))
-		return ak_fail(err, EINVAL, "%s: must be a number", f->name);
-	return check_number(f, n, err);
-}
-
-int http_query_check(const struct http_request *req, const struct http_field *fields, struct ak_err *err)
+int http_query_check(const struct http_request *req, enum field_verb verb, struct ak_err *err)
 {
 	for (size_t i = 0; i < req->n_query; i++) {
-		const struct http_field *f = field_of(fields, req->query[i].key);
-		int rc = f ? check_parameter(f, req->query[i].value, err)
-			   : ak_fail(err, EINVAL, "%.60s: unknown parameter", req->query[i].key);
+		const char *key = req->query[i].key;
+		const struct field_use *u = field_find(verb, FIELD_QUERY, key, strlen(key));
+		struct field_value ignored;
+		int rc = u ? field_parse(&field_table[u->id], FIELD_QUERY, req->query[i].value, &ignored, err)
+			   : ak_fail(err, EINVAL, "%.60s: unknown parameter", key);
 
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
+}
+
+bool http_route_answers(const struct http_route *r, unsigned status)
+{
+	switch (status) {
+	case 400:
+	case 403:
+	case 408:
+	case 413:
+	case 429:
+	case 500:
+		return true;
+	case 401:
+		return !r->open;
+	case 404:
+		return strchr(r->path, '{');
+	case 409:
+		return r->conflict;
+	default:
+		return false;
+	}
 }

@@ -8,6 +8,7 @@
 #include "gateway/base/err.h"
 #include "gateway/base/json.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/field/field.h"
 #include "gateway/http/request.h"
 
 #include <stdbool.h>
@@ -17,39 +18,31 @@
 struct http_call;
 struct http_work;
 
-enum http_type {
-	HTTP_STRING,
-	HTTP_BOOL,
-	HTTP_UINT,
-	HTTP_STRINGS, /* array of strings */
-	HTTP_ENV, /* ["K=V"] or {"K":"V"} */
-	HTTP_TEXTS, /* {"a":"text"} */
-	HTTP_RUNS, /* array of bodies of /run */
-	HTTP_TYPE_NUM
+enum http_tag {
+	HTTP_TAG_RUN,
+	HTTP_TAG_SANDBOXES,
+	HTTP_TAG_EXEC,
+	HTTP_TAG_FILES,
+	HTTP_TAG_POLICIES,
+	HTTP_TAG_LOGS,
+	HTTP_TAG_SERVER,
+	HTTP_TAG_NUM
 };
-
-/* A member of a body, or a parameter. */
-struct http_field {
-	const char *name; /* NULL ends the list */
-	enum http_type type;
-	bool required;
-	uint64_t min, max; /* of a number, of a list's length, of a text's bytes; max 0: no bound of its own */
-	const char *choices; /* "a|b": a closed choice */
-	const char *help;
-};
-
 enum http_answer { HTTP_JSON, HTTP_TEXT, HTTP_SSE };
 
 struct http_route {
 	enum http_method method;
 	const char *path; /* "/sandboxes/{name}/files/{path}": {path} is the whole rest */
+	enum http_tag tag; /* the group it stands in in the description */
 	const char *id; /* operationId */
 	const char *summary;
-	const struct http_field *body, *query; /* NULL: none */
+	enum field_verb body, query; /* whose fields it takes; VERB_NONE: none */
 	const char *data; /* the JSON Schema of `data` (or of an event's data), or "#Name" of a shared one */
 	enum http_answer answer;
 	bool created; /* 201 */
 	bool open; /* needs no key */
+	bool conflict; /* may be answered with 409 */
+	const char *described; /* the path in the description, where it is another */
 	bool follows; /* an SSE stream when follow=1 is asked for */
 	/* One of these: in a worker process, or at once in the server's own. */
 	void (*work)(struct http_call *c, struct http_work *w);
@@ -58,7 +51,6 @@ struct http_route {
 
 extern const struct http_route http_routes[];
 extern const size_t http_n_routes;
-extern const struct http_field http_run_fields[]; /* what HTTP_RUNS holds */
 
 /* What stood in the braces; borrowed from the request, PATH from STORE. */
 struct http_params {
@@ -73,11 +65,14 @@ struct http_params {
 const struct http_route *http_route_find(const struct http_request *req, struct http_params *ret, unsigned *ret_status,
 	char allow[static HTTP_ALLOW_MAX], struct ak_err *err);
 
-/* OBJ has only FIELDS, all that are required, of the right types. Null is as good as absent. */
-int http_fields_check(const cJSON *obj, const struct http_field *fields, struct ak_err *err);
+/* The parameters of REQ are fields of VERB, each within its limits. */
+int http_query_check(const struct http_request *req, enum field_verb verb, struct ak_err *err);
 
-/* The same for the parameters of a request, all of which are text. */
-int http_query_check(const struct http_request *req, const struct http_field *fields, struct ak_err *err);
+/*
+ * May R be answered with the error STATUS? The description names exactly these, and http_reply_error sends no others. What the connection answers before
+ * there is a route (404, 405, 431, 505) is not among them.
+ */
+bool http_route_answers(const struct http_route *r, unsigned status);
 
 /* /openapi.json */
 void http_openapi(struct strbuf *out);

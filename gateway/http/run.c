@@ -33,7 +33,6 @@ static void kept_done(struct http_kept *k)
 
 static void task_free(struct http_task *t)
 {
-	http_command_done(&t->cmd);
 	kept_done(&t->out);
 	kept_done(&t->err);
 	kept_done(&t->both);
@@ -158,7 +157,6 @@ static struct http_task *task_new(struct http_call *c, const cJSON *spec, struct
 		t->s = c->s;
 		t->call = c;
 		t->spec = spec;
-		rc = http_command_parse(spec, &t->cmd, err);
 	}
 	if (rc == 0 && !c->params.name) {
 		if (getrandom(&number, sizeof(number), 0) != sizeof(number))
@@ -207,7 +205,7 @@ static void exec_work(void *ctx, struct http_work *w)
 {
 	struct http_task *t = ctx;
 
-	http_exec_work(t->name, &t->cmd, w);
+	http_exec_work(t->name, t->spec, w);
 }
 
 void http_handle_exec(struct http_call *c)

@@ -51,36 +51,15 @@ void http_work_get_uuid(struct http_call *c, struct http_work *w)
 
 /* ---- create ---- */
 
-static int fill_opts(const struct http_call *c, const struct http_command *cmd, struct run_request *o, struct ak_err *err)
+static int fill_opts(const struct http_call *c, struct run_request *o, struct field_mem *mem, struct ak_err *err)
 {
-	const char *mode = http_body_text(c, "compatibility_mode"), *profile = http_body_text(c, "profile");
-	uint64_t vcpus = 0, memory_mb = 0;
 	int rc;
 
-	*o = (struct run_request){
-		.mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .dir = http_body_text(c, "dir"), .quiet = true
-	};
-	rc = mode ? ak_mode_parse(mode, &o->mode, err) : 0;
-	if (rc == 0 && profile)
-		rc = ak_profile_parse(profile, &o->profile, err);
-	if (rc == 0)
-		rc = json_get_uint(c->body, "vcpus", 1024, &vcpus, err);
-	if (rc >= 0)
-		rc = json_get_uint(c->body, "memory_mb", 1u << 24, &memory_mb, err);
-	if (rc < 0)
-		return rc;
-	o->limits.cpus_milli = (uint32_t)vcpus * 1000;
-	o->limits.memory_bytes = memory_mb << 20;
-	o->no_network = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(c->body, "network"));
-	if (json_truth(c->body, "network") && !ak_profile_network(o->profile))
-		return ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
-	if (o->dir && *o->dir != '/')
-		return ak_fail(err, EINVAL, "dir: '%.60s': must be an absolute path", o->dir);
-	if (http_body_text(c, "image"))
-		return ak_fail(err, EINVAL, "image: not in this version; leave it out to use the host's own programs");
-	for (size_t i = 0; i < cmd->n_env && i < PLAN_LIST_MAX; i++)
-		o->env[o->n_env++] = cmd->env[i];
-	return 0;
+	*o = (struct run_request){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .quiet = true };
+	rc = fields_decode(VERB_CREATE, FIELD_HTTP, c->body, o, mem, err);
+	if (rc == 0 && json_truth(c->body, "network") && !ak_profile_network(o->profile))
+		rc = ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
+	return rc;
 }
 
 /* Clients of this API run commands right after they created a sandbox: one that cannot start is not left behind half-made. */
@@ -90,35 +69,27 @@ static int create(struct http_call *c, const char *name, const struct run_reques
 	struct ak_err ignored;
 	int rc = service_create(w->paths, name, opts, &info, err);
 
-	if (rc < 0)
-		return rc == -ENOENT || rc == -ENOTDIR ? -EINVAL : rc; /* the project folder */
-	rc = service_start(w->paths, name, err);
-	if (rc < 0) {
+	if (rc == 0 && (rc = service_start(w->paths, name, err)) < 0) {
 		(void)service_remove(w->paths, name, true, &ignored);
-		return ak_err_prefix(err, rc, "created, but it does not start");
+		ak_err_prefix(err, rc, "created, but it does not start");
 	}
-	return 0;
+	return rc == -ENOENT || rc == -ENOTDIR ? -EINVAL : rc; /* the project folder */
 }
 
 void http_work_create(struct http_call *c, struct http_work *w)
 {
 	static struct run_request opts; /* large, and this process makes one sandbox */
 	const char *name = http_body_text(c, "name");
-	struct http_command cmd = { 0 };
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct ak_err err;
-	int rc = service_check_name(name, &err);
+	int rc = fill_opts(c, &opts, &mem, &err);
 
-	if (rc == 0)
-		rc = http_env_parse(cJSON_GetObjectItemCaseSensitive(c->body, "env"), &cmd, &err);
-	if (rc == 0)
-		rc = fill_opts(c, &cmd, &opts, &err);
 	if (rc == 0)
 		rc = create(c, name, &opts, w, &err);
 	if (rc < 0)
 		http_work_fail(w, rc, &err);
 	else
 		say_info(w, 201, name);
-	http_command_done(&cmd);
 }
 
 /* ---- start, stop, remove ---- */

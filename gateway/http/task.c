@@ -11,129 +11,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- argv and variables ---- */
-
-static int take_argv(const cJSON *list, struct http_command *ret, struct ak_err *err)
-{
-	const cJSON *item;
-	size_t n = 0;
-
-	ret->argv = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*ret->argv));
-	if (!ret->argv)
-		return ak_fail(err, ENOMEM, "out of memory");
-	cJSON_ArrayForEach(item, list)
-		ret->argv[n++] = item->valuestring;
-	return *ret->argv[0] ? 0 : ak_fail(err, EINVAL, "command[0]: is empty");
-}
-
-/* A name without a value would be taken from the server's own environment: that is nobody's business. */
-static int check_variable(const cJSON *item, bool pair, struct ak_err *err)
-{
-	const char *key = pair ? item->valuestring : item->string, *eq = strchr(key, '=');
-
-	if (pair ? !eq || eq == key : eq || !*key)
-		return ak_fail(err, EINVAL, "env: '%.60s': wants %s", key, pair ? "KEY=VALUE" : "a name without '='");
-	return 0;
-}
-
-int http_env_parse(const cJSON *list, struct http_command *ret, struct ak_err *err)
-{
-	bool pair = cJSON_IsArray(list);
-	const cJSON *item;
-
-	if (!list || cJSON_IsNull(list))
-		return 0;
-	ret->env = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*ret->env));
-	if (!ret->env)
-		return ak_fail(err, ENOMEM, "out of memory");
-	cJSON_ArrayForEach(item, list) {
-		char *text = NULL;
-		int rc = check_variable(item, pair, err);
-
-		if (rc < 0)
-			return rc;
-		if (asprintf(&text, "%s%s%s", pair ? "" : item->string, pair ? "" : "=", item->valuestring) < 0)
-			return ak_fail(err, ENOMEM, "out of memory");
-		ret->env[ret->n_env++] = text;
-	}
-	return 0;
-}
-
-int http_command_parse(const cJSON *obj, struct http_command *ret, struct ak_err *err)
-{
-	const cJSON *sudo = cJSON_GetObjectItemCaseSensitive(obj, "sudo");
-	int rc = take_argv(cJSON_GetObjectItemCaseSensitive(obj, "command"), ret, err);
-
-	if (rc == 0)
-		rc = http_env_parse(cJSON_GetObjectItemCaseSensitive(obj, "env"), ret, err);
-	if (rc == 0 && cJSON_IsTrue(sudo))
-		rc = ak_fail(err, EINVAL, "sudo: not in this version");
-	if (rc == 0)
-		rc = json_get_uint(obj, "timeout_ms", UINT64_MAX >> 12, &ret->timeout_ms, err);
-	ret->workdir = json_text(obj, "workdir", NULL);
-	if (rc >= 0 && ret->workdir && *ret->workdir != '/')
-		return ak_fail(err, EINVAL, "workdir: '%.60s': must be an absolute path inside the sandbox", ret->workdir);
-	return rc < 0 ? rc : 0;
-}
-
-void http_command_done(struct http_command *cmd)
-{
-	for (size_t i = 0; i < cmd->n_env; i++)
-		free(cmd->env[i]);
-	free(cmd->env);
-	free(cmd->argv);
-	*cmd = (struct http_command){ 0 };
-}
-
 /* ---- /run ---- */
 
-static bool is_false(const cJSON *obj, const char *key)
+/* The strings stay the body's and MEM's. */
+static int fill_opts(const struct http_task *t, struct run_request *o, struct field_mem *mem, struct ak_err *err)
 {
-	return cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(obj, key));
-}
-
-/* The strings stay the body's and the command's. */
-static int fill_opts(const struct http_task *t, struct run_request *o, struct ak_err *err)
-{
-	const char *mode = json_text(t->spec, "compatibility_mode", NULL), *profile = json_text(t->spec, "profile", NULL),
-		   *cwd = json_text(t->spec, "cwd", NULL);
 	int rc;
 
-	*o = (struct run_request){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .name = t->name, .argv = t->cmd.argv };
-	o->origin = RUN_ORIGIN_HTTP;
-	rc = mode ? ak_mode_parse(mode, &o->mode, err) : 0;
-	if (rc == 0 && profile)
-		rc = ak_profile_parse(profile, &o->profile, err);
+	*o = (struct run_request){
+		.mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .name = t->name, .origin = RUN_ORIGIN_HTTP, .quiet = true
+	};
+	rc = fields_decode(VERB_RUN, FIELD_HTTP, t->spec, o, mem, err);
 	if (rc < 0)
 		return rc;
-	o->no_network = is_false(t->spec, "network");
-	o->timeout_ms = t->cmd.timeout_ms;
-	o->quiet = true;
+	if (json_truth(t->spec, "network") && !ak_profile_network(o->profile))
+		return ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
 	/* Only what the mode mounts anyway is taken from the host: a place to start in must not become a mount. */
 	if (o->mode != AK_MODE_NATIVE || o->profile == AK_PROFILE_PERMISSIVE)
-		o->dir = cwd;
-	else
-		o->workdir = cwd;
-	for (size_t i = 0; i < t->cmd.n_env && i < PLAN_LIST_MAX; i++)
-		o->env[o->n_env++] = t->cmd.env[i];
+		o->dir = TAKE(o->workdir);
 	return 0;
 }
 
 int http_task_check(struct http_task *t, struct ak_err *err)
 {
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct run_request *o = malloc(sizeof(*o));
-	const char *cwd = json_text(t->spec, "cwd", NULL);
-	int rc = o ? fill_opts(t, o, err) : ak_fail(err, ENOMEM, "out of memory");
+	int rc = o ? fill_opts(t, o, &mem, err) : ak_fail(err, ENOMEM, "out of memory");
 
-	if (rc == 0) {
+	if (rc == 0)
 		t->mode = o->mode;
-		if (json_text(t->spec, "image", NULL))
-			rc = ak_fail(err, EINVAL, "image: not in this version; leave it out to use the host's own programs");
-		else if (cwd && *cwd != '/')
-			rc = ak_fail(err, EINVAL, "cwd: '%.60s': must be an absolute path", cwd);
-		else if (json_truth(t->spec, "network") && !ak_profile_network(o->profile))
-			rc = ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
-	}
 	free(o);
 	return rc;
 }
@@ -193,13 +99,15 @@ void http_task_run(void *ctx, struct http_work *w)
 {
 	const struct http_task *t = ctx;
 	static struct run_request opts; /* large, and this process runs one command */
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct run_report result = { 0 };
 	struct ak_err err = { "" };
-	int rc = fill_opts(t, &opts, &err);
+	int rc = fill_opts(t, &opts, &mem, &err);
 
 	if (rc == 0)
-		rc = is_false(t->spec, "fast") ? run_execute(&opts, w->paths, &result, &err)
-					       : service_run(&opts, w->paths, &result, &err);
+		rc = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(t->spec, "fast"))
+			? run_execute(&opts, w->paths, &result, &err)
+			: service_run(&opts, w->paths, &result, &err);
 	if (rc < 0) {
 		http_work_fail(w, rc == -ENOENT ? -EINVAL : rc, &err);
 		return;
@@ -243,16 +151,11 @@ static void say_exec(
 		http_work_data(w, 200, out.data, out.len);
 }
 
-void http_exec_work(const char *name, const struct http_command *cmd, struct http_work *w)
+void http_exec_work(const char *name, const cJSON *spec, struct http_work *w)
 {
-	struct service_exec_opts opts = {
-		.argv = cmd->argv,
-		.env = (const char *const *)cmd->env,
-		.n_env = cmd->n_env,
-		.workdir = cmd->workdir,
-		.timeout_ms = cmd->timeout_ms,
-		.stdio = { -1, 1, 2 },
-	};
+	static struct run_request o; /* large, and this process runs one command */
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
+	struct service_exec_opts opts = { .env = o.env, .stdio = { -1, 1, 2 } };
 	uint64_t began = ak_now_ms(), before[2] = { 0 };
 	struct service_exec x = { .sock = -1, .tty_fd = -1 };
 	struct service_exit end = { 0 };
@@ -260,7 +163,13 @@ void http_exec_work(const char *name, const struct http_command *cmd, struct htt
 	int rc;
 
 	read_counts(w->paths, name, before);
-	rc = service_exec_start(w->paths, name, &opts, &x, &err);
+	rc = fields_decode(VERB_EXEC, FIELD_HTTP, spec, &o, &mem, &err);
+	opts.argv = o.argv;
+	opts.n_env = o.n_env;
+	opts.workdir = o.workdir;
+	opts.timeout_ms = o.timeout_ms;
+	if (rc == 0)
+		rc = service_exec_start(w->paths, name, &opts, &x, &err);
 	if (rc == 0)
 		rc = service_exec_poll(&x, true, &end, &err);
 	service_exec_done(&x);

@@ -10,7 +10,6 @@ struct http_task {
 	struct http_server *s; /* borrowed: outlives us */
 	struct http_call *call; /* borrowed: ended by us */
 	const cJSON *spec; /* borrowed from the call: a body of /run or exec */
-	struct http_command cmd;
 	struct http_job *job; /* borrowed: until its end */
 	char name[64]; /* of the sandbox */
 	enum ak_mode mode;

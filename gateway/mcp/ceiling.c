@@ -47,61 +47,34 @@ static int fail_mode(const struct mcp_ceiling *c, const char *wanted, struct ak_
 		wanted, modes_text(c, modes, sizeof(modes)), wanted);
 }
 
-static int apply_mode(const struct mcp_ceiling *c, const char *wanted, struct run_request *opts, struct ak_err *err)
+static int check_network(const struct mcp_ceiling *c, const struct run_request *opts, struct ak_err *err)
 {
-	int rc;
-
-	opts->mode = c->mode;
-	if (!wanted)
-		return 0;
-	rc = ak_mode_parse(wanted, &opts->mode, err);
-	if (rc < 0)
-		return rc;
-	return c->modes[opts->mode] ? 0 : fail_mode(c, wanted, err);
-}
-
-/* The wider a profile, the smaller its number. */
-static int apply_profile(const struct mcp_ceiling *c, const char *wanted, struct run_request *opts, struct ak_err *err)
-{
-	int rc;
-
-	opts->profile = c->profile;
-	if (!wanted)
-		return 0;
-	rc = ak_profile_parse(wanted, &opts->profile, err);
-	if (rc < 0)
-		return rc;
-	if (opts->profile < c->profile)
-		return ak_fail(err, EPERM,
-			"profile '%s' is wider than '%s', which this server was started with; only the user can change that: "
-			"'agentkernel mcp server --profile %s'",
-			wanted, ak_profile_name(c->profile), wanted);
-	return 0;
-}
-
-static int apply_network(const struct mcp_ceiling *c, const cJSON *args, struct run_request *opts, struct ak_err *err)
-{
-	bool wanted = mcp_arg_bool(args, "network", false);
-
-	opts->no_network = c->no_network || !mcp_arg_bool(args, "network", true);
-	if (wanted && c->no_network)
+	if (c->no_network)
 		return ak_fail(err, EPERM, "network: this server was started with --no-network; only the user can change that");
-	if (wanted && !ak_profile_network(opts->profile))
+	if (!ak_profile_network(opts->profile))
 		return ak_fail(err, EPERM, "network: profile '%s' has none", ak_profile_name(opts->profile));
 	return 0;
 }
 
-int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run_request *opts, struct ak_err *err)
+/* The wider a profile, the smaller its number. */
+int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, struct field_mem *mem, struct ak_err *err)
 {
-	int rc = apply_mode(c, mcp_arg_text(args, "compatibility_mode", NULL), opts, err);
+	const struct mcp_ceiling *c = r->ceiling;
+	int rc;
 
-	if (rc == 0)
-		rc = apply_profile(c, mcp_arg_text(args, "profile", NULL), opts, err);
-	if (rc == 0)
-		rc = apply_network(c, args, opts, err);
-	if (rc == 0 && mcp_arg_text(args, "image", NULL))
-		rc = ak_fail(err, ENOTSUP,
-			"image: images are not available in this version; leave it out to use the host's own system");
+	opts->mode = c->mode;
+	opts->profile = c->profile;
+	rc = fields_decode(r->tool->verb, FIELD_MCP, r->args, opts, mem, err);
+	if (rc == 0 && !c->modes[opts->mode])
+		rc = fail_mode(c, ak_mode_name(opts->mode), err);
+	if (rc == 0 && opts->profile < c->profile)
+		rc = ak_fail(err, EPERM,
+			"profile '%s' is wider than '%s', which this server was started with; only the user can change that: "
+			"'agentkernel mcp server --profile %s'",
+			ak_profile_name(opts->profile), ak_profile_name(c->profile), ak_profile_name(opts->profile));
+	if (rc == 0 && json_truth(r->args, "network"))
+		rc = check_network(c, opts, err);
+	opts->no_network = opts->no_network || c->no_network;
 	opts->dir = c->dir;
 	memcpy(opts->edits, c->edits, c->n_edits * sizeof(*c->edits));
 	opts->n_edits = c->n_edits;
@@ -131,29 +104,4 @@ void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)
 	strbuf_puts(out,
 		"What is denied is told with its rule; no tool can change a policy, only the user can. Ask network_check before relying on a host. "
 		"For one command use sandbox_run; for several that share files use sandbox_create, sandbox_exec and, at the end, sandbox_remove.");
-}
-
-/* ---- variables ---- */
-
-int mcp_env_take(const cJSON *args, struct mcp_env *ret, struct ak_err *err)
-{
-	const cJSON *item;
-
-	ret->n = 0;
-	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(args, "env")) {
-		/* Always with its "=": a name alone would pass on the server's own variable. */
-		if (asprintf(&ret->pairs[ret->n], "%s=%s", item->string, item->valuestring) < 0) {
-			mcp_env_done(ret);
-			return ak_fail(err, ENOMEM, "out of memory");
-		}
-		ret->n++;
-	}
-	return 0;
-}
-
-void mcp_env_done(struct mcp_env *e)
-{
-	for (size_t i = 0; i < e->n; i++)
-		free(e->pairs[i]);
-	e->n = 0;
 }

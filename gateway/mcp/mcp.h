@@ -15,6 +15,7 @@
 #include "gateway/base/json.h"
 #include "gateway/base/paths.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/field/field.h"
 #include "gateway/store/plan.h"
 #include "gateway/store/state_server.h"
 
@@ -28,8 +29,6 @@
 #define MCP_WAITING_MAX 64 /* calls that wait; more are refused */
 #define MCP_WAITING_BYTES (64u << 20) /* and so they are when the arguments of those that wait are larger */
 #define MCP_TIMEOUT_MS 30000 /* of a command, when the call names none */
-#define MCP_TIMEOUT_MAX_MS 86400000
-#define MCP_FILE_MAX (1u << 20) /* of one sandbox_file_read */
 #define MCP_RUNS_MAX 256 /* past runs whose records a server's tools still show */
 
 enum mcp_rev { MCP_REV_2024_11_05, MCP_REV_2025_03_26, MCP_REV_2025_06_18, MCP_REV_2025_11_25, MCP_REV_NUM };
@@ -63,17 +62,6 @@ int mcp_serve(const struct mcp_ceiling *ceiling, const struct ak_paths *paths, i
 
 /* ---- tools (mcp/tools.c) ---- */
 
-enum mcp_type { MCP_STRING, MCP_STRINGS, MCP_BOOL, MCP_UINT, MCP_MAP, MCP_TYPE_NUM };
-
-struct mcp_param {
-	const char *name; /* NULL ends the list */
-	enum mcp_type type;
-	bool required;
-	uint64_t min, max; /* of MCP_UINT */
-	const char *choice; /* "a|b|c" of MCP_STRING */
-	const char *help;
-};
-
 struct mcp_request;
 
 /* What a call says: text for the model, members of the structured result, and whether it failed. */
@@ -85,7 +73,7 @@ struct mcp_result {
 
 struct mcp_tool {
 	const char *name, *title, *help; /* NULL ends the table */
-	const struct mcp_param *params;
+	enum field_verb verb; /* whose fields are its arguments */
 	const char *output; /* JSON schema of the structured result */
 	bool read_only, destructive, idempotent, open_world;
 	bool makes; /* a sandbox that stays */
@@ -99,13 +87,10 @@ struct mcp_request {
 	const struct ak_paths *paths;
 	const struct mcp_owner *owner;
 	const struct mcp_tool *tool;
-	const cJSON *args; /* checked by mcp_tool_check */
+	const cJSON *args; /* checked by fields_check */
 };
 
 const struct mcp_tool *mcp_tool_find(const char *name);
-
-/* "command[2]: must be a string" */
-int mcp_tool_check(const struct mcp_tool *tool, const cJSON *args, struct ak_err *err);
 
 /* The array of tools/list, as far as REV knows its parts. */
 void mcp_tools_print(enum mcp_rev rev, struct strbuf *out);

@@ -31,20 +31,6 @@ static void outcome_done(struct outcome *o)
 		mcp_capture_done(&o->stream[i]);
 }
 
-/* The strings of the argument command, which the caller's JSON owns; the array is the caller's to free. */
-static char **take_argv(const cJSON *args)
-{
-	const cJSON *list = cJSON_GetObjectItemCaseSensitive(args, "command"), *item;
-	char **argv = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*argv));
-	size_t n = 0;
-
-	if (!argv)
-		return NULL;
-	cJSON_ArrayForEach(item, list)
-		argv[n++] = item->valuestring;
-	return argv;
-}
-
 /* ---- telling ---- */
 
 /* Our own lines (what went wrong with limits, say) were written to standard error, which is a memory file in this process. */
@@ -125,24 +111,18 @@ static void tell_run(const struct mcp_request *r, const struct run_report *res, 
 
 void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 {
-	_cleanup_free_ char **argv = take_argv(r->args);
-	_cleanup_(mcp_env_done) struct mcp_env env = { .n = 0 };
-	struct run_request opts = { .name = mcp_owner_last_run(r->owner), .json = true, .quiet = true, .origin = RUN_ORIGIN_MCP };
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
+	struct run_request opts = { .name = mcp_owner_last_run(r->owner),
+		.json = true,
+		.quiet = true,
+		.origin = RUN_ORIGIN_MCP,
+		.timeout_ms = MCP_TIMEOUT_MS };
 	struct run_report res = { .out = NULL };
 	struct ak_err err;
-	int rc = argv ? mcp_ceiling_apply(r->ceiling, r->args, &opts, &err) : ak_fail(&err, ENOMEM, "out of memory");
+	int rc = mcp_ceiling_apply(r, &opts, &mem, &err);
 
 	if (rc == 0)
-		rc = mcp_env_take(r->args, &env, &err);
-	if (rc == 0) {
-		opts.argv = argv;
-		opts.workdir = mcp_arg_text(r->args, "cwd", NULL);
-		opts.timeout_ms = mcp_arg_uint(r->args, "timeout_ms", MCP_TIMEOUT_MS);
-		opts.n_env = env.n;
-		for (size_t i = 0; i < env.n; i++)
-			opts.env[i] = env.pairs[i];
 		rc = service_run(&opts, r->paths, &res, &err);
-	}
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
@@ -239,22 +219,25 @@ static int exec_in(
 void mcp_do_exec(const struct mcp_request *r, struct mcp_result *ret)
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
-	_cleanup_free_ char **argv = take_argv(r->args);
-	_cleanup_(mcp_env_done) struct mcp_env env = { .n = 0 };
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	_cleanup_(outcome_done) struct outcome o = { .exit_code = 0 };
-	struct service_exec_opts opts = { .argv = argv, .workdir = mcp_arg_text(r->args, "cwd", NULL), .stdio = { -1, -1, -1 } };
+	struct run_request q = { .timeout_ms = MCP_TIMEOUT_MS };
 	uint64_t began_us = ak_wall_us();
 	char uuid[37];
 	struct ak_err err;
-	int rc = argv ? mcp_enter(r, name, uuid, &err) : ak_fail(&err, ENOMEM, "out of memory");
+	int rc = fields_decode(VERB_EXEC, FIELD_MCP, r->args, &q, &mem, &err);
 
 	if (rc == 0)
-		rc = mcp_env_take(r->args, &env, &err);
+		rc = mcp_enter(r, name, uuid, &err);
 	if (rc == 0) {
-		opts.env = (const char *const *)env.pairs;
-		opts.n_env = env.n;
-		opts.uuid = uuid;
-		opts.timeout_ms = mcp_arg_uint(r->args, "timeout_ms", MCP_TIMEOUT_MS);
+		struct service_exec_opts opts = { .argv = q.argv,
+			.env = q.env,
+			.n_env = q.n_env,
+			.workdir = q.workdir,
+			.timeout_ms = q.timeout_ms,
+			.stdio = { -1, -1, -1 },
+			.uuid = uuid };
+
 		rc = exec_in(r, name, &opts, &o, &err);
 	}
 	if (rc < 0) {

@@ -36,8 +36,8 @@ void mcp_rows_done(struct mcp_rows *r);
  * a sandbox that stays, whose policy the user can change while it runs. */
 void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persistent, uint64_t since_us, struct mcp_result *ret);
 
-/* mcp/ceiling.c: what a call may have. OPTS is filled with mode, profile, network, project and rules; its other members are the caller's. */
-int mcp_ceiling_apply(const struct mcp_ceiling *c, const cJSON *args, struct run_request *opts, struct ak_err *err);
+/* mcp/ceiling.c: what a call may have. OPTS is filled with the arguments of the call, the project and the rules; its other members are the caller's. */
+int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, struct field_mem *mem, struct ak_err *err);
 
 /* The policy of a sandbox of MODE that is made here; -EPERM for a mode that calls cannot choose. */
 int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, struct policy **ret, struct ak_err *err);
@@ -56,13 +56,5 @@ int mcp_owner_new_run(struct mcp_owner *o, struct ak_err *err); /* a name for a 
 const char *mcp_owner_last_run(const struct mcp_owner *o);
 bool mcp_owner_has_run(const struct mcp_owner *o, const char *name);
 void mcp_owner_done(struct mcp_owner *o, uint64_t until_ms);
-
-/* "K=V" of the argument env. */
-struct mcp_env {
-	char *pairs[PLAN_LIST_MAX]; /* owned */
-	size_t n;
-};
-int mcp_env_take(const cJSON *args, struct mcp_env *ret, struct ak_err *err);
-void mcp_env_done(struct mcp_env *e);
 
 #endif

@@ -53,22 +53,15 @@ static void tell_info(struct strbuf *out, const cJSON *info)
 
 static int create(const struct mcp_request *r, const char *name, cJSON **ret, struct ak_err *err)
 {
-	_cleanup_(mcp_env_done) struct mcp_env env = { .n = 0 };
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct run_request opts = { .quiet = true };
-	int rc = mcp_ceiling_apply(r->ceiling, r->args, &opts, err);
+	int rc = mcp_ceiling_apply(r, &opts, &mem, err);
 
-	if (rc == 0)
-		rc = mcp_env_take(r->args, &env, err);
 	if (rc < 0)
 		return rc;
-	opts.n_env = env.n;
-	for (size_t i = 0; i < env.n; i++)
-		opts.env[i] = env.pairs[i];
 	opts.mcp = true;
 	opts.mcp_server = r->owner->id;
 	opts.keep = r->ceiling->keep;
-	opts.limits.cpus_milli = (uint32_t)mcp_arg_uint(r->args, "vcpus", 0) * 1000;
-	opts.limits.memory_bytes = mcp_arg_uint(r->args, "memory_mb", 0) << 20;
 	return service_create(r->paths, name, &opts, ret, err);
 }
 

@@ -374,7 +374,7 @@ static void on_tools_call(const struct request *r)
 		return;
 	}
 	args = given ? cJSON_DetachItemFromObjectCaseSensitive(r->params, "arguments") : cJSON_CreateObject();
-	if (!args || mcp_tool_check(tool, args, &err) < 0) {
+	if (!args || fields_check(tool->verb, FIELD_MCP, args, &err) < 0) {
 		if (args)
 			refuse_arguments(r, tool, &err);
 		else

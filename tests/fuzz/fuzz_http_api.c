@@ -21,7 +21,7 @@ static void check_body(const struct http_route *route, const struct strbuf *body
 	/* What passed the scan is JSON: only a repeated key, or bounds of the parser's own, may be in the way. */
 	if (json_parse(body->data, body->len, &obj, &err) < 0 || !cJSON_IsObject(obj))
 		return;
-	(void)http_fields_check(obj, route->body, &err);
+	(void)fields_check(route->body, FIELD_HTTP, obj, &err);
 }
 
 static void check_request(const struct http_request *req, const struct strbuf *body)

@@ -37,8 +37,8 @@ static int on_start(void *ctx, struct mcp_call *call, struct ak_err *err)
 	uint8_t how = *(uint8_t *)ctx >> 2 & 3;
 	struct ak_err ignored;
 
-	must(mcp_tool_check(call->tool, call->args, &ignored) == 0);
-	must(mcp_tool_limit_ms(call->tool, call->args) < 2ull * MCP_TIMEOUT_MAX_MS);
+	must(fields_check(call->tool->verb, FIELD_MCP, call->args, &ignored) == 0);
+	must(mcp_tool_limit_ms(call->tool, call->args) < 2 * field_table[FIELD_TIMEOUT].max);
 	if (how == 0)
 		return ak_fail(err, EAGAIN, "busy");
 	mcp_call_progress(call, 0, "started");

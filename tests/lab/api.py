@@ -162,6 +162,30 @@ class Stream:
         self.sock.close()
 
 
+class Description:
+    """What /openapi.json says, against every answer that a test gets: a route answers with no status that its description does not name."""
+    doc, seen = None, []
+
+    @classmethod
+    def operation(cls, method, path):
+        for template, operations in cls.doc["paths"].items():
+            pattern = re.sub(r"{(\w+)}", lambda m: {"path": ".+", "by": "by-uuid"}.get(m.group(1), "[^/]+"), template)
+            # /sandboxes/by-uuid/… is the uuid's, whatever else it looks like.
+            if re.fullmatch(pattern, path) and ("{by}" in template or not re.fullmatch("/sandboxes/by-uuid/[^/]+", path)):
+                return operations.get("get" if method == "HEAD" else method.lower())
+        return None
+
+    @classmethod
+    def check(cls, api):
+        answer = api.get("/openapi.json") if cls.doc is None else None
+        if answer and answer.status == 200:
+            cls.doc = answer.json
+        while cls.doc and cls.seen:
+            method, path, status = cls.seen.pop()
+            op = cls.operation(method, path.partition("?")[0])
+            assert not op or str(status) in op["responses"] or status in (405, 431, 505), "%s %s: %d is not described" % (method, path, status)
+
+
 class Api:
     def __init__(self, lab, *options, env=None, key=None, port="0", **kw):
         """PORT None: the one that every client knows."""
@@ -195,7 +219,9 @@ class Api:
         with self.connect(host) as s:
             s.sendall(self.head(method, path, headers, len(data) if body is not None else None) + data)
             with s.makefile("rb") as f:
-                return read_answer(f, method == "HEAD")
+                answer = read_answer(f, method == "HEAD")
+        Description.seen.append((method, path, answer.status))
+        return answer
 
     def get(self, path, **kw):
         return self("GET", path, **kw)
@@ -257,6 +283,7 @@ def serving(lab, *options, **kw):
     try:
         yield a
         a.alive()
+        Description.check(a)
     finally:
         a.close()
 

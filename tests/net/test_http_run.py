@@ -82,6 +82,19 @@ def test_what_the_network_refused_is_counted_and_can_be_read(api):
     assert api.lab.arrived("11.66.0.1") == 0
 
 
+def test_rules_and_limits_of_a_body_are_those_of_the_command_line(api):
+    code = "import urllib.request; print(urllib.request.urlopen('http://ok.test', timeout=3).status)"
+    where = {"compatibility_mode": "codex", "cwd": api.lab.path("project")}
+    assert api.run(PYTHON, "-c", code, **where)["network"]["denied"] > 0
+    r = api.run(PYTHON, "-c", code, allow=["ok.test:80"], **where)
+    assert r["stdout"] == "200\n" and r["network"]["denied"] == 0, r
+    assert api.run(PYTHON, "-c", code, allow=["ok.test:80"], deny=["ok.test:80"], **where)["network"]["denied"] > 0
+    api.post("/run", {"command": ["true"], "allow": ["*"]}).refused(400, "*")
+    r = api.run(PYTHON, "-c", "x = bytearray(200 << 20)", memory_mb=64)
+    assert r["exit_code"] != 0 and r["out_of_memory"], r
+    api.post("/run", {"command": ["true"], "memory_mb": 3}).refused(400, "memory_mb: must be a whole number from 4 to 16777216")
+
+
 def test_fast_or_not_the_policy_is_the_same(box_api):
     box_api.boxes.ak("daemon", "start")
     box_api.boxes.ak("daemon", "prewarm", "--mode", "codex")

@@ -351,7 +351,7 @@ def test_answers_are_what_the_description_says(one):
         content = op["responses"].get("201", op["responses"].get("200"))["content"]
         if "application/json" not in content or path == "/openapi.json":
             continue
-        url = path.replace("/policies/{name}", "/policies/codex").replace("{name}", "one").replace("{id}", d).replace("{uuid}", uuid).replace("{path}", "tmp/x")
+        url = path.replace("/policies/{name}", "/policies/codex").replace("{name}", "one").replace("{id}", d).replace("{by}", "by-uuid").replace("{uuid}", uuid).replace("{path}", "tmp/x")
         a = one(verb.upper(), url, bodies.get(op["operationId"]))
         assert str(a.status) in op["responses"], (verb, path, a)
         fits(a.json, content["application/json"]["schema"], verb + " " + path)

@@ -58,7 +58,7 @@ static const char *parse(const char *name, const char *const *words)
 		if (i == CMD_ARG)
 			snprintf(out + used, sizeof(out) - used, "[%s] ", value);
 		else
-			snprintf(out + used, sizeof(out) - used, "%s%s%s ", a.cmd->opts[i].name, value ? "=" : "",
+			snprintf(out + used, sizeof(out) - used, "%s%s%s ", field_table[i].option, value ? "=" : "",
 				value ? value : "");
 	}
 	quiet_end(1, out_fd);
@@ -85,7 +85,7 @@ static void options_in_every_spelling(void **state)
 		{ "run", { "-ite", "A=1", "sh" }, "interactive tty env=A=1 [sh] " },
 		{ "run", { "-iteA=1", "sh" }, "interactive tty env=A=1 [sh] " },
 		{ "run", { "-w=/x", "sh" }, "workdir=/x [sh] " },
-		{ "run", { "--dir=", "sh" }, "dir= [sh] " },
+		{ "run", { "--dir=x", "sh" }, "dir=x [sh] " },
 		{ "run", { "--env", "--keep", "sh" }, "env=--keep [sh] " },
 		{ "run", { "-", "x" }, "[-] [x] " },
 		{ "run", { "", "x" }, "[] [x] " },
@@ -113,6 +113,13 @@ static void options_in_every_spelling(void **state)
 		{ "run", { "--config=f.toml", "x" }, "BAD" },
 		{ "run", { "--backend", "vm", "x" }, "BAD" },
 		{ "run", { "--backend=docker", "x" }, "BAD" },
+		{ "run", { "--dir=", "sh" }, "BAD" },
+		{ "run", { "--workdir", "here", "sh" }, "BAD" },
+		{ "run", { "--memory", "3M", "sh" }, "BAD" },
+		{ "run", { "--timeout", "0", "sh" }, "BAD" },
+		{ "run", { "-e", "=x", "sh" }, "BAD" },
+		{ "network log", { "--last", "--limit", "0" }, "last BAD" },
+		{ "network log", { "--last", "--since", "never" }, "last BAD" },
 		{ "run", { "---", "x" }, "BAD" },
 		{ "run", { "--=", "x" }, "BAD" },
 	};
@@ -288,17 +295,15 @@ static void what_was_mistyped_is_guessed(void **state)
 static void every_row_is_well_formed(void **state)
 {
 	for (const struct cmd *c = cmd_table; c->name; c++) {
-		size_t n = 0;
-
-		assert_true(c->args && c->help && c->opts && c->run);
-		for (const struct cmd_opt *o = c->opts; o->name; o++, n++) {
-			assert_true(o->help && strlen(o->help) > 0);
-			for (const struct cmd_opt *p = c->opts; p != o; p++) {
-				assert_string_not_equal(p->name, o->name);
-				assert_true(!o->letter || o->letter != p->letter);
+		assert_true(c->args && c->help && c->verb < VERB_NUM && c->run);
+		field_each(u, c->verb, FIELD_CLI) {
+			field_each(v, c->verb, FIELD_CLI) {
+				if (v == u)
+					break;
+				assert_string_not_equal(field_table[v->id].option, field_table[u->id].option);
+				assert_true(!field_table[u->id].letter || field_table[u->id].letter != field_table[v->id].letter);
 			}
 		}
-		assert_true(n < sizeof(((struct cmd_args *)0)->seen));
 	}
 }
 
@@ -327,10 +332,10 @@ static void the_man_page_names_every_command_and_option(void **state)
 		snprintf(text, sizeof(text), "%s%s", c->alias_of ? "" : ".SS ", want);
 		if (!strstr(page, text))
 			fail_msg("no section '%s'", text);
-		for (const struct cmd_opt *o = c->opts; o->name; o++) {
-			if (o->missing && !strcmp(o->missing, "*"))
+		field_each(u, c->verb, FIELD_CLI) {
+			if (field_absent(&field_table[u->id]))
 				continue;
-			snprintf(text, sizeof(text), "--%s", o->name);
+			snprintf(text, sizeof(text), "--%s", field_table[u->id].option);
 			man_form(text, want, sizeof(want));
 			if (!strstr(page, want))
 				fail_msg("%s: no %s", c->name, want);

@@ -3,8 +3,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
-#include "gateway/http/auth.h"
-#include "gateway/http/route.h"
+#include "gateway/http/http.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -280,17 +279,116 @@ static void requests_find_their_route_or_the_reason(void **state)
 	}
 }
 
-static void every_route_has_one_handler_and_a_description(void **state)
+static const cJSON *member(const cJSON *obj, const char *key)
+{
+	const cJSON *found = cJSON_GetObjectItemCaseSensitive(obj, key);
+
+	if (!found)
+		fail_msg("no %s in %s", key, obj && obj->string ? obj->string : "the document");
+	return found;
+}
+
+static cJSON *description(void)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 };
-	_cleanup_json_ cJSON *doc = NULL;
-	const cJSON *paths, *path, *op;
 	struct ak_err err;
+	cJSON *doc = NULL;
+
+	http_openapi(&text);
+	assert_int_equal(json_parse(text.data, text.len, &doc, &err), 0);
+	return doc;
+}
+
+/* Every "$ref" below NODE leads to something; how many there are. */
+static size_t follow_refs(const cJSON *doc, const cJSON *node)
+{
+	const cJSON *child;
+	size_t n = 0;
+
+	cJSON_ArrayForEach(child, node) {
+		char ref[128], *save = NULL;
+		const cJSON *at = doc;
+
+		n += follow_refs(doc, child);
+		if (!child->string || strcmp(child->string, "$ref") != 0)
+			continue;
+		assert_true(snprintf(ref, sizeof(ref), "%s", child->valuestring) < (int)sizeof(ref));
+		assert_string_equal(strtok_r(ref, "/", &save), "#");
+		for (const char *part = strtok_r(NULL, "/", &save); part; part = strtok_r(NULL, "/", &save))
+			at = member(at, part);
+		n++;
+	}
+	return n;
+}
+
+static void check_operation(const cJSON *doc, const struct http_route *r, const cJSON *op)
+{
+	const cJSON *answers = member(op, "responses"), *answer, *tag, *known;
+	size_t described = 0, n = 0, found = 0;
+
+	assert_string_equal(member(op, "operationId")->valuestring, r->id);
+	assert_string_equal(member(op, "summary")->valuestring, r->summary);
+	tag = cJSON_GetArrayItem(member(op, "tags"), 0);
+	cJSON_ArrayForEach(known, member(doc, "tags"))
+		found += !strcmp(member(known, "name")->valuestring, tag->valuestring) &&
+			member(known, "description")->valuestring[0];
+	assert_int_equal(found, 1);
+	member(answers, r->created ? "201" : "200");
+	for (unsigned status = 400; status < 600; status++) {
+		char text[8];
+
+		snprintf(text, sizeof(text), "%u", status);
+		n += http_route_answers(r, status);
+		described += cJSON_GetObjectItemCaseSensitive(answers, text) != NULL;
+		if (http_route_answers(r, status))
+			member(member(answers, text), "$ref");
+	}
+	assert_int_equal(described, n);
+	cJSON_ArrayForEach(answer, answers)
+		assert_true(strspn(answer->string, "0123456789") == 3);
+	assert_true((r->body == VERB_NONE) == (cJSON_GetObjectItemCaseSensitive(op, "requestBody") == NULL));
+}
+
+static void the_description_names_every_route_and_every_answer(void **state)
+{
+	static const char *const verbs[] = { "get", "head", "post", "put", "patch", "delete" };
+	_cleanup_json_ cJSON *doc = description();
+
+	(void)state;
+	member(member(doc, "info"), "license");
+	assert_int_equal(cJSON_GetArraySize(member(doc, "servers")), 1);
+	member(member(member(doc, "components"), "securitySchemes"), "key");
+	for (size_t i = 0; i < http_n_routes; i++) {
+		const struct http_route *r = &http_routes[i];
+
+		check_operation(
+			doc, r, member(member(member(doc, "paths"), r->described ? r->described : r->path), verbs[r->method]));
+	}
+	assert_true(follow_refs(doc, doc) > 6 * http_n_routes);
+}
+
+/* A verb's reason becomes a status that every route that calls verbs may answer with, or 500 by http_reply_error. */
+static void every_status_of_a_verb_is_one_that_some_route_describes(void **state)
+{
+	(void)state;
+	for (int code = 1; code < 134; code++) {
+		unsigned status = http_status_of(-code);
+		bool described = false;
+
+		for (size_t i = 0; i < http_n_routes; i++)
+			described |= http_route_answers(&http_routes[i], status);
+		if (!described)
+			fail_msg("errno %d: status %u is described nowhere", code, status);
+	}
+}
+
+static void every_route_has_one_handler_and_a_description(void **state)
+{
+	_cleanup_json_ cJSON *doc = description();
+	const cJSON *paths, *path, *op;
 	size_t n = 0;
 
 	(void)state;
-	http_openapi(&text);
-	assert_int_equal(json_parse(text.data, text.len, &doc, &err), 0);
 	paths = cJSON_GetObjectItemCaseSensitive(doc, "paths");
 	cJSON_ArrayForEach(path, paths)
 		cJSON_ArrayForEach(op, path)
@@ -299,7 +397,6 @@ static void every_route_has_one_handler_and_a_description(void **state)
 	for (size_t i = 0; i < http_n_routes; i++) {
 		assert_true(!http_routes[i].work != !http_routes[i].handle);
 		assert_true((http_routes[i].method == HTTP_GET || http_routes[i].method == HTTP_DELETE) <= !http_routes[i].body);
-		assert_non_null(cJSON_GetObjectItemCaseSensitive(paths, http_routes[i].path));
 		for (size_t j = 0; j < i; j++) {
 			assert_string_not_equal(http_routes[i].id, http_routes[j].id);
 			assert_true(http_routes[i].method != http_routes[j].method ||
@@ -390,6 +487,8 @@ int main(void)
 		cmocka_unit_test(hosts_that_a_rebound_name_never_has),
 		cmocka_unit_test(requests_find_their_route_or_the_reason),
 		cmocka_unit_test(every_route_has_one_handler_and_a_description),
+		cmocka_unit_test(the_description_names_every_route_and_every_answer),
+		cmocka_unit_test(every_status_of_a_verb_is_one_that_some_route_describes),
 		cmocka_unit_test(a_key_given_twice_is_found_in_large_objects_too),
 		cmocka_unit_test(depth_and_number_of_values_are_bounded),
 		cmocka_unit_test(base64_is_strict_and_comes_back),

@@ -2,9 +2,11 @@
 #include "gateway/mcp/session.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 #include "gateway/base/jsonscan.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -199,11 +201,38 @@ static void test_every_schema_is_json_and_every_tool_checks_what_it_says(void **
 		struct ak_err err;
 
 		assert_ptr_equal(mcp_tool_find(t->name), t);
-		assert_int_equal(mcp_tool_check(t, args, &err), -EINVAL);
+		assert_int_equal(fields_check(t->verb, FIELD_MCP, args, &err), -EINVAL);
 		assert_string_equal(err.text, "surely_not: unknown argument");
 		assert_true(mcp_tool_limit_ms(t, args) >= 60000);
 		assert_false(t->read_only && t->destructive);
 	}
+}
+
+/* ".BR sandbox_run \ {\fIcommand\fR, …}": the line of a tool names its arguments. */
+static void test_the_man_page_names_every_argument(void **state)
+{
+	_cleanup_free_ char *page = NULL;
+	size_t lines = 0;
+
+	(void)state;
+	assert_int_equal(ak_read_file(AT_FDCWD, AK_SOURCE_DIR "/gateway/agentkernel.1", 1 << 20, &page, NULL), 0);
+	for (const struct mcp_tool *t = mcp_tools; t->name; t++) {
+		char want[64];
+		const char *line;
+
+		snprintf(want, sizeof(want), "\n.BR %s \\ {", t->name);
+		line = strstr(page, want);
+		lines += line != NULL;
+		field_each(u, t->verb, FIELD_MCP) {
+			const char *at;
+
+			snprintf(want, sizeof(want), "\\fI%s\\fR", field_table[u->id].name);
+			at = line ? strstr(line, want) : NULL;
+			if (line && (!at || at > strchr(line + 1, '\n')))
+				fail_msg("%s: no %s in its line", t->name, want);
+		}
+	}
+	assert_true(lines >= 7); /* the others share one */
 }
 
 /* ---- text ---- */
@@ -327,6 +356,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_progress_only_grows_and_is_told_only_when_asked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_batch_is_answered_when_its_last_call_is, setup, teardown),
 		cmocka_unit_test(test_every_schema_is_json_and_every_tool_checks_what_it_says),
+		cmocka_unit_test(test_the_man_page_names_every_argument),
 		cmocka_unit_test(test_output_keeps_both_ends_and_no_half_characters),
 		cmocka_unit_test(test_short_output_is_whole),
 		cmocka_unit_test(test_base64_there_and_back),

@@ -1,0 +1,265 @@
+/*
+ * The fields of all requests: what the command line calls an option, HTTP a member of a body or a parameter, MCP an argument.
+ *
+ * One table (field/table.c) says of each field its names, type, limits and words, and which verbs of which front ends take it. Parsing of options,
+ * checks of JSON, --help, completions, the OpenAPI description and the MCP schemas are made from it, so that they cannot differ.
+ */
+#ifndef AK_FIELD_H
+#define AK_FIELD_H
+
+#include "gateway/base/err.h"
+#include "gateway/base/json.h"
+#include "gateway/base/strbuf.h"
+#include "gateway/store/plan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum field_front {
+	FIELD_CLI, /* options */
+	FIELD_HTTP, /* members of a JSON body */
+	FIELD_QUERY, /* parameters of a URL */
+	FIELD_MCP, /* arguments of a tool */
+	FIELD_FRONT_NUM
+};
+
+/* MIN and MAX of a field are in the unit that its kind names; a MAX of 0 means no limit. */
+enum field_kind {
+	KIND_BOOL, /* an option without a value */
+	KIND_TEXT, /* bytes */
+	KIND_CHOICE, /* one of CHOICES */
+	KIND_NAME, /* of a sandbox */
+	KIND_PATH, /* bytes; absolute */
+	KIND_DIR, /* bytes; a folder on the host: absolute in JSON, where nobody has a current folder */
+	KIND_COUNT, /* the number itself */
+	KIND_SIZE, /* bytes; "512M" on the command line, MiB in JSON */
+	KIND_DURATION, /* milliseconds; "30s" on the command line */
+	KIND_TIME, /* bytes of the text: "10m" ago, or an RFC 3339 time */
+	KIND_STRINGS, /* items: a command */
+	KIND_RULES, /* items; an option is repeated */
+	KIND_VARIABLES, /* items: "K=V" each, or an object */
+	KIND_TEXTS, /* items: an object of strings */
+	KIND_RUNS, /* items: an array of what `run` takes */
+	KIND_NUM
+};
+
+/* A value that was checked. TEXT is as it was given, borrowed. */
+struct field_value {
+	const char *text;
+	bool flag;
+	uint64_t number; /* of counts, bytes and milliseconds; for a time, microseconds since 1970 */
+};
+
+struct field {
+	const char *name; /* in JSON and in URLs; NULL: the command line only */
+	const char *option; /* without its dashes; NULL: not on the command line */
+	char letter; /* short option, or 0 */
+	enum field_kind kind;
+	bool negated; /* the option says the opposite of the name: --no-network is "network":false */
+	bool repeat; /* an option that may be given more than once, whatever its kind */
+	bool secret; /* take the value out of the process list */
+	uint64_t min, max;
+	const char *arg; /* the word for the value in --help; NULL: the kind's own */
+	const char *choices; /* "a|b|c" */
+	const char *missing; /* choices that are known and not available yet ("b|c"); "*": the whole field */
+	const char *help; /* one line */
+	const char *more[FIELD_FRONT_NUM]; /* appended to HELP for one front end */
+	/* Where the value goes: SET, or a member of struct run_request at AT with the kind's type. Neither: the front end takes it itself. */
+	int (*set)(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
+	size_t at;
+};
+
+enum field_id {
+	FIELD_COMMAND,
+	FIELD_MODE,
+	FIELD_PROFILE,
+	FIELD_NETWORK,
+	FIELD_IMAGE,
+	FIELD_KEEP,
+	FIELD_CONFIG,
+	FIELD_BACKEND,
+	FIELD_DIR,
+	FIELD_BROAD_DIR,
+	FIELD_PROJECT_WRITABLE,
+	FIELD_ENV,
+	FIELD_WORKDIR,
+	FIELD_CWD,
+	FIELD_TIMEOUT,
+	FIELD_MEMORY,
+	FIELD_VCPUS,
+	FIELD_PIDS,
+	FIELD_NESTED,
+	FIELD_ALLOW_HOST,
+	FIELD_BLOCK_HOST,
+	FIELD_ALLOW_CIDR,
+	FIELD_BLOCK_CIDR,
+	FIELD_PASS_API_KEY,
+	FIELD_INTERACTIVE,
+	FIELD_TTY,
+	FIELD_TTY_LEAVE,
+	FIELD_QUIET,
+	FIELD_JSON_RESULT,
+	FIELD_FAST,
+	FIELD_SUDO,
+	FIELD_COMMANDS,
+	/* sandboxes */
+	FIELD_NAME,
+	FIELD_OPEN_TO_MCP,
+	FIELD_START,
+	FIELD_ACCEPT_DIR,
+	FIELD_FORCE,
+	FIELD_NAMES_ONLY,
+	FIELD_NEW_SHELL,
+	FIELD_RECURSIVE,
+	FIELD_JSON,
+	/* live policy */
+	FIELD_DEFAULT,
+	FIELD_PROXY_POLICY,
+	FIELD_REMOVE_RULE,
+	FIELD_RESET,
+	FIELD_FOR,
+	FIELD_CHANGE_MCP,
+	FIELD_WATCH,
+	FIELD_POLICY,
+	FIELD_TARGET,
+	/* logs */
+	FIELD_LAST,
+	FIELD_FOLLOW,
+	FIELD_FOLLOW_ALL,
+	FIELD_DENIED,
+	FIELD_ALLOWED,
+	FIELD_SINCE,
+	FIELD_LIMIT_LINES,
+	FIELD_LIMIT_RECORDS,
+	FIELD_LIMIT_ROWS,
+	FIELD_JSON_LINES,
+	FIELD_SUMMARY,
+	FIELD_LOG_NAME,
+	FIELD_SANDBOX,
+	FIELD_STREAM,
+	FIELD_KEY_FILE,
+	/* files */
+	FIELD_PATH,
+	FIELD_CONTENT,
+	FIELD_ENCODING,
+	FIELD_FILES,
+	FIELD_OFFSET,
+	FIELD_READ_LIMIT,
+	/* servers */
+	FIELD_FOREGROUND,
+	FIELD_POOL_MODE,
+	FIELD_POOL_COUNT,
+	FIELD_CEILING_MODE,
+	FIELD_CEILING_PROFILE,
+	FIELD_CEILING_NO_NETWORK,
+	FIELD_CEILING_DIR,
+	FIELD_CEILING_KEEP,
+	FIELD_HOST,
+	FIELD_PORT,
+	FIELD_API_KEY_FILE,
+	FIELD_SERVER_NAME,
+	FIELD_PLUGIN,
+	FIELD_DRY_RUN,
+	FIELD_REPLACE,
+	FIELD_NUM
+};
+extern const struct field field_table[FIELD_NUM];
+
+#define FIELD_READ_MAX (1u << 20) /* of one sandbox_file_read */
+#define FIELD_RECORDS_MAX 10000
+
+enum field_verb {
+	VERB_NONE, /* takes nothing */
+	VERB_RUN,
+	VERB_BATCH,
+	VERB_CREATE,
+	VERB_START,
+	VERB_STOP,
+	VERB_REMOVE,
+	VERB_LIST,
+	VERB_EXEC,
+	VERB_ATTACH,
+	VERB_CP,
+	VERB_FILE_READ,
+	VERB_FILE_WRITE,
+	VERB_FILES_WRITE,
+	VERB_DETACHED_LOGS,
+	VERB_POLICY_CHANGE,
+	VERB_POLICY_PROXY,
+	VERB_POLICY_PUT,
+	VERB_CHECK,
+	VERB_NETWORK_LOG,
+	VERB_AUDIT,
+	VERB_AUDIT_LOGS,
+	VERB_AUDIT_VERIFY,
+	VERB_PRINT, /* prints a table, or JSON */
+	VERB_DAEMON_START,
+	VERB_PREWARM,
+	VERB_MCP_SERVER,
+	VERB_SERVE,
+	VERB_INIT,
+	VERB_NUM
+};
+
+/* One field of a verb, with the front ends that have it. */
+struct field_use {
+	enum field_id id;
+	unsigned fronts; /* 1 << FIELD_CLI, …, and FIELD_REQUIRED where JSON must have it */
+};
+#define FIELD_REQUIRED (1u << FIELD_FRONT_NUM)
+
+/* The fields of VERB in FRONT, in the order of the table: the one after U (NULL: the first); NULL at the end. */
+const struct field_use *field_next(enum field_verb verb, enum field_front front, const struct field_use *u);
+#define field_each(u, verb, front)                                                                                               \
+	for (const struct field_use *(u) = field_next(verb, front, NULL); (u); (u) = field_next(verb, front, u))
+
+/* The field that FRONT calls by the LEN letters at NAME; NULL: VERB has none. */
+const struct field_use *field_find(enum field_verb verb, enum field_front front, const char *name, size_t len);
+
+const char *field_name(const struct field *f, enum field_front front);
+const char *field_arg(const struct field *f); /* "DURATION", "a|b|c"; NULL: takes no value */
+bool field_repeats(const struct field *f);
+bool field_absent(const struct field *f); /* known, and not available in this version */
+
+/* FN for each word of CHOICES that is available. */
+void field_choices(const struct field *f, void (*fn)(void *ctx, const char *word, size_t len), void *ctx);
+
+/* What the field means, for one front end: one line. */
+void field_words(struct strbuf *out, const struct field *f, enum field_front front);
+
+/* ---- checks (field/check.c); a reason begins with the place: "--memory: …", "memory_mb: …", "command[2]: …" ---- */
+
+/* WORD as the value of an option or of a parameter. */
+int field_parse(const struct field *f, enum field_front front, const char *word, struct field_value *ret, struct ak_err *err);
+
+/* OBJ has only fields of VERB, all that are required, each of its type and within its limits. Null is read as absent. */
+int fields_check(enum field_verb verb, enum field_front front, const cJSON *obj, struct ak_err *err);
+
+/* ---- typed requests (field/request.c) ---- */
+
+/* Memory that decoded requests point into. */
+struct field_mem {
+	void **list; /* owned, with what it points to */
+	size_t n;
+};
+void field_mem_done(struct field_mem *m);
+
+/* Put a value into O; the reason names the place. A field that belongs to no request is left alone. */
+int field_set(
+	struct run_request *o, const struct field *f, enum field_front front, const struct field_value *v, struct ak_err *err);
+
+/*
+ * Check OBJ as fields_check does and put every value into O, whose other members stay as they are. Texts are borrowed from OBJ and MEM (which is
+ * to be freed also after a failure).
+ */
+int fields_decode(enum field_verb verb, enum field_front front, const cJSON *obj, struct run_request *o, struct field_mem *mem,
+	struct ak_err *err);
+
+/* ---- schemas (field/schema.c) ---- */
+
+/* The JSON Schema of one field, and of the object that holds the fields of VERB. */
+void field_schema(struct strbuf *out, const struct field *f, enum field_front front);
+void fields_schema(struct strbuf *out, enum field_verb verb, enum field_front front);
+
+#endif

@@ -1,0 +1,139 @@
+/* Checked values into the typed request: see field/field.h. */
+#include "gateway/field/internal.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- setters of fields that are more than one member ---- */
+
+int field_set_mode(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	return ak_mode_parse(v->text, &o->mode, err);
+}
+
+int field_set_profile(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	return ak_profile_parse(v->text, &o->profile, err);
+}
+
+int field_set_network(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	o->no_network = !v->flag;
+	return 0;
+}
+
+int field_set_vcpus(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	o->limits.cpus_milli = (uint32_t)v->number * 1000;
+	return 0;
+}
+
+int field_set_pids(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	o->limits.pids = (uint32_t)v->number;
+	return 0;
+}
+
+int field_add_variable(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	if (o->n_env == PLAN_LIST_MAX)
+		return ak_fail(err, EINVAL, "more than %d variables", PLAN_LIST_MAX);
+	o->env[o->n_env++] = v->text;
+	return 0;
+}
+
+int field_add_rule(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	enum policy_edit_op op = POLICY_EDIT_DEFAULT; /* `network proxy` says --policy */
+
+	(void)policy_edit_parse(f->option, &op);
+	if (o->n_edits == PLAN_LIST_MAX)
+		return ak_fail(err, EINVAL, "more than %d rules; put them in a policy file", PLAN_LIST_MAX);
+	o->edits[o->n_edits++] = (struct policy_edit){ op, v->text };
+	return 0;
+}
+
+/* ---- one value ---- */
+
+static void set_member(void *member, const struct field *f, const struct field_value *v)
+{
+	if (f->kind == KIND_BOOL)
+		*(bool *)member = v->flag;
+	else if (f->kind == KIND_COUNT || f->kind == KIND_SIZE || f->kind == KIND_DURATION)
+		*(uint64_t *)member = v->number;
+	else
+		*(const char **)member = v->text;
+}
+
+int field_set(
+	struct run_request *o, const struct field *f, enum field_front front, const struct field_value *v, struct ak_err *err)
+{
+	int rc = f->set ? f->set(o, f, v, err) : 0;
+
+	if (!f->set && f->at)
+		set_member((char *)o + f->at, f, v);
+	return rc < 0 ? field_place(f, front, rc, err) : 0;
+}
+
+/* ---- whole requests ---- */
+
+void field_mem_done(struct field_mem *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		free(m->list[i]);
+	free(m->list);
+	*m = (struct field_mem){ 0 };
+}
+
+/* P, or NULL when there is no memory for it or to remember it. */
+static void *keep(struct field_mem *m, void *p)
+{
+	void **grown = p ? reallocarray(m->list, m->n + 1, sizeof(*m->list)) : NULL;
+
+	if (!grown) {
+		free(p);
+		return NULL;
+	}
+	m->list = grown;
+	return m->list[m->n++] = p;
+}
+
+int field_put_pair(const struct field_sink *sink, const struct field *f, const char *key, const char *value, struct ak_err *err)
+{
+	struct field_value v = { 0 };
+	char *text = NULL;
+
+	/* Always with its "=": a name alone would pass on the server's own variable. */
+	if (asprintf(&text, "%s=%s", key, value) < 0)
+		text = NULL;
+	v.text = keep(sink->mem, text);
+	if (!v.text)
+		return ak_fail(err, ENOMEM, "out of memory");
+	return field_set(sink->o, f, FIELD_HTTP, &v, err);
+}
+
+int field_put_argv(const struct field_sink *sink, const cJSON *list, struct ak_err *err)
+{
+	char **argv = keep(sink->mem, calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*argv)));
+	const cJSON *item;
+	size_t n = 0;
+
+	if (!argv)
+		return ak_fail(err, ENOMEM, "out of memory");
+	cJSON_ArrayForEach(item, list)
+		argv[n++] = item->valuestring;
+	sink->o->argv = argv;
+	return 0;
+}
+
+int fields_decode(enum field_verb verb, enum field_front front, const cJSON *obj, struct run_request *o, struct field_mem *mem,
+	struct ak_err *err)
+{
+	const struct field_sink sink = { o, mem };
+
+	return fields_walk(verb, front, obj, &sink, err);
+}

@@ -1,0 +1,304 @@
+/* The table of fields, and the fields that each verb takes: see field/field.h. */
+#include "gateway/field/internal.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <string.h>
+
+#define MODES "claude|codex|gemini|native"
+#define PROFILES "permissive|moderate|restrictive"
+#define PATH_BYTES 4095
+#define RULE_BYTES 300
+#define TIME_BYTES 64
+#define LONGEST_MS (366ull * 86400 * 1000) /* what the daemon and the supervisors take */
+
+#define AT(member) .at = offsetof(struct run_request, member)
+#define MORE_CLI(text) .more[FIELD_CLI] = (text)
+#define MORE_HTTP(text) .more[FIELD_HTTP] = (text), .more[FIELD_QUERY] = (text)
+#define MORE_MCP(text) .more[FIELD_MCP] = (text)
+#define RULES(name_, option_, arg_, help_)                                                                                       \
+	{                                                                                                                        \
+		.name = name_, .option = option_, .kind = KIND_RULES, .arg = arg_, .max = PLAN_LIST_MAX, .help = help_,          \
+		.set = field_add_rule                                                                                            \
+	}
+
+/* One field a row reads as the table it is. */
+/* clang-format off */
+const struct field field_table[FIELD_NUM] = {
+	[FIELD_COMMAND] = { .name = "command", .kind = KIND_STRINGS, .min = 1, .max = 4096,
+		.help = "the program and its arguments, one string each; no shell is involved",
+		MORE_MCP(": for pipes or globs use [\"sh\", \"-c\", \"...\"]") },
+	[FIELD_MODE] = { .name = "compatibility_mode", .option = "compatibility-mode", .kind = KIND_CHOICE, .choices = MODES,
+		.help = "whose network policy and files it gets", .set = field_set_mode, MORE_CLI(" (native)"), MORE_HTTP(" (native)"),
+		MORE_MCP("; only modes that the user started this server with can be chosen; leave it out for the default") },
+	[FIELD_PROFILE] = { .name = "profile", .option = "profile", .kind = KIND_CHOICE, .choices = PROFILES,
+		.help = "how much of the host it may use", .set = field_set_profile, MORE_CLI(" (moderate)"), MORE_HTTP(" (moderate)"),
+		MORE_MCP("; never more than this server was started with; restrictive has no network") },
+	[FIELD_NETWORK] = { .name = "network", .option = "no-network", .kind = KIND_BOOL, .negated = true, .help = "no network at all",
+		.set = field_set_network, MORE_HTTP("; true changes nothing, the policy decides"), MORE_MCP("; true changes nothing, the policy decides") },
+	[FIELD_IMAGE] = { .name = "image", .option = "image", .kind = KIND_TEXT, .arg = "IMAGE", .min = 1, .max = 255, .missing = "*",
+		.help = "root file system from an image; without one, the host's own programs" },
+	[FIELD_KEEP] = { .option = "keep", .kind = KIND_BOOL, .help = "keep the sandbox's files and print its name", AT(keep) },
+	[FIELD_CONFIG] = { .option = "config", .kind = KIND_TEXT, .arg = "FILE", .missing = "*", .help = "settings of the project" },
+	[FIELD_BACKEND] = { .option = "backend", .kind = KIND_CHOICE, .choices = "ns|vm|podman|docker", .missing = "vm|podman|docker",
+		.help = "what the sandbox is made of; only ns in this version" },
+	[FIELD_DIR] = { .name = "dir", .option = "dir", .kind = KIND_DIR, .min = 1, .max = PATH_BYTES, .help = "the project folder on the host", AT(dir),
+		MORE_CLI(" (the current folder, where the mode or profile mounts it)") },
+	[FIELD_BROAD_DIR] = { .option = "allow-broad-dir", .kind = KIND_BOOL, .help = "with --dir: also a folder such as /tmp or the whole home", AT(allow_broad_dir) },
+	[FIELD_PROJECT_WRITABLE] = { .option = "project-writable", .kind = KIND_BOOL,
+		.help = "let it change files of the project that your tools run later", AT(project_writable) },
+	[FIELD_ENV] = { .name = "env", .option = "env", .letter = 'e', .kind = KIND_VARIABLES, .secret = true, .max = PLAN_LIST_MAX, .help = "set a variable inside",
+		.set = field_add_variable, MORE_CLI("; K alone passes on the value yours has now"), MORE_HTTP("; an object, or an array of K=V strings") },
+	[FIELD_WORKDIR] = { .name = "workdir", .option = "workdir", .letter = 'w', .kind = KIND_PATH, .arg = "DIR", .min = 1, .max = PATH_BYTES,
+		.help = "start the command in this folder of the sandbox", AT(workdir) },
+	[FIELD_CWD] = { .name = "cwd", .kind = KIND_PATH, .min = 1, .max = PATH_BYTES, .help = "start the command in this folder of the sandbox", AT(workdir),
+		MORE_HTTP("; in a mode that mounts the project, the project folder"), MORE_MCP("; by default the project, or the home folder") },
+	[FIELD_TIMEOUT] = { .name = "timeout_ms", .option = "timeout", .kind = KIND_DURATION, .min = 1, .max = LONGEST_MS,
+		.help = "end the command after this long", AT(timeout_ms), MORE_MCP("; 30000 unless given") },
+	[FIELD_MEMORY] = { .name = "memory_mb", .option = "memory", .kind = KIND_SIZE, .min = 4ull << 20, .max = 16ull << 40, .help = "memory limit",
+		AT(limits.memory_bytes) },
+	[FIELD_VCPUS] = { .name = "vcpus", .option = "vcpus", .kind = KIND_COUNT, .min = 1, .max = 1024, .help = "processor limit", .set = field_set_vcpus },
+	[FIELD_PIDS] = { .name = "pids", .option = "pids", .kind = KIND_COUNT, .min = 1, .max = 1u << 22, .help = "process limit", .set = field_set_pids },
+	[FIELD_NESTED] = { .option = "nested-namespaces", .kind = KIND_BOOL,
+		.help = "let it make user namespaces of its own (never for root or in codex mode)", AT(nested) },
+	[FIELD_ALLOW_HOST] = RULES("allow", "allow-host", "HOST[:PORT]", "allow a host"),
+	[FIELD_BLOCK_HOST] = RULES("deny", "block-host", "HOST[:PORT]", "deny a host"),
+	[FIELD_ALLOW_CIDR] = RULES("allow_cidr", "allow-cidr", "CIDR", "allow a range of addresses, private ones too"),
+	[FIELD_BLOCK_CIDR] = RULES("deny_cidr", "block-cidr", "CIDR", "deny a range of addresses"),
+	[FIELD_PASS_API_KEY] = { .option = "pass-api-key", .kind = KIND_BOOL, .help = "pass on the API key variable of the mode", AT(pass_api_key) },
+	[FIELD_INTERACTIVE] = { .option = "interactive", .letter = 'i', .kind = KIND_BOOL, .help = "pass stdin on (the default)" },
+	[FIELD_TTY] = { .option = "tty", .letter = 't', .kind = KIND_BOOL, .help = "give the command a terminal", AT(tty) },
+	[FIELD_TTY_LEAVE] = { .option = "tty", .letter = 't', .kind = KIND_BOOL, .help = "give the command a terminal; Ctrl-P Ctrl-Q leaves it running", AT(tty) },
+	[FIELD_QUIET] = { .option = "quiet", .kind = KIND_BOOL, .help = "no lines of our own on stderr, except errors", AT(quiet) },
+	[FIELD_JSON_RESULT] = { .option = "json", .kind = KIND_BOOL, .help = "print the result as one JSON object", AT(json) },
+	[FIELD_FAST] = { .name = "fast", .kind = KIND_BOOL, .help = "false: never use a pre-built sandbox; policy and limits are the same either way" },
+	[FIELD_SUDO] = { .name = "sudo", .kind = KIND_BOOL, .missing = "*", .help = "run the command as root" },
+	[FIELD_COMMANDS] = { .name = "commands", .kind = KIND_RUNS, .min = 1, .max = 256, .help = "what to run, each as for /run" },
+
+	[FIELD_NAME] = { .name = "name", .kind = KIND_NAME, .help = "name of the sandbox: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends" },
+	[FIELD_OPEN_TO_MCP] = { .option = "mcp", .kind = KIND_BOOL, .help = "open it, as it is now, to MCP servers of its project", AT(mcp) },
+	[FIELD_START] = { .name = "start", .kind = KIND_BOOL, .help = "start it at once (true)" },
+	[FIELD_ACCEPT_DIR] = { .option = "accept-dir", .kind = KIND_BOOL, .help = "take the folder that is at the project's path now" },
+	[FIELD_FORCE] = { .name = "force", .option = "force", .letter = 'f', .kind = KIND_BOOL, .help = "also when it is running or damaged" },
+	[FIELD_NAMES_ONLY] = { .option = "quiet", .letter = 'q', .kind = KIND_BOOL, .help = "only the names" },
+	[FIELD_NEW_SHELL] = { .option = "new", .kind = KIND_BOOL, .help = "a new shell, even when a command was left running" },
+	[FIELD_RECURSIVE] = { .option = "recursive", .letter = 'r', .kind = KIND_BOOL, .help = "folders with all in them (the default)" },
+	[FIELD_JSON] = { .option = "json", .kind = KIND_BOOL, .help = "print JSON, not a table", AT(json) },
+
+	[FIELD_DEFAULT] = { .name = "default", .option = "default", .kind = KIND_CHOICE, .choices = "allow|deny",
+		.help = "what happens to destinations that no rule names", .set = field_add_rule },
+	[FIELD_PROXY_POLICY] = { .option = "policy", .kind = KIND_CHOICE, .choices = "allow|deny",
+		.help = "what happens to destinations that no rule names", .set = field_add_rule },
+	[FIELD_REMOVE_RULE] = RULES("remove", "remove", "RULE", "take a rule back, as it was written"),
+	[FIELD_RESET] = { .name = "reset", .option = "reset", .kind = KIND_BOOL, .help = "take all earlier changes back: the policy of the mode" },
+	[FIELD_FOR] = { .name = "for_ms", .option = "for", .kind = KIND_DURATION, .min = 1, .max = LONGEST_MS,
+		.help = "the new rules end by themselves after this long" },
+	[FIELD_CHANGE_MCP] = { .option = "mcp", .kind = KIND_BOOL, .help = "MCP servers that may use the sandbox may do so with this policy", AT(mcp) },
+	[FIELD_WATCH] = { .option = "watch", .kind = KIND_TEXT, .arg = "FILE", .min = 1,
+		.help = "keep the rules of a policy file in force as it changes, until interrupted" },
+	[FIELD_POLICY] = { .name = "policy", .kind = KIND_TEXT, .min = 1, .max = PATH_BYTES,
+		.help = "a mode (codex) or a sandbox that calls can get, or a .json file of the project" },
+	[FIELD_TARGET] = { .name = "target", .kind = KIND_TEXT, .min = 1, .max = RULE_BYTES, .help = "host[:port][/proto], such as api.example.com:443/tcp" },
+
+	[FIELD_LAST] = { .option = "last", .kind = KIND_BOOL, .help = "the newest run" },
+	[FIELD_FOLLOW] = { .name = "follow", .option = "follow", .letter = 'f', .kind = KIND_BOOL, .help = "go on until the sandbox ends",
+		MORE_HTTP(", as an event stream") },
+	[FIELD_FOLLOW_ALL] = { .option = "follow", .letter = 'f', .kind = KIND_BOOL, .help = "go on until interrupted" },
+	[FIELD_DENIED] = { .name = "denied", .option = "denied", .kind = KIND_BOOL, .help = "only what was denied" },
+	[FIELD_ALLOWED] = { .name = "allowed", .option = "allowed", .kind = KIND_BOOL, .help = "only what was allowed" },
+	[FIELD_SINCE] = { .name = "since", .option = "since", .kind = KIND_TIME, .min = 1, .max = TIME_BYTES,
+		.help = "only newer records: 10m, 1h30m or an RFC 3339 time" },
+	[FIELD_LIMIT_LINES] = { .option = "limit", .letter = 'n', .kind = KIND_COUNT, .min = 1, .max = 10000000, .help = "only the last N lines" },
+	[FIELD_LIMIT_RECORDS] = { .name = "limit", .kind = KIND_COUNT, .min = 1, .max = FIELD_RECORDS_MAX, .help = "only the last N records (1000)" },
+	[FIELD_LIMIT_ROWS] = { .name = "limit", .kind = KIND_COUNT, .min = 1, .max = 1000, .help = "only the last N rows (100)" },
+	[FIELD_JSON_LINES] = { .option = "json", .kind = KIND_BOOL, .help = "print the records, one JSON object a line" },
+	[FIELD_SUMMARY] = { .option = "summary", .kind = KIND_BOOL, .help = "totals and the most frequent destinations, rules and reasons" },
+	[FIELD_LOG_NAME] = { .name = "name", .kind = KIND_NAME, .help = "a sandbox, or the name that sandbox_run gave as \"sandbox\"" },
+	[FIELD_SANDBOX] = { .name = "sandbox", .option = "sandbox", .kind = KIND_NAME, .help = "only events of one sandbox" },
+	[FIELD_STREAM] = { .name = "stream", .kind = KIND_CHOICE, .choices = "stdout|stderr", .help = "only this one" },
+	[FIELD_KEY_FILE] = { .option = "key-file", .kind = KIND_TEXT, .arg = "FILE", .min = 1,
+		.help = "check MACs with this key, a copy of audit.key that was kept elsewhere" },
+
+	[FIELD_PATH] = { .name = "path", .kind = KIND_PATH, .min = 1, .max = PATH_BYTES, .help = "absolute path of a file in the sandbox" },
+	[FIELD_CONTENT] = { .name = "content", .kind = KIND_TEXT, .help = "the whole file; missing folders are made, an existing file is replaced" },
+	[FIELD_ENCODING] = { .name = "encoding", .kind = KIND_CHOICE, .choices = "utf8|base64", .help = "of the content (utf8); base64 for what is not text" },
+	[FIELD_FILES] = { .name = "files", .kind = KIND_TEXTS, .min = 1, .max = 4096, .help = "path → content" },
+	[FIELD_OFFSET] = { .name = "offset", .kind = KIND_COUNT, .max = 1ull << 50, .help = "start at this byte (0)" },
+	[FIELD_READ_LIMIT] = { .name = "limit", .kind = KIND_COUNT, .min = 1, .max = FIELD_READ_MAX, .help = "read at most this many bytes (65536)" },
+
+	[FIELD_FOREGROUND] = { .option = "foreground", .kind = KIND_BOOL, .help = "stay in the foreground, for a service manager" },
+	[FIELD_POOL_MODE] = { .option = "mode", .kind = KIND_CHOICE, .choices = MODES, .help = "the mode to prepare sandboxes for" },
+	[FIELD_POOL_COUNT] = { .option = "count", .kind = KIND_COUNT, .min = 1, .max = 256, .help = "how many (1)" },
+	[FIELD_CEILING_MODE] = { .option = "compatibility-mode", .kind = KIND_CHOICE, .choices = MODES, .repeat = true,
+		.help = "a mode that calls may choose; the first is their default (claude)" },
+	[FIELD_CEILING_PROFILE] = { .option = "profile", .kind = KIND_CHOICE, .choices = PROFILES,
+		.help = "the widest profile that calls may choose (moderate)", .set = field_set_profile },
+	[FIELD_CEILING_NO_NETWORK] = { .option = "no-network", .kind = KIND_BOOL, .help = "no network in any call", AT(no_network) },
+	[FIELD_CEILING_DIR] = { .option = "dir", .kind = KIND_DIR, .min = 1, .max = PATH_BYTES,
+		.help = "the project, mounted in every sandbox (the current folder, where the mode mounts it)", AT(dir) },
+	[FIELD_CEILING_KEEP] = { .option = "keep", .kind = KIND_BOOL, .help = "sandboxes that calls create stay when the server ends", AT(keep) },
+	[FIELD_HOST] = { .option = "host", .kind = KIND_TEXT, .arg = "ADDRESS", .min = 1, .repeat = true,
+		.help = "listen here (127.0.0.1 and ::1); others than loopback need a key" },
+	[FIELD_PORT] = { .option = "port", .kind = KIND_COUNT, .arg = "PORT", .max = 65535, .help = "listen on this port (18888); 0 is any that is free" },
+	[FIELD_API_KEY_FILE] = { .option = "api-key-file", .kind = KIND_TEXT, .arg = "FILE", .min = 1, .repeat = true,
+		.help = "keys that clients must know, one a line, besides AGENTKERNEL_API_KEY" },
+	[FIELD_SERVER_NAME] = { .option = "server-name", .kind = KIND_TEXT, .arg = "NAME", .min = 1, .repeat = true,
+		.help = "a further name that clients may reach it by" },
+	[FIELD_PLUGIN] = { .option = "plugin", .kind = KIND_CHOICE, .choices = "claude|codex|gemini|opencode|mcp",
+		.help = "also the files by which this client finds our MCP server" },
+	[FIELD_DRY_RUN] = { .option = "dry-run", .kind = KIND_BOOL, .help = "print what would be written, and write nothing" },
+	[FIELD_REPLACE] = { .option = "force", .kind = KIND_BOOL, .help = "replace files that are there already" },
+};
+
+/* ---- verbs ---- */
+
+#define C (1u << FIELD_CLI)
+#define H (1u << FIELD_HTTP)
+#define Q (1u << FIELD_QUERY)
+#define M (1u << FIELD_MCP)
+#define MUST FIELD_REQUIRED
+#define USES(...) (const struct field_use[]){ __VA_ARGS__, { .fronts = 0 } }
+#define USE_RULES(fronts) { FIELD_ALLOW_HOST, fronts }, { FIELD_BLOCK_HOST, fronts }, { FIELD_ALLOW_CIDR, fronts }, { FIELD_BLOCK_CIDR, fronts }
+
+static const struct field_use *const verbs[VERB_NUM] = {
+	[VERB_NONE] = (const struct field_use[]){ { .fronts = 0 } },
+	[VERB_RUN] = USES(
+		{ FIELD_COMMAND, H | M | MUST },
+		{ FIELD_MODE, C | H | M }, { FIELD_PROFILE, C | H | M }, { FIELD_NETWORK, C | H | M }, { FIELD_IMAGE, C | H | M },
+		{ FIELD_KEEP, C }, { FIELD_CONFIG, C }, { FIELD_BACKEND, C }, { FIELD_DIR, C }, { FIELD_BROAD_DIR, C }, { FIELD_PROJECT_WRITABLE, C },
+		{ FIELD_ENV, C | H | M }, { FIELD_WORKDIR, C }, { FIELD_CWD, H | M }, { FIELD_TIMEOUT, C | H | M },
+		{ FIELD_MEMORY, C | H | M }, { FIELD_VCPUS, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C }, USE_RULES(C | H),
+		{ FIELD_PASS_API_KEY, C }, { FIELD_INTERACTIVE, C }, { FIELD_TTY, C }, { FIELD_QUIET, C }, { FIELD_JSON_RESULT, C }, { FIELD_FAST, H }),
+	[VERB_BATCH] = USES({ FIELD_COMMANDS, H | MUST }),
+	[VERB_CREATE] = USES(
+		{ FIELD_NAME, H | M | MUST },
+		{ FIELD_DIR, C | H }, { FIELD_BROAD_DIR, C }, { FIELD_PROJECT_WRITABLE, C },
+		{ FIELD_MODE, C | H | M }, { FIELD_PROFILE, C | H | M }, { FIELD_NETWORK, C | H | M }, { FIELD_IMAGE, C | H | M }, { FIELD_CONFIG, C },
+		{ FIELD_BACKEND, C }, { FIELD_VCPUS, C | H | M }, { FIELD_MEMORY, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C },
+		{ FIELD_ENV, C | H | M }, USE_RULES(C | H), { FIELD_OPEN_TO_MCP, C }, { FIELD_START, M }, { FIELD_JSON_RESULT, C }),
+	[VERB_START] = USES({ FIELD_NAME, M | MUST }, { FIELD_ACCEPT_DIR, C }),
+	[VERB_STOP] = USES({ FIELD_NAME, M | MUST }),
+	[VERB_REMOVE] = USES({ FIELD_NAME, M | MUST }, { FIELD_FORCE, C | M }),
+	[VERB_LIST] = USES({ FIELD_NAMES_ONLY, C }, { FIELD_JSON, C }),
+	[VERB_EXEC] = USES(
+		{ FIELD_NAME, M | MUST }, { FIELD_COMMAND, H | M | MUST },
+		{ FIELD_ENV, C | H | M }, { FIELD_WORKDIR, C | H }, { FIELD_CWD, M }, { FIELD_TTY_LEAVE, C }, { FIELD_INTERACTIVE, C }, { FIELD_TIMEOUT, C | H | M },
+		{ FIELD_QUIET, C }, { FIELD_SUDO, H }),
+	[VERB_ATTACH] = USES({ FIELD_NEW_SHELL, C }, { FIELD_ENV, C }, { FIELD_WORKDIR, C }),
+	[VERB_CP] = USES({ FIELD_RECURSIVE, C }),
+	[VERB_FILE_READ] = USES({ FIELD_NAME, M | MUST }, { FIELD_PATH, M | MUST }, { FIELD_OFFSET, M }, { FIELD_READ_LIMIT, M }),
+	[VERB_FILE_WRITE] = USES({ FIELD_NAME, M | MUST }, { FIELD_PATH, M | MUST }, { FIELD_CONTENT, H | M | MUST }, { FIELD_ENCODING, H | M }),
+	[VERB_FILES_WRITE] = USES({ FIELD_FILES, H | MUST }),
+	[VERB_DETACHED_LOGS] = USES({ FIELD_STREAM, Q }),
+	[VERB_POLICY_CHANGE] = USES(
+		{ FIELD_DEFAULT, C | H }, USE_RULES(C | H), { FIELD_REMOVE_RULE, C | H }, { FIELD_RESET, C | H }, { FIELD_FOR, C | H }, { FIELD_CHANGE_MCP, C },
+		{ FIELD_WATCH, C }, { FIELD_JSON, C }),
+	[VERB_POLICY_PROXY] = USES(
+		{ FIELD_PROXY_POLICY, C }, USE_RULES(C), { FIELD_REMOVE_RULE, C }, { FIELD_RESET, C }, { FIELD_FOR, C }, { FIELD_CHANGE_MCP, C },
+		{ FIELD_WATCH, C }, { FIELD_JSON, C }),
+	[VERB_POLICY_PUT] = USES({ FIELD_DEFAULT, H }, USE_RULES(H)),
+	[VERB_CHECK] = USES({ FIELD_POLICY, M | MUST }, { FIELD_TARGET, H | M | MUST }, { FIELD_JSON, C }, USE_RULES(C)),
+	[VERB_NETWORK_LOG] = USES(
+		{ FIELD_LOG_NAME, M | MUST }, { FIELD_LAST, C }, { FIELD_FOLLOW, C | Q }, { FIELD_DENIED, C | Q | M }, { FIELD_ALLOWED, C | Q },
+		{ FIELD_SINCE, C | Q | M }, { FIELD_LIMIT_LINES, C }, { FIELD_LIMIT_RECORDS, Q }, { FIELD_LIMIT_ROWS, M }, { FIELD_JSON_LINES, C },
+		{ FIELD_SUMMARY, C }),
+	[VERB_AUDIT] = USES({ FIELD_SANDBOX, C | Q }, { FIELD_SINCE, C | Q }, { FIELD_FOLLOW_ALL, C }, { FIELD_JSON_LINES, C }),
+	[VERB_AUDIT_LOGS] = USES({ FIELD_SINCE, Q }, { FIELD_LIMIT_RECORDS, Q }),
+	[VERB_AUDIT_VERIFY] = USES({ FIELD_KEY_FILE, C }, { FIELD_JSON, C }),
+	[VERB_PRINT] = USES({ FIELD_JSON, C }),
+	[VERB_DAEMON_START] = USES({ FIELD_FOREGROUND, C }),
+	[VERB_PREWARM] = USES({ FIELD_POOL_MODE, C }, { FIELD_POOL_COUNT, C }),
+	[VERB_MCP_SERVER] = USES(
+		{ FIELD_CEILING_MODE, C }, { FIELD_CEILING_PROFILE, C }, { FIELD_CEILING_NO_NETWORK, C }, { FIELD_CEILING_DIR, C }, { FIELD_CEILING_KEEP, C },
+		USE_RULES(C)),
+	[VERB_SERVE] = USES({ FIELD_HOST, C }, { FIELD_PORT, C }, { FIELD_API_KEY_FILE, C }, { FIELD_SERVER_NAME, C }),
+	[VERB_INIT] = USES({ FIELD_PLUGIN, C }, { FIELD_DRY_RUN, C }, { FIELD_REPLACE, C }),
+};
+/* clang-format on */
+
+const struct field_use *field_next(enum field_verb verb, enum field_front front, const struct field_use *u)
+{
+	for (u = u ? u + 1 : verbs[verb]; u->fronts; u++) {
+		if (u->fronts & 1u << front)
+			return u;
+	}
+	return NULL;
+}
+
+const struct field_use *field_find(enum field_verb verb, enum field_front front, const char *name, size_t len)
+{
+	field_each(u, verb, front) {
+		const char *own = field_name(&field_table[u->id], front);
+
+		if (strlen(own) == len && !memcmp(own, name, len))
+			return u;
+	}
+	return NULL;
+}
+
+const char *field_name(const struct field *f, enum field_front front)
+{
+	return front == FIELD_CLI ? f->option : f->name;
+}
+
+const char *field_arg(const struct field *f)
+{
+	static const char *const args[KIND_NUM] = {
+		[KIND_TEXT] = "TEXT",
+		[KIND_NAME] = "NAME",
+		[KIND_PATH] = "PATH",
+		[KIND_DIR] = "DIR",
+		[KIND_COUNT] = "N",
+		[KIND_SIZE] = "SIZE",
+		[KIND_DURATION] = "DURATION",
+		[KIND_TIME] = "TIME",
+		[KIND_VARIABLES] = "K=V",
+	};
+
+	return f->arg ? f->arg : f->kind == KIND_CHOICE ? f->choices : args[f->kind];
+}
+
+bool field_repeats(const struct field *f)
+{
+	return f->repeat || f->kind == KIND_RULES || f->kind == KIND_VARIABLES;
+}
+
+bool field_absent(const struct field *f)
+{
+	return f->missing && !strcmp(f->missing, "*");
+}
+
+bool field_is_choice(const char *choices, const char *word, size_t len)
+{
+	while (choices) {
+		size_t n = strcspn(choices, "|");
+
+		if (n == len && !memcmp(choices, word, n))
+			return true;
+		choices = choices[n] ? choices + n + 1 : NULL;
+	}
+	return false;
+}
+
+void field_choices(const struct field *f, void (*fn)(void *ctx, const char *word, size_t len), void *ctx)
+{
+	for (const char *p = f->choices; p;) {
+		size_t n = strcspn(p, "|");
+
+		if (!field_is_choice(f->missing, p, n))
+			fn(ctx, p, n);
+		p = p[n] ? p + n + 1 : NULL;
+	}
+}
+
+void field_words(struct strbuf *out, const struct field *f, enum field_front front)
+{
+	static const char *const units[KIND_NUM][2] = {
+		[KIND_SIZE] = { " (512M, 2G)", ", in MiB" },
+		[KIND_DURATION] = { " (30s, 10m, 1h30m)", ", in milliseconds" },
+	};
+	const char *unit = units[f->kind][front != FIELD_CLI];
+
+	strbuf_printf(out, "%s%s%s%s%s", f->negated && front != FIELD_CLI ? "false: " : "", f->help, unit ? unit : "",
+		field_absent(f) ? "; not available in this version" : "", f->more[front] ? f->more[front] : "");
+}
