@@ -22,6 +22,16 @@ def one(box_api):
 
 # ---- life ----
 
+def test_a_sandbox_is_created_with_rules_and_limits(box_api):
+    body = {"name": "ruled", "compatibility_mode": "codex", "dir": box_api.lab.path("project"), "allow": ["ok.test:80"], "deny_cidr": ["11.66.0.0/16"], "pids": 64}
+    assert box_api.post("/sandboxes", body).status == 201
+    for target, verdict in (("ok.test:80", "allow"), ("denied.test:80", "deny")):
+        assert box_api.post("/sandboxes/ruled/network/check", {"target": target}).data["verdict"] == verdict
+    assert "11.66.0.0/16" in str(box_api.get("/sandboxes/ruled/policy").data["policy"]["deny_cidr"])
+    many = "i=0; while [ $i -lt 100 ]; do sleep 9 & i=$((i+1)); done"
+    assert box_api.post("/sandboxes/ruled/exec", {"command": ["sh", "-c", many]}).data["exit_code"] != 0
+
+
 def test_a_sandbox_is_created_running_and_lives_until_it_is_removed(box_api):
     assert box_api.get("/sandboxes").data == []
     a = box_api.post("/sandboxes", {"name": "a-1", "memory_mb": 256, "vcpus": 1, "profile": "moderate"})
