@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/project/owndir.h"
 #include "vmctl/source.h"
 
 #include <ctype.h>
@@ -213,10 +214,11 @@ static bool worktree_points_back(const struct guard *g, int fd, const char *fold
 /* The folder goes in writable, as the project does: nothing that could not be one, that holds the project or its mounts, or is another's. */
 static bool may_mount(const struct guard *g, const char *path, const struct ak_paths *paths)
 {
+	_cleanup_(owndir_freep) struct owndir *own = NULL;
 	struct ak_err ignored;
 
-	return project_check(path, PROJECT_NAMED, paths, &ignored) == 0 && !project_inside(g->roots[GUARD_PROJECT].path, path) &&
-		!g->claimed(paths, path);
+	return owndir_new(paths, &own, &ignored) == 0 && project_check(path, PROJECT_NAMED, own, &ignored) == 0 &&
+		!project_inside(g->roots[GUARD_PROJECT].path, path) && !g->claimed(paths, path);
 }
 
 char *guard_module_file(const struct guard *g, size_t root, const char *rel)

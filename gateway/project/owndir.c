@@ -42,9 +42,20 @@ struct place {
 	char path[PATH_MAX];
 };
 
+/* Ours. The first ones are covered where they are seen. */
+enum { OWN_STATE, OWN_RUNTIME, OWN_CONFIG, OWN_COVERED, OWN_POLICIES = OWN_COVERED, OWN_NUM };
+
 /* One of ours. */
 struct own {
 	const char *path, *variable; /* VARIABLE moves it */
+	bool placed; /* PLACE is known */
+	struct place place;
+};
+
+struct owndir {
+	struct own own[OWN_NUM];
+	char policies[PATH_MAX];
+	struct table table; /* read when it is first needed */
 };
 
 /* ---- the table of mounts ---- */
@@ -327,11 +338,54 @@ static bool shown_next(struct shown *s, const char **ret_point, const char **ret
 	return false;
 }
 
+/* ---- one look ---- */
+
+int owndir_new(const struct ak_paths *paths, struct owndir **ret, struct ak_err *err)
+{
+	struct owndir *o = calloc(1, sizeof(*o));
+	int rc = o ? ak_path_join(o->policies, paths->data, "policies", NULL) : -ENOMEM;
+
+	if (rc < 0) {
+		free(o);
+		return ak_fail_errno(err, -rc, "%s", paths->data);
+	}
+	o->own[OWN_STATE] = (struct own){ .path = paths->state, .variable = "XDG_STATE_HOME" };
+	o->own[OWN_RUNTIME] = (struct own){ .path = paths->runtime, .variable = "XDG_RUNTIME_DIR" };
+	o->own[OWN_CONFIG] = (struct own){ .path = paths->config, .variable = "XDG_CONFIG_HOME" };
+	o->own[OWN_POLICIES] = (struct own){ .path = o->policies, .variable = "AGENTKERNEL_DATA_DIR" };
+	*ret = o;
+	return 0;
+}
+
+void owndir_free(struct owndir *o)
+{
+	if (o)
+		table_done(&o->table);
+	free(o);
+}
+
+void owndir_freep(struct owndir **o)
+{
+	owndir_free(*o);
+}
+
+static int look(struct owndir *o, struct ak_err *err)
+{
+	int rc = o->table.text ? 0 : table_read(&o->table, err);
+
+	if (rc < 0) {
+		table_done(&o->table);
+		o->table = (struct table){ 0 };
+	}
+	return rc;
+}
+
 /* ---- a folder that may be written ---- */
 
 struct check {
 	const struct table *t;
 	struct shown shown;
+	struct own *own; /* borrowed */
 };
 
 /* 1: what is there is the sandbox's to change, or part of what we keep. */
@@ -348,35 +402,33 @@ static int check_turn(void *ctx, int dir, const char *tail, enum turn turn)
 		if (!strcmp(device, p.device) && (inside(p.path, path) || (turn == TURN_END && inside(path, p.path))))
 			return 1;
 	}
+	if (turn == TURN_END) {
+		c->own->place = p;
+		c->own->placed = true;
+	}
 	return 0;
 }
 
-int owndir_check_writable(const struct ak_paths *paths, const char *project, struct ak_err *err)
+int owndir_check_writable(struct owndir *o, const char *project, struct ak_err *err)
 {
-	char policies[PATH_MAX];
-	const struct own own[] = { { paths->state, "XDG_STATE_HOME" }, { paths->runtime, "XDG_RUNTIME_DIR" },
-		{ paths->config, "XDG_CONFIG_HOME" }, { policies, "AGENTKERNEL_DATA_DIR" } };
-	_cleanup_(table_done) struct table t = { 0 };
-	struct check c = { .t = &t };
-	int rc = ak_path_join(policies, paths->data, "policies", NULL);
+	struct check c = { .t = &o->table };
+	int rc = look(o, err);
 
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "%s", paths->data);
-	rc = table_read(&t, err);
-	if (rc < 0)
 		return rc;
-	rc = shown_open(&c.shown, &t, project);
+	rc = shown_open(&c.shown, &o->table, project);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "where the project folder '%s' lies cannot be told", project);
-	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
-		rc = each_turn(own[i].path, check_turn, &c);
+	for (size_t i = 0; i < OWN_NUM; i++) {
+		c.own = &o->own[i];
+		rc = each_turn(c.own->path, check_turn, &c);
 		if (rc > 0 || rc == -ECANCELED)
 			return ak_fail(err, EINVAL,
 				"the project folder '%s' holds agentkernel's own folder '%s', or the way to it, which no sandbox may reach; "
 				"name another project with --dir, or set %s to a folder outside of it",
-				project, own[i].path, own[i].variable);
+				project, c.own->path, c.own->variable);
 		if (rc < 0)
-			return ak_fail_errno(err, -rc, "where agentkernel's own folder '%s' lies cannot be told", own[i].path);
+			return ak_fail_errno(err, -rc, "where agentkernel's own folder '%s' lies cannot be told", c.own->path);
 	}
 	return 0;
 }
@@ -425,6 +477,15 @@ static int cover_in(struct cover *c, struct shown *s, const struct place *p)
 	return rc;
 }
 
+static int cover_place(struct cover *c, const struct place *p)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < c->n_shown; i++)
+		rc = cover_in(c, &c->shown[i], p);
+	return rc;
+}
+
 static int cover_turn(void *ctx, int dir, const char *tail, enum turn turn)
 {
 	struct cover *c = ctx;
@@ -434,43 +495,40 @@ static int cover_turn(void *ctx, int dir, const char *tail, enum turn turn)
 	if (turn != TURN_END)
 		return 0; /* the sandbox cannot turn a link that it may only read */
 	rc = place_of(c->t, dir, tail, &p);
-	for (size_t i = 0; rc == 0 && i < c->n_shown; i++)
-		rc = cover_in(c, &c->shown[i], &p);
-	return rc;
+	return rc < 0 ? rc : cover_place(c, &p);
 }
 
 /* What is to be covered must exist. Where it cannot be made, nothing will ever be in it. */
-static int cover_own(struct cover *c, const char *path)
+static int cover_own(struct cover *c, const struct own *own)
 {
 	size_t before = c->n;
-	int rc = each_turn(path, cover_turn, c);
+	int rc = own->placed ? cover_place(c, &own->place) : each_turn(own->path, cover_turn, c);
 
-	if (rc == 0 && c->n > before && access(path, F_OK) < 0 && ak_mkdir_p(path, 0700) < 0)
+	if (rc == 0 && c->n > before && access(own->path, F_OK) < 0 && ak_mkdir_p(own->path, 0700) < 0)
 		c->n = before;
 	return rc;
 }
 
-int owndir_covers(const struct ak_paths *paths, const char *const *shown, size_t n, char ret[static OWNDIR_COVERS_MAX][PATH_MAX],
-	struct ak_err *err)
+int owndir_covers(
+	struct owndir *o, const char *const *shown, size_t n, char ret[static OWNDIR_COVERS_MAX][PATH_MAX], struct ak_err *err)
 {
-	const char *const own[] = { paths->state, paths->runtime, paths->config };
-	_cleanup_(table_done) struct table t = { 0 };
 	_cleanup_free_ struct shown *parts = calloc(n ? n : 1, sizeof(*parts));
-	struct cover c = { .t = &t, .shown = parts, .ret = ret };
-	int rc = parts ? table_read(&t, err) : ak_fail(err, ENOMEM, "out of memory");
+	struct cover c = { .t = &o->table, .shown = parts, .ret = ret };
+	int rc = parts ? look(o, err) : ak_fail(err, ENOMEM, "out of memory");
 
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < n; i++) {
-		rc = shown_open(&parts[c.n_shown], &t, shown[i]);
+		rc = shown_open(&parts[c.n_shown], &o->table, shown[i]);
 		if (rc < 0 && rc != -ENOENT)
 			return ak_fail_errno(err, -rc, "where '%s' lies cannot be told", shown[i]);
 		c.n_shown += rc == 0;
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
-		rc = cover_own(&c, own[i]);
+	for (size_t i = 0; i < OWN_COVERED; i++) {
+		rc = cover_own(&c, &o->own[i]);
 		if (rc < 0)
-			return ak_fail_errno(err, -rc, "agentkernel's own folder '%s' cannot be hidden from the sandbox", own[i]);
+			return ak_fail_errno(
+				err, -rc, "agentkernel's own folder '%s' cannot be hidden from the sandbox", o->own[i].path);
 	}
 	return (int)c.n;
 }

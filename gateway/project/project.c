@@ -119,11 +119,10 @@ int project_again(const char *path, const struct project_id *was, struct project
 /* ---- whether it may be ---- */
 
 /* Folders where programs of the whole machine, or of all that a user does, leave their files and sockets. */
-static bool is_broad(const char *project)
+static bool is_broad(const char *project, const char *home)
 {
 	static const char *const broad[] = { "/tmp", "/var/tmp", "/run", "/var", "/home", "/root", "/mnt", "/media", "/opt",
 		"/srv" };
-	const char *home = getenv("HOME");
 	char real[PATH_MAX];
 	struct stat st;
 
@@ -133,19 +132,18 @@ static bool is_broad(const char *project)
 		if (lstat(broad[i], &st) == 0 && S_ISLNK(st.st_mode) && realpath(broad[i], real) && !strcmp(project, real))
 			return true;
 	}
-	return home && realpath(home, real) && !strcmp(project, real);
+	return home[0] && !strcmp(project, home);
 }
 
 /* Folders of the home that hold keys and sessions, and what is in them. */
-static bool is_private(const char *project)
+static bool is_private(const char *project, const char *home)
 {
 	static const char *const names[] = { ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store",
 		".mozilla", ".config/gcloud", ".config/gh", ".local/share/keyrings" };
-	const char *home = getenv("HOME");
-	char real[PATH_MAX], path[PATH_MAX];
+	char path[PATH_MAX];
 
-	for (size_t i = 0; home && realpath(home, real) && i < ARRAY_SIZE(names); i++) {
-		if (snprintf(path, sizeof(path), "%s/%s", real, names[i]) < (int)sizeof(path) && project_inside(project, path))
+	for (size_t i = 0; home[0] && i < ARRAY_SIZE(names); i++) {
+		if (snprintf(path, sizeof(path), "%s/%s", home, names[i]) < (int)sizeof(path) && project_inside(project, path))
 			return true;
 	}
 	return false;
@@ -153,13 +151,18 @@ static bool is_private(const char *project)
 
 static int check_broad(const char *project, enum project_word word, struct ak_err *err)
 {
+	const char *named = getenv("HOME");
+	char home[PATH_MAX];
+
 	if (word == PROJECT_CONFIRMED)
 		return 0;
-	if (is_private(project))
+	if (!named || !realpath(named, home))
+		home[0] = '\0';
+	if (is_private(project, home))
 		return ak_fail(err, EINVAL,
 			"the project folder would be '%s', where keys or sessions are kept; name another with --dir, or say --dir %s --allow-broad-dir",
 			project, project);
-	if (!is_broad(project))
+	if (!is_broad(project, home))
 		return 0;
 	return ak_fail(err, EINVAL,
 		"the project folder would be '%s': all files and sockets of other programs in it would be in the sandbox's reach; go into a project or name "
@@ -168,7 +171,7 @@ static int check_broad(const char *project, enum project_word word, struct ak_er
 }
 
 /* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
-int project_check(const char *project, enum project_word word, const struct ak_paths *paths, struct ak_err *err)
+int project_check(const char *project, enum project_word word, struct owndir *own, struct ak_err *err)
 {
 	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",
 		"/boot" };
@@ -187,5 +190,5 @@ int project_check(const char *project, enum project_word word, const struct ak_p
 			"the project folder '%s' is part of the system; name another with --dir, or confirm it with --allow-broad-dir",
 			project);
 	rc = check_broad(project, word, err);
-	return rc < 0 ? rc : owndir_check_writable(paths, project, err);
+	return rc < 0 ? rc : owndir_check_writable(own, project, err);
 }

@@ -36,6 +36,8 @@ int project_name(const char *path, const char *what, char ret[static PATH_MAX], 
 /* The folder at PATH, which project_name gave, some time later: -ELOOP or -ESTALE when it is not WAS any more (whose ino may be 0). */
 int project_again(const char *path, const struct project_id *was, struct project_id *ret_now, struct ak_err *err);
 
+struct owndir;
+
 /* How much the user has said about the folder. */
 enum project_word {
 	PROJECT_STOOD_IN, /* it is the current one */
@@ -44,8 +46,8 @@ enum project_word {
 	PROJECT_WORD_NUM
 };
 
-/* Whether PROJECT may be one, given that WORD. */
-int project_check(const char *project, enum project_word word, const struct ak_paths *paths, struct ak_err *err);
+/* Whether PROJECT may be one, given that WORD; OWN is a look of this moment. */
+int project_check(const char *project, enum project_word word, struct owndir *own, struct ak_err *err);
 
 /* The line that tells of sockets in PROJECT, as far as a short look finds any; "" when there are none. */
 void project_sockets(const char *project, char *ret, size_t size);

@@ -332,8 +332,8 @@ static int check_way(const struct run_request *opts, const struct ak_paths *path
 	return 0; /* anything else is told by who opens it */
 }
 
-int run_plan_project(const struct run_request *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
-	struct project_id *ret_id, struct ak_err *err)
+static int name_project(const struct run_request *opts, const struct ak_paths *paths, struct owndir *own,
+	char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
 {
 	bool wanted = opts->dir || (!opts->fixed_env && (modes[opts->mode].mount_project || profiles[opts->profile].mount_cwd));
 	int rc;
@@ -350,7 +350,16 @@ int run_plan_project(const struct run_request *opts, const struct ak_paths *path
 			return rc;
 		rc = project_name(opts->dir ? opts->dir : ".", "project folder", ret, ret_id, err);
 	}
-	return rc < 0 ? rc : project_check(ret, word_of(opts), paths, err);
+	return rc < 0 ? rc : project_check(ret, word_of(opts), own, err);
+}
+
+int run_plan_project(const struct run_request *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
+	struct project_id *ret_id, struct ak_err *err)
+{
+	_cleanup_(owndir_freep) struct owndir *own = NULL;
+	int rc = owndir_new(paths, &own, err);
+
+	return rc < 0 ? rc : name_project(opts, paths, own, ret, ret_id, err);
 }
 
 /* The host's home, read-only. Strict isolation never shows it. */
@@ -372,10 +381,10 @@ static int plan_host_home(struct run_plan *plan, const struct run_request *opts,
 }
 
 /* Our own records, sockets and settings, wherever they are seen in what every sandbox sees of the host, and in the home. */
-static int plan_covers(struct run_plan *plan, const struct ak_paths *paths, const char *empty_dir, struct ak_err *err)
+static int plan_covers(struct run_plan *plan, struct owndir *own, const char *empty_dir, struct ak_err *err)
 {
 	const char *const shown[] = { "/usr", "/opt", plan->host_home };
-	int n = empty_dir[0] ? owndir_covers(paths, shown, plan->host_home[0] ? 3 : 2, plan->covers, err) : 0, rc;
+	int n = empty_dir[0] ? owndir_covers(own, shown, plan->host_home[0] ? 3 : 2, plan->covers, err) : 0, rc;
 	struct project_id empty;
 
 	if (n <= 0)
@@ -497,6 +506,7 @@ static int plan_isolation(struct run_plan *plan, const struct run_request *opts,
 int run_plan_init(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err)
 {
+	_cleanup_(owndir_freep) struct owndir *own = NULL;
 	const char *user;
 	int rc;
 
@@ -508,11 +518,13 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	if (rc < 0)
 		return rc;
 	user = plan_user(plan);
-	rc = run_plan_project(opts, paths, plan->project, &plan->project_id, err);
+	rc = owndir_new(paths, &own, err);
+	if (rc == 0)
+		rc = name_project(opts, paths, own, plan->project, &plan->project_id, err);
 	if (rc == 0)
 		rc = plan_host_home(plan, opts, err);
 	if (rc == 0)
-		rc = plan_covers(plan, paths, empty_dir, err);
+		rc = plan_covers(plan, own, empty_dir, err);
 	if (rc == 0)
 		rc = plan_workdir(plan, opts, err);
 	if (rc == 0)
