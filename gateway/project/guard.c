@@ -37,8 +37,10 @@ static int open_how(int fd, const char *rel, uint64_t flags, uint64_t resolve)
 
 int guard_open(const struct guard *g, size_t root, const char *rel, struct stat *ret)
 {
-	_cleanup_close_ int fd =
-		open_how(g->roots[root].fd, rel[0] ? rel : ".", O_PATH | O_NOFOLLOW, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+	const uint64_t resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+	_cleanup_close_ int fd = root == GUARD_PROJECT && guard_top_lacks(g, rel)
+		? -ENOENT
+		: open_how(g->roots[root].fd, rel[0] ? rel : ".", O_PATH | O_NOFOLLOW, resolve);
 
 	if (fd < 0)
 		return fd;
@@ -361,6 +363,7 @@ int guard_new(const char *project, const struct project_id *id, const struct ak_
 	if (rc < 0)
 		return rc;
 	g->roots[0].path = strdup(project);
+	guard_top_look(g);
 	rc = g->roots[0].path ? protect_names(g) : -ENOMEM;
 	if (rc < 0)
 		return g->roots[0].path ? guard_failed(g, rc, err) : ak_fail(err, ENOMEM, "out of memory");
@@ -368,6 +371,7 @@ int guard_new(const char *project, const struct project_id *id, const struct ak_
 	if (rc < 0)
 		return rc;
 	guard_look(g, &g->before);
+	guard_top_forget(g);
 	if (g->before.failed)
 		return ak_fail(err, ENOMEM, "out of memory");
 	*ret = TAKE(g);

@@ -48,6 +48,6 @@ const char *guard_note(const struct guard *g);
  * After SANDBOX, which ORIGIN ("cli", "http", "mcp") began, has ended: compare, record what was created or changed, and return the line that tells it, which the caller frees; NULL when there is
  * nothing to tell. G may be NULL.
  */
-char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin);
+char *guard_tell(struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin);
 
 #endif

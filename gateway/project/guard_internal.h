@@ -46,6 +46,13 @@ struct guard_look {
 	bool failed; /* out of memory */
 };
 
+/* The names in the project's top folder, for as long as one look takes. */
+#define GUARD_TOP_BITS 1024
+struct guard_top {
+	bool known;
+	uint64_t bits[GUARD_TOP_BITS / 64]; /* by hash */
+};
+
 struct guard {
 	struct guard_root roots[GUARD_ROOTS];
 	size_t n_roots;
@@ -55,6 +62,7 @@ struct guard {
 	size_t n_mounts;
 	struct guard_place places[GUARD_PLACES_MAX];
 	size_t n_places;
+	struct guard_top top;
 	char *hooks; /* owned; the project's folder that git has for its hooks, NULL when it is not in the project */
 	struct guard_look before;
 	char note[768]; /* lines */
@@ -112,6 +120,11 @@ struct guard_walk {
 int guard_nested(struct guard_walk *w, const char *rel, const char *inner);
 int guard_protect_nested(struct guard *g, size_t root, const char *rel);
 int guard_protect_folder(struct guard *g, size_t root, const char *rel); /* the names in one git folder */
+
+/* project/guard_top.c: from here until it is forgotten, what the top folder did not have is not looked for. */
+void guard_top_look(struct guard *g);
+void guard_top_forget(struct guard *g);
+bool guard_top_lacks(const struct guard *g, const char *rel); /* REL, or the first part of it */
 
 /* project/guard_look.c */
 void guard_look(const struct guard *g, struct guard_look *ret);

@@ -364,7 +364,7 @@ static int by_depth(const void *a, const void *b)
 	return dx != dy ? (dx < dy ? -1 : 1) : by_path(a, b);
 }
 
-char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin)
+char *guard_tell(struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin)
 {
 	struct guard_look before, after = { .n = 0 };
 	_cleanup_(news_done) struct news news = { .n = 0 };
@@ -373,7 +373,9 @@ char *guard_tell(const struct guard *g, const struct ak_paths *paths, const char
 	if (!g)
 		return NULL;
 	before = g->before; /* sorted in place: its rows stay the guard's */
+	guard_top_look(g);
 	guard_look(g, &after);
+	guard_top_forget(g);
 	if (before.n)
 		qsort(before.rows, before.n, sizeof(*before.rows), by_path);
 	if (after.n) /* what many deep files would crowd out comes first */
