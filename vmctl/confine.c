@@ -210,12 +210,6 @@ int sb_enter_fence(int fence)
 
 /* ---- system calls ---- */
 
-/*
- * One past the newest call that gen/main.c was written with (lsm_list_modules and mseal, Linux 6.10). Later ones are
- * "not there"; so are the x32 ones, whose numbers lie far above.
- */
-#define FIRST_UNKNOWN_CALL 463
-
 static int install(const struct sock_filter *insns, size_t n, struct ak_err *err)
 {
 	struct sock_fprog prog = { .len = (unsigned short)n, .filter = (struct sock_filter *)(uintptr_t)insns };
@@ -227,20 +221,9 @@ static int install(const struct sock_filter *insns, size_t n, struct ak_err *err
 
 int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err)
 {
-	static const struct sock_filter newest[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, FIRST_UNKNOWN_CALL, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	int rc;
-
 #ifdef AK_SABOTAGE_NOSECCOMP
 	return 0;
 #endif
-	rc = install(newest, ARRAY_SIZE(newest), err);
-	if (rc < 0)
-		return rc;
 	switch (ctx->spec->isolation) {
 	case SANDBOX_STRICT:
 		return install(seccomp_strict, ARRAY_SIZE(seccomp_strict), err);

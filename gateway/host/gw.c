@@ -297,20 +297,17 @@ static int start_first(struct gw *gw, const struct gw_first *first, struct gw_sa
 static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 {
 	int fds[GWNS_FD_NUM], peer_rtnl, rc;
-	struct confine *confine = NULL;
 	struct gw_sandbox *sb = NULL;
 
 	/* What needs nothing from the setup child is done while it works. */
 	gw->base = new_base();
 	if (!gw->base)
 		return ak_fail(err, ENOMEM, "event loop");
-	rc = confine_prepare(&confine, err);
-	if (rc == 0 && conf->first)
-		rc = gwns_sockets_receive(conf->first->net_sock, fds, err);
-	else if (rc == 0)
-		memcpy(fds, conf->fds, sizeof(fds));
+	rc = conf->first ? gwns_sockets_receive(conf->first->net_sock, fds, err) : 0;
 	if (rc < 0)
 		return rc;
+	if (!conf->first)
+		memcpy(fds, conf->fds, sizeof(fds));
 	gw->ipv6_link = fds[GWNS_RAW6] >= 0;
 	gw->rtnl = fds[GWNS_RTNL];
 	peer_rtnl = fds[GWNS_PEER_RTNL];
@@ -318,7 +315,7 @@ static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 	if (rc == 0 && conf->first)
 		rc = start_first(gw, conf->first, &sb, err);
 	if (rc == 0)
-		rc = confine_apply(confine, err);
+		rc = confine_apply(err);
 	if (rc == 0 && sb)
 		rc = gwns_link_up(gw->rtnl, peer_rtnl, &sb->link, gw->ipv6_link, err);
 	if (rc == 0 && sb)

@@ -33,11 +33,12 @@ ROOMS = {
     "gateway/cli": (("gateway/log", "gateway/store", "gateway/field", "gateway/run", "gateway/daemon", "gateway/service", "gateway/http", "gateway/mcp",
                      "gateway/selftest"), "cmd.h"),
     "gateway": (("gateway/cli", "gateway/daemon", "gateway/selftest", "gateway/super"), ""),
-    "vmctl/gen": ((), ""),
+    "vmctl/gen": ((), "table.h"),
+    "gateway/host/gen": (("vmctl/gen",), ""),
 }
 EVENT_LOOPS = {"dnsproxy", "gateway/ipc", "gateway/relay", "gateway/host", "gateway/super", "gateway/daemon", "gateway/http"}
 THIRD_PARTY = {"cjson/": {"gateway/base"}, "libnftnl/": {"nft"}, "libmnl/": {"nft"}, "event2/": EVENT_LOOPS,
-               "seccomp.h": {"vmctl/gen", "gateway/host"}}
+               "seccomp.h": {"vmctl/gen", "gateway/host/gen"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -83,7 +84,7 @@ def test_every_folder_is_a_room_of_the_table():
 
 def test_the_map_names_every_room():
     text = read("ARCHITECTURE.md")
-    missing = [room for room in ROOMS if room not in ("gateway", "vmctl/gen") and "| `%s` |" % room not in text]
+    missing = [room for room in ROOMS if room != "gateway" and not room.endswith("/gen") and "| `%s` |" % room not in text]
     assert not missing, "ARCHITECTURE.md does not say what belongs into %s" % missing
 
 
@@ -99,7 +100,7 @@ def test_a_room_includes_only_what_it_may_and_only_through_doors():
     bad = []
     for name, line in includes():
         own, other = folder_of(name), folder_of(line)
-        if own == other or line == "seccomp_table.inc":
+        if own == other or line.endswith(".inc"):
             continue
         uses, _ = ROOMS[own]
         doors = ROOMS.get(other, ((), ""))[1]

@@ -35,12 +35,11 @@ static int confined_after(void (*before)(void), int (*try)(void))
 	int status;
 
 	if (pid == 0) {
-		struct confine *c;
 		struct ak_err err;
 
 		if (before)
 			before();
-		if (confine_prepare(&c, &err) < 0 || confine_apply(c, &err) < 0)
+		if (confine_apply(&err) < 0)
 			_exit(99);
 		_exit(try());
 	}
