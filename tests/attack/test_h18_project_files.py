@@ -119,6 +119,22 @@ def test_h18_what_appears_is_told_and_recorded(any_boxes, warm):
     assert "run later" not in r.err, r  # nothing new
 
 
+@pytest.mark.parametrize("more", ["", "touch 'naïve'", "for i in $(seq 1 400); do touch a-file-with-a-rather-long-name-$i; done"], ids=["few", "beyond-ascii", "many"])
+def test_h18_other_names_in_the_top_folder_change_nothing(any_user, more):
+    """Whatever a listing of the folder looks like: what is there is protected, what a run adds is told."""
+    lab = any_user
+    script(lab, "echo mine > .envrc; mkdir .vscode; %s" % (more or "true"))
+    add = "for i in $(seq 1 400); do touch another-file-with-a-rather-long-name-$i; done; touch 'ſ'"
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > .envrc; echo evil > .vscode/tasks.json; echo evil > .bashrc; mkdir .git; echo evil > .git/config; " + add])
+    told = [row for row in r.err.splitlines() if "run later" in row]
+    assert len(told) == 1 and ".bashrc" in told[0] and ".git/config" in told[0], r
+    with open(project(lab, ".envrc")) as f:
+        assert f.read() == "mine\n" and not os.listdir(project(lab, ".vscode"))
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > .bashrc; rm -r another-file-*; mkdir -p .config/fish; echo evil > .config/fish/config.fish"])
+    told = [row for row in r.err.splitlines() if "run later" in row]
+    assert len(told) == 1 and ".config/fish/config.fish" in told[0] and ".bashrc" not in told[0], r
+
+
 def test_h18_a_name_that_cannot_be_mounted_over_is_told_when_it_changes(any_user):
     """A link in place of the entry, a hard link made before, a folder made unreadable."""
     lab = any_user
