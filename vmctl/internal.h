@@ -133,6 +133,10 @@ int sb_root_overlay(const struct sb_root *r, int folder_fd);
 /* The same over the folder itself, in our own mount namespace, for what is mounted from there afterwards. */
 int sb_root_shield(const struct sb_root *r, int folder_fd);
 void sb_root_note_open(const struct sb_root *r, const char *folder, int rc);
+/* rootcopy.c: the host's folder PATH, which ends in a slash, at the same place in a root of this start. An error leaves a part: the folder is large, cannot
+ * be read, or holds what cannot be copied. */
+int sb_root_copy(const struct sb_root *r, const char *path);
+bool sb_root_is_empty(const char *path); /* false when that cannot be told */
 int sb_root_etc(const struct sb_root *r, struct ak_err *err);
 int sb_root_names(const struct sb_root *r, struct ak_err *err);
 int sb_root_dev(const struct sb_root *r, struct ak_err *err);

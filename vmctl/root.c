@@ -218,6 +218,12 @@ void sb_root_note_open(const struct sb_root *r, const char *folder, int rc)
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
 }
 
+/* An empty one needs no overlay: the sandbox's own empty folder is as good. */
+static bool has_opt(void)
+{
+	return access("/opt", X_OK) == 0 && !sb_root_is_empty("/opt");
+}
+
 /* /opt is not needed to run: where it cannot be overlaid it is not there. */
 static void add_opt(const struct sb_root *r)
 {
@@ -274,7 +280,7 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	rc = add_usr_names(r, err);
 	if (rc < 0)
 		return rc;
-	if (path_folder(r->fd, "opt", 0755) == 0 && !r->private_usr && access("/opt", X_OK) == 0)
+	if (path_folder(r->fd, "opt", 0755) == 0 && !r->private_usr && has_opt())
 		add_opt(r);
 	return 0;
 }
@@ -352,7 +358,8 @@ static int add_private_folders(const struct sb_root *r, struct ak_err *err)
 	static const struct private_folder folders_of_host[] = { { "/usr", "usr", "work" }, { "/opt", "opt", "work-opt" } };
 	int rc = add_private_folder(r, &folders_of_host[0], err);
 
-	if (rc == 0 && access("/opt", X_OK) == 0)
+	/* A kept root may have files of its own in it. */
+	if (rc == 0 && (r->ctx->spec->upper_dir ? access("/opt", X_OK) == 0 : has_opt()))
 		rc = add_private_folder(r, &folders_of_host[1], err);
 	return rc;
 }

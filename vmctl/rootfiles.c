@@ -22,44 +22,48 @@
 
 /*
  * Shown read-only where the host has them; a slash at the end says that it is a folder, which is public as a whole. Their parents
- * are in the skeleton. One call to the kernel less per entry counts here: this is a good part of a sandbox's start.
+ * are in the skeleton. One call to the kernel less per entry counts here: this is a good part of a sandbox's start. Folders that are usually small may be
+ * copied (rootcopy.c).
  */
-static const char *const host_etc[] = {
-	"ld.so.cache",
-	"ld.so.conf",
-	"ld.so.conf.d/",
-	"ld-musl-x86_64.path",
-	"ld-musl-aarch64.path",
-	"alternatives/",
-	"protocols",
-	"services",
-	"mime.types",
-	"terminfo/",
-	"ssl/certs/",
-	"ssl/openssl.cnf",
-	"ssl/cert.pem",
-	"ca-certificates/",
-	"ca-certificates.conf",
-	"pki/ca-trust/",
-	"pki/tls/certs/",
-	"pki/tls/cert.pem",
-	"pki/tls/openssl.cnf",
-	"crypto-policies/",
-	"fonts/",
-	"java-8-openjdk/",
-	"java-11-openjdk/",
-	"java-17-openjdk/",
-	"java-21-openjdk/",
-	"java-25-openjdk/",
-	"maven/",
-	"gradle/",
-	"perl/",
-	"python3/",
-	"python3.9/",
-	"python3.10/",
-	"python3.11/",
-	"python3.12/",
-	"python3.13/",
+static const struct {
+	const char *name;
+	bool small;
+} host_etc[] = {
+	{ "ld.so.cache", false },
+	{ "ld.so.conf", false },
+	{ "ld.so.conf.d/", true },
+	{ "ld-musl-x86_64.path", false },
+	{ "ld-musl-aarch64.path", false },
+	{ "alternatives/", false },
+	{ "protocols", false },
+	{ "services", false },
+	{ "mime.types", false },
+	{ "terminfo/", true },
+	{ "ssl/certs/", false },
+	{ "ssl/openssl.cnf", false },
+	{ "ssl/cert.pem", false },
+	{ "ca-certificates/", true },
+	{ "ca-certificates.conf", false },
+	{ "pki/ca-trust/", false },
+	{ "pki/tls/certs/", false },
+	{ "pki/tls/cert.pem", false },
+	{ "pki/tls/openssl.cnf", false },
+	{ "crypto-policies/", false },
+	{ "fonts/", false },
+	{ "java-8-openjdk/", false },
+	{ "java-11-openjdk/", false },
+	{ "java-17-openjdk/", false },
+	{ "java-21-openjdk/", false },
+	{ "java-25-openjdk/", false },
+	{ "maven/", true },
+	{ "gradle/", true },
+	{ "perl/", true },
+	{ "python3/", true },
+	{ "python3.9/", true },
+	{ "python3.10/", true },
+	{ "python3.11/", true },
+	{ "python3.12/", true },
+	{ "python3.13/", true },
 };
 
 /* Links that lead into /usr are made again instead of mounted: a mount would go through them. */
@@ -97,13 +101,31 @@ static int shield(const struct sb_root *r, const char *path)
 	return fd < 0 ? -errno : sb_root_shield(r, fd);
 }
 
-static int bind_etc(const struct sb_root *r, const char *name, bool shielded)
+/*
+ * In containers these are mounts, and then the kernel refuses an overlay of /etc. Looked at first, because every refusal is a line in the host's
+ * kernel log. Only a guess: an overlay that is refused all the same is noticed.
+ */
+static bool etc_has_mounts(void)
+{
+	static const char *const usual[] = { "/etc/resolv.conf", "/etc/hosts", "/etc/hostname" };
+	struct statx st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(usual); i++) {
+		if (statx(AT_FDCWD, usual[i], AT_SYMLINK_NOFOLLOW, 0, &st) == 0 && (st.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+			return true;
+	}
+	return false;
+}
+
+static int bind_etc(const struct sb_root *r, const char *name, bool shielded, bool small)
 {
 	char path[64];
 	int rc;
 
 	snprintf(path, sizeof(path), "/etc/%s", name);
 	if (!shielded && path[strlen(path) - 1] == '/') {
+		if (small && !r->ctx->spec->upper_dir && sb_root_copy(r, path) == 0)
+			return 0;
 		rc = shield(r, path);
 		if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES)
 			sb_root_note_open(r, path, rc);
@@ -119,7 +141,7 @@ static int copy_etc_link(const struct sb_root *r, const char *name)
 	snprintf(path, sizeof(path), "/etc/%s", name);
 	len = readlink(path, target, sizeof(target) - 1);
 	if (len < 0)
-		return errno == EINVAL ? bind_etc(r, name, true) : 0;
+		return errno == EINVAL ? bind_etc(r, name, true, false) : 0;
 	target[len] = '\0';
 	return path_link(r->fd, path + 1, target);
 }
@@ -192,11 +214,11 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 	rc = path_link(r->fd, "etc/mtab", "../proc/self/mounts");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/etc/mtab");
-	shielded = shield(r, "/etc") >= 0;
+	shielded = !etc_has_mounts() && shield(r, "/etc") >= 0;
 	for (size_t i = 0; i < ARRAY_SIZE(host_etc); i++) {
-		rc = bind_etc(r, host_etc[i], shielded);
+		rc = bind_etc(r, host_etc[i].name, shielded, host_etc[i].small);
 		if (rc < 0)
-			return ak_fail_errno(err, -rc, "/etc/%s", host_etc[i]);
+			return ak_fail_errno(err, -rc, "/etc/%s", host_etc[i].name);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(host_etc_links); i++) {
 		rc = copy_etc_link(r, host_etc_links[i]);

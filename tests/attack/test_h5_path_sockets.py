@@ -69,14 +69,40 @@ def test_h5_sockets_of_the_host_lead_nowhere(any_user, options):
     os.makedirs(lab.path("home", ".gnupg"))
     os.makedirs(lab.path("config", "agentkernel"))  # what a first run makes by itself
     os.chmod(lab.path("home"), 0o755)
-    paths = ["/opt/docker.sock", "/etc/fonts/x.sock", "/run/dbus.sock", lab.path("home", "docker.sock"), lab.path("home", ".gnupg", "S.agent"), lab.path("tmp", "x.sock")]
-    with private_folders(lab, "/opt", "/etc/fonts"):
+    paths = ["/opt/docker.sock", "/etc/fonts/x.sock", "/etc/terminfo/x.sock", "/run/dbus.sock", lab.path("home", "docker.sock"), lab.path("home", ".gnupg", "S.agent"), lab.path("tmp", "x.sock")]
+    with private_folders(lab, "/opt", "/etc/fonts", "/etc/terminfo"):
         with sockets(lab, *paths) as server:
             r = lab.run([*options, "--", PYTHON, "-c", CLIENT, *paths])
             assert r.code == 0 and r.out == "", r
             assert b"hit" not in server.output[1], server.output
         for path in paths:
             lab.host(["rm", "-f", path, path + ".dgram"])
+
+
+@pytest.mark.parametrize("mode", ["codex", "native"])
+def test_h5_folders_of_etc_are_whole(any_user, mode):
+    """However they get in: with files, links and folders in them."""
+    lab = any_user
+    look = "cd /etc/terminfo && find . -printf '%P %y %l\\n' | sort && cat a/file file link"
+    with private_folders(lab, "/etc/terminfo"):
+        fill = "cd /etc/terminfo && mkdir a b && echo x > file && echo y > a/file && chmod 755 file && ln -s a/file link && ln -s /nowhere dangling"
+        assert lab.host(["sh", "-ec", fill]).code == 0
+        small = lab.host(["sh", "-c", look]).out
+        assert "link l a/file" in small and lab.run(["--compatibility-mode", mode, "--", "sh", "-c", look]).out == small
+        for more in ("for i in $(seq 1 40); do echo $i > /etc/terminfo/$i; done", "rm /etc/terminfo/[0-9]*; head -c 100000 /dev/zero > /etc/terminfo/large"):
+            assert lab.host(["sh", "-c", more]).code == 0
+            r = lab.run(["--compatibility-mode", mode, "--", "sh", "-c", look])
+            assert r.code == 0 and r.out == lab.host(["sh", "-c", look]).out != small, r
+
+
+def test_h5_an_empty_opt_stays_the_sandbox_s_own(any_user):
+    lab = any_user
+    with private_folders(lab, "/opt"):
+        r = lab.run(["--", "sh", "-c", "ls -A /opt; echo x > /opt/made && cat /opt/made"])
+        assert r.code == 0 and r.out == "x\n", r
+        assert lab.host(["ls", "-A", "/opt"]).out == ""
+        r = lab.run(["--compatibility-mode", "codex", "--", "sh", "-c", "ls -A /opt; touch /opt/made"])
+        assert r.code != 0 and r.out == "", r
 
 
 def test_h5_sockets_in_the_project_work(any_user):
