@@ -143,21 +143,58 @@ static const uint64_t namespace_flags[] = {
 #define LOW32 UINT64_C(0xffffffff)
 
 /*
+ * Refuse the calls NR whose argument ARG, of which only the bits MASK count, is FROM … TO, and for which MORE holds, when given. In blocks that are a power of
+ * two wide: each is one comparison.
+ */
+static int refuse_range(scmp_filter_ctx ctx, uint32_t action, int nr, unsigned arg, uint64_t mask, uint64_t from, uint64_t to,
+	const struct scmp_arg_cmp *more)
+{
+	while (from <= to) {
+		uint64_t wide = from ? from & -from : mask + 1;
+		struct scmp_arg_cmp args[2];
+		int rc;
+
+		while (wide > to - from + 1)
+			wide /= 2;
+		args[0] = SCMP_CMP(arg, SCMP_CMP_MASKED_EQ, mask & ~(wide - 1), from);
+		if (more)
+			args[1] = *more;
+		rc = seccomp_rule_add_array(ctx, action, nr, more ? 2 : 1, args);
+		if (rc < 0)
+			return rc;
+		from += wide;
+	}
+	return 0;
+}
+
+/* The same for all up to MOST that are not among the bits KNOWN. */
+static int refuse_unknown(scmp_filter_ctx ctx, uint32_t action, int nr, unsigned arg, uint64_t mask, uint64_t known,
+	uint64_t most, const struct scmp_arg_cmp *more)
+{
+	int rc = 0;
+
+	for (uint64_t from = 0, to; rc >= 0 && from <= most; from = to + 1) {
+		for (to = from; to <= most && !(known >> to & 1); to++)
+			;
+		if (to > from)
+			rc = refuse_range(ctx, action, nr, arg, mask, from, to - 1, more);
+	}
+	return rc;
+}
+
+/*
  * Only unix, IPv4, IPv6 and netlink's route family (getaddrinfo and `ip` need it). The kernel reads the low half of an
  * argument and the comparisons see all of it, so a value with high bits set is refused by "greater than".
  */
 static int add_families(scmp_filter_ctx ctx)
 {
 	const int nr = SCMP_SYS(socket);
-	int rc;
+	const uint64_t known = 1u << AF_UNIX | 1u << AF_INET | 1u << AF_INET6 | 1u << AF_NETLINK;
 	uint32_t refuse = SCMP_ACT_ERRNO(EAFNOSUPPORT);
+	int rc = seccomp_rule_add(ctx, refuse, nr, 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK, 0));
 
-	rc = seccomp_rule_add(ctx, refuse, nr, 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK, 0));
-	for (unsigned family = 0; rc >= 0 && family < AF_NETLINK; family++) {
-		if (family == AF_UNIX || family == AF_INET || family == AF_INET6)
-			continue;
-		rc = seccomp_rule_add(ctx, refuse, nr, 1, SCMP_A0(SCMP_CMP_EQ, family, 0));
-	}
+	if (rc >= 0)
+		rc = refuse_unknown(ctx, refuse, nr, 0, LOW32, known, AF_NETLINK, NULL);
 	if (rc >= 0)
 		rc = seccomp_rule_add(ctx, refuse, nr, 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK, 0), SCMP_A2(SCMP_CMP_NE, 0, 0));
 	/* The kernel makes the sockets before it says that a family has no pairs. */
@@ -181,20 +218,15 @@ static int add_types(scmp_filter_ctx ctx)
 		{ AF_INET6, 1u << SOCK_STREAM | 1u << SOCK_DGRAM },
 	};
 	const uint64_t type_mask = 0xf; /* SOCK_TYPE_MASK; above it are flags */
+	int rc = 0;
 
-	for (size_t i = 0; i < COUNT(known); i++) {
-		for (uint64_t type = 0; type <= type_mask; type++) {
-			int rc;
+	for (size_t i = 0; rc >= 0 && i < COUNT(known); i++) {
+		struct scmp_arg_cmp family = SCMP_A0(SCMP_CMP_EQ, known[i].family, 0);
 
-			if (known[i].types & 1u << type)
-				continue;
-			rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
-				SCMP_A0(SCMP_CMP_EQ, known[i].family, 0), SCMP_A1(SCMP_CMP_MASKED_EQ, type_mask, type));
-			if (rc < 0)
-				return table_check(rc, "socket type");
-		}
+		rc = refuse_unknown(
+			ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, type_mask, known[i].types, type_mask, &family);
 	}
-	return 0;
+	return table_check(rc, "socket type");
 }
 
 /*
@@ -203,15 +235,14 @@ static int add_types(scmp_filter_ctx ctx)
  */
 static int add_transports(scmp_filter_ctx ctx)
 {
-	const uint64_t most = IPPROTO_ICMPV6;
-	int rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 1, SCMP_A2(SCMP_CMP_GT, most, 0));
+	const uint64_t most = IPPROTO_ICMPV6,
+		       known = UINT64_C(1) << IPPROTO_IP | UINT64_C(1) << IPPROTO_ICMP | UINT64_C(1) << IPPROTO_TCP |
+		UINT64_C(1) << IPPROTO_UDP | UINT64_C(1) << IPPROTO_ICMPV6;
+	const uint32_t refuse = SCMP_ACT_ERRNO(EPROTONOSUPPORT);
+	int rc = seccomp_rule_add(ctx, refuse, SCMP_SYS(socket), 1, SCMP_A2(SCMP_CMP_GT, most, 0));
 
-	for (uint64_t protocol = IPPROTO_ICMP + 1; rc >= 0 && protocol < most; protocol++) {
-		if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP)
-			continue;
-		rc = seccomp_rule_add(
-			ctx, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 1, SCMP_A2(SCMP_CMP_EQ, protocol, 0));
-	}
+	if (rc >= 0)
+		rc = refuse_unknown(ctx, refuse, SCMP_SYS(socket), 2, LOW32, known, most, NULL);
 	/* Another protocol on top of a connected socket (kernel TLS, SMC). */
 	if (rc >= 0)
 		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOPROTOOPT), SCMP_SYS(setsockopt), 2,
