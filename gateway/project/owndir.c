@@ -279,13 +279,36 @@ static int open_plain(const char *path)
 	return strstr(path, "..") ? -1 : (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
 }
 
+/* In one step for the folder that PATH, which does not exist yet, will be in. Its own name goes to *RET_TAIL, with the slash before it. */
+static int open_plain_parent(const char *path, const char **ret_tail)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	if (!slash || slash == path || !slash[1] || (size_t)(slash - path) >= sizeof(parent))
+		return -1;
+	memcpy(parent, path, (size_t)(slash - path));
+	parent[slash - path] = '\0';
+	fd = open_plain(parent);
+	/* It may have come into being, or be a link to nowhere. */
+	if (fd < 0 || fstatat(fd, slash + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+		return ak_close(fd);
+	*ret_tail = slash;
+	return fd;
+}
+
 static int each_turn(const char *path, way_fn fn, void *ctx)
 {
 	struct way w = { .dir = open_plain(path), .fn = fn, .ctx = ctx };
+	const char *tail = "";
 	int rc;
 
+	if (w.dir < 0 && errno == ENOENT && !strstr(path, ".."))
+		w.dir = open_plain_parent(path, &tail);
 	if (w.dir >= 0) {
-		rc = fn(ctx, w.dir, "", TURN_END);
+		rc = fn(ctx, w.dir, tail, TURN_END);
 	} else {
 		if (strlen(path) >= PATH_MAX)
 			return -ENAMETOOLONG;
@@ -403,7 +426,8 @@ static int check_turn(void *ctx, int dir, const char *tail, enum turn turn)
 			return 1;
 	}
 	if (turn == TURN_END) {
-		c->own->place = p;
+		c->own->place.device = p.device;
+		memcpy(c->own->place.path, p.path, strlen(p.path) + 1);
 		c->own->placed = true;
 	}
 	return 0;
