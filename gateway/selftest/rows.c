@@ -27,7 +27,7 @@ const struct st_policy st_policies[ST_RUN_NUM] = {
 const char *const st_warm_names[] = { "ok.test", "other.test", "port.test", "ssh.test", "c9.test", "b10.test", "b11.test",
 	"host.agentkernel.internal", NULL };
 
-const struct selftest_row st_rows[] = {
+const struct st_row st_rows[] = {
 	{ .id = "a1", .what = "an empty allowlist allows nothing" },
 	{ .id = "a2", .what = "octets in a name that no host name has" },
 	{ .id = "a3", .what = "a dot inside one label" },

@@ -632,8 +632,10 @@ static _Noreturn void be_maker(struct shared *shared, pid_t caller)
 static void init_report(struct selftest_report *r)
 {
 	while (r->n_rows < SELFTEST_ROWS_MAX && st_rows[r->n_rows].id) {
-		r->rows[r->n_rows] = st_rows[r->n_rows];
-		snprintf(r->rows[r->n_rows].reason, SELFTEST_REASON_MAX, "not available on this kernel");
+		struct selftest_row *row = &r->rows[r->n_rows];
+
+		*row = (struct selftest_row){ .id = st_rows[r->n_rows].id, .what = st_rows[r->n_rows].what };
+		snprintf(row->reason, sizeof(row->reason), "not available on this kernel");
 		r->n_rows++;
 	}
 }

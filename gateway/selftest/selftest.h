@@ -114,7 +114,11 @@ struct st_vector {
 };
 
 extern const struct st_vector st_vectors[]; /* ends with row NULL */
-extern const struct selftest_row st_rows[]; /* ends with id NULL */
+/* One row, without room for a result: whatever holds a pointer is rewritten at the start of every command. */
+struct st_row {
+	const char *id, *what;
+};
+extern const struct st_row st_rows[]; /* ends with id NULL */
 
 /* The policies of the runs: file name, text. */
 struct st_policy {
