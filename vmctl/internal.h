@@ -126,6 +126,10 @@ int sb_root_job(const struct sb_root *r, struct ak_err *err);
 void sb_root_done(struct sb_root *r);
 bool sb_root_read_only(const struct sandbox_spec *spec);
 int sb_root_failed(struct ak_err *err, int rc, const char *what);
+/* A name in the root, whose parent exists: a folder, a link or a file with TEXT in it. What a sandbox left in a kept root leads nowhere. */
+int sb_root_folder(const struct sb_root *r, const char *path, mode_t mode);
+int sb_root_link(const struct sb_root *r, const char *path, const char *target);
+int sb_root_write(const struct sb_root *r, const char *path, const char *text);
 /* A mount of a folder of the store, made when missing. */
 int sb_root_store(const struct sb_root *r, const char *name, mode_t mode);
 /* A read-only overlay of FOLDER_FD, detached: its files by other inodes, so that sockets among them lead nowhere. */

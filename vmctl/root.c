@@ -8,6 +8,7 @@
 #include "vmctl/internal.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 #include "vmctl/mnt.h"
 #include "vmctl/path.h"
 
@@ -23,6 +24,36 @@
 int sb_root_failed(struct ak_err *err, int rc, const char *what)
 {
 	return ak_fail_errno(err, -rc, "assembling the root: %s", what);
+}
+
+/* ---- names in it ---- */
+
+/*
+ * A kept root was written by a sandbox, so path.h minds its links. Where the root is of this start nobody else has been in it, so that no link is on the
+ * way to what we make, and there are calls to the kernel to save.
+ */
+int sb_root_folder(const struct sb_root *r, const char *path, mode_t mode)
+{
+	if (r->ctx->spec->upper_dir)
+		return path_folder(r->fd, path, mode);
+	return mkdirat(r->fd, path, mode) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int sb_root_link(const struct sb_root *r, const char *path, const char *target)
+{
+	if (r->ctx->spec->upper_dir)
+		return path_link(r->fd, path, target);
+	return symlinkat(target, r->fd, path) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int sb_root_write(const struct sb_root *r, const char *path, const char *text)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (r->ctx->spec->upper_dir)
+		return path_write(r->fd, path, text);
+	fd = openat(r->fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	return fd < 0 ? -errno : ak_write_all(fd, text, strlen(text));
 }
 
 /* Folders that every root has. Their parents come first. */
@@ -80,12 +111,12 @@ static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 	int rc;
 
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
-		rc = path_folder(r->fd, folders[i].path, folders[i].mode);
+		rc = sb_root_folder(r, folders[i].path, folders[i].mode);
 		if (rc < 0)
 			return sb_root_failed(err, rc, folders[i].path);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
-		rc = path_link(r->fd, links[i].path, links[i].target);
+		rc = sb_root_link(r, links[i].path, links[i].target);
 		if (rc < 0)
 			return sb_root_failed(err, rc, links[i].path);
 	}
@@ -252,9 +283,9 @@ static int add_usr_names(const struct sb_root *r, struct ak_err *err)
 			continue;
 		if (len > 0) {
 			target[len] = '\0';
-			rc = path_link(r->fd, names[i], target);
+			rc = sb_root_link(r, names[i], target);
 		} else {
-			rc = path_folder(r->fd, names[i], 0755);
+			rc = sb_root_folder(r, names[i], 0755);
 			if (rc == 0)
 				rc = bind_host(r, host, names[i]);
 		}
@@ -280,7 +311,7 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	rc = add_usr_names(r, err);
 	if (rc < 0)
 		return rc;
-	if (path_folder(r->fd, "opt", 0755) == 0 && !r->private_usr && has_opt())
+	if (sb_root_folder(r, "opt", 0755) == 0 && !r->private_usr && has_opt())
 		add_opt(r);
 	return 0;
 }

@@ -143,12 +143,12 @@ static int copy_etc_link(const struct sb_root *r, const char *name)
 	if (len < 0)
 		return errno == EINVAL ? bind_etc(r, name, true, false) : 0;
 	target[len] = '\0';
-	return path_link(r->fd, path + 1, target);
+	return sb_root_link(r, path + 1, target);
 }
 
 static int write_etc(const struct sb_root *r, const char *path, const char *text, struct ak_err *err)
 {
-	int rc = path_write(r->fd, path, text);
+	int rc = sb_root_write(r, path, text);
 
 	return rc < 0 ? ak_fail_errno(err, -rc, "writing /%s", path) : 0;
 }
@@ -211,7 +211,7 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = path_link(r->fd, "etc/mtab", "../proc/self/mounts");
+	rc = sb_root_link(r, "etc/mtab", "../proc/self/mounts");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/etc/mtab");
 	shielded = !etc_has_mounts() && shield(r, "/etc") >= 0;
