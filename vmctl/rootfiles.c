@@ -77,14 +77,12 @@ static int make_fresh(int root, const char *path)
 	return rc < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* The host's /NAME on the same place. Not there, of another kind, or not for this user: then not inside either. */
-static int bind_same(const struct sb_root *r, const char *path)
+/* TREE, a mount of the host's /NAME, on the same place. */
+static int attach_same(const struct sb_root *r, int tree, const char *path)
 {
-	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, path, path[strlen(path) - 1] == '/'), target = -1;
+	_cleanup_close_ int target = -1;
 	int rc;
 
-	if (tree < 0)
-		return tree == -ENOENT || tree == -ENOTDIR || tree == -EACCES ? 0 : tree;
 	if (!r->ctx->spec->upper_dir) {
 		rc = make_fresh(r->fd, path + 1);
 		return rc < 0 ? rc : mnt_attach(tree, r->fd, path + 1);
@@ -93,10 +91,36 @@ static int bind_same(const struct sb_root *r, const char *path)
 	return target < 0 ? target : mnt_attach(tree, target, "");
 }
 
-/* Over the host's own folder: what is mounted from there afterwards is the overlay's. */
-static int shield(const struct sb_root *r, const char *path)
+/* Not there, of another kind, or not for this user: then not inside either. */
+static bool is_missing(int rc)
 {
-	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return rc == -ENOENT || rc == -ENOTDIR || rc == -EACCES;
+}
+
+static int bind_same(const struct sb_root *r, const char *path)
+{
+	_cleanup_close_ int tree = mnt_clone(AT_FDCWD, path, path[strlen(path) - 1] == '/');
+
+	if (tree < 0)
+		return is_missing(tree) ? 0 : tree;
+	return attach_same(r, tree, path);
+}
+
+/* The same for a folder, through an overlay of its own. */
+static int overlay_same(const struct sb_root *r, const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), tree = -1;
+
+	if (fd < 0)
+		return -errno;
+	tree = sb_root_overlay(r, fd);
+	return tree < 0 ? tree : attach_same(r, tree, path);
+}
+
+/* Over the host's own folder: what is mounted from there afterwards is the overlay's. */
+static int shield_etc(const struct sb_root *r)
+{
+	_cleanup_close_ int fd = open("/etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	return fd < 0 ? -errno : sb_root_shield(r, fd);
 }
@@ -126,9 +150,10 @@ static int bind_etc(const struct sb_root *r, const char *name, bool shielded, bo
 	if (!shielded && path[strlen(path) - 1] == '/') {
 		if (small && !r->ctx->spec->upper_dir && sb_root_copy(r, path) == 0)
 			return 0;
-		rc = shield(r, path);
-		if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES)
-			sb_root_note_open(r, path, rc);
+		rc = overlay_same(r, path);
+		if (rc == 0 || is_missing(rc))
+			return 0;
+		sb_root_note_open(r, path, rc);
 	}
 	return bind_same(r, path);
 }
@@ -214,7 +239,7 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 	rc = sb_root_link(r, "etc/mtab", "../proc/self/mounts");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/etc/mtab");
-	shielded = !etc_has_mounts() && shield(r, "/etc") >= 0;
+	shielded = !etc_has_mounts() && shield_etc(r) >= 0;
 	for (size_t i = 0; i < ARRAY_SIZE(host_etc); i++) {
 		rc = bind_etc(r, host_etc[i].name, shielded, host_etc[i].small);
 		if (rc < 0)
