@@ -430,6 +430,18 @@ static void end_processes(struct sandbox *sb)
 	reap(sb, &sb->init_pid, &sb->init_pidfd, KILL_PATIENCE_MS);
 }
 
+static bool has_ended(pid_t pid, int pidfd)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	return pid <= 0 || pidfd < 0 || poll(&p, 1, 0) > 0;
+}
+
+bool sandbox_gone(const struct sandbox *sb)
+{
+	return !sb || (has_ended(sb->setup_pid, sb->setup_pidfd) && has_ended(sb->init_pid, sb->init_pidfd));
+}
+
 void sandbox_free(struct sandbox *sb)
 {
 	if (!sb)

@@ -178,6 +178,9 @@ const struct sandbox_result *sandbox_result(const struct sandbox *sb);
 /* Limits that could not be applied on this host, one line each, "" when all are ("no writable cgroup: memory limit off"). */
 const char *sandbox_notes(const struct sandbox *sb);
 
+/* Its processes have ended, so that sandbox_free does not wait. They take a moment after they were killed: the kernel unmounts what they saw. */
+bool sandbox_gone(const struct sandbox *sb);
+
 /* Kill what is left, reap, remove cgroup. NULL is fine. */
 void sandbox_free(struct sandbox *sb);
 

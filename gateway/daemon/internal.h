@@ -199,6 +199,7 @@ struct warm {
 	struct run_plan *plan; /* owned: what it was parked with */
 	struct sandbox *sandbox; /* owned */
 	struct event *on_sandbox, *on_late; /* owned */
+	unsigned looks; /* whether its processes have ended */
 	int net_sock, peer_rtnl; /* owned */
 	bool hosted, hosting; /* the gateway has it; is at it */
 	uint64_t born_ms;

@@ -27,6 +27,7 @@
 #define BUILD_AT_ONCE 4
 #define REFILL_LATER_MS 50 /* a job that was just given its sandbox has the processors first */
 #define FREE_LATER_MS 20 /* by then its processes are gone and nothing is waited for */
+#define FREE_LOOKS_MAX 100 /* then sandbox_free waits */
 #define LINKS (GWNS_ID_MAX - STATE_LINK_MAX)
 
 /* ---- counting ---- */
@@ -78,22 +79,25 @@ void warm_free(struct warm *w)
 	free(w);
 }
 
+static const struct timeval free_delay = { 0, FREE_LATER_MS * 1000 };
+
+/* Others wait for the daemon meanwhile, so it looks again later rather than wait for the sandbox's end. */
 static void on_free(evutil_socket_t fd, short what, void *ctx)
 {
 	struct warm *w = ctx;
 	struct daemon *d = w->d;
 
+	if (!sandbox_gone(w->sandbox) && w->looks++ < FREE_LOOKS_MAX && evtimer_add(w->on_late, &free_delay) == 0)
+		return;
 	warm_free(w);
 	pool_refill(d);
 }
 
 static void free_later(struct warm *w)
 {
-	static const struct timeval delay = { 0, FREE_LATER_MS * 1000 };
-
 	if (w->on_sandbox)
 		event_del(w->on_sandbox);
-	if (evtimer_add(w->on_late, &delay) < 0)
+	if (evtimer_add(w->on_late, &free_delay) < 0)
 		event_active(w->on_late, EV_TIMEOUT, 0); /* which takes no memory; never at once, as callers go on using it */
 }
 
