@@ -1,13 +1,13 @@
 /*
- * What no sandbox reaches, whatever its policy says.
+ * Built-in blocks that apply to every sandbox, whatever its policy.
  *
  * Addresses: the IANA special-purpose registries (RFC 6890 and its updates), everything outside 2000::/3, and the
- * addresses at which clouds hand out credentials. Private and reserved ranges are SOFT: an allow_cidr that is at
- * least as long as the range opens what it names; 0.0.0.0/0 opens none of them.
+ * addresses of cloud metadata services. Private and reserved ranges are SOFT: an allow_cidr with an equal or longer prefix
+ * opens the addresses it covers; 0.0.0.0/0 opens none of them.
  *
- * The sandboxes' own links take their addresses from 100.64.0.0/16 and fd61:6b67::/32. Those two never open, so that
- * no allow_cidr makes a gateway's end of a link, behind which the host's services sit, or another sandbox reachable. The rest of
- * 100.64.0.0/10 opens like any private range: overlay networks use it.
+ * The links between sandboxes and the gateway use addresses from 100.64.0.0/16 and fd61:6b67::/32. No rule opens these two, so
+ * an allow_cidr can expose neither another sandbox nor the gateway's end of a link, through which host services are reachable.
+ * The rest of 100.64.0.0/10 opens like any private range: overlay networks use it.
  */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
@@ -27,7 +27,7 @@
 
 const uint8_t builtin_nat64[16] = { 0x00, 0x64, 0xff, 0x9b };
 
-/* One range a line. */
+/* One range per line. */
 /* clang-format off */
 static const struct builtin_net nets[] = {
 	V4(0, 0, 0, 0, 8, NEVER, RESERVED, "unspecified"),
@@ -38,7 +38,7 @@ static const struct builtin_net nets[] = {
 	V4(169, 254, 0, 0, 16, NEVER, LINK_LOCAL, "link-local"),
 	V4(172, 16, 0, 0, 12, SOFT, PRIVATE, "private"),
 	V4(192, 0, 0, 0, 24, SOFT, RESERVED, "reserved"),
-	V4(192, 0, 2, 0, 24, SOFT, RESERVED, "reserved"), /* documentation, as the next two of this length */
+	V4(192, 0, 2, 0, 24, SOFT, RESERVED, "reserved"), /* documentation, like the next two /24 */
 	V4(198, 51, 100, 0, 24, SOFT, RESERVED, "reserved"),
 	V4(203, 0, 113, 0, 24, SOFT, RESERVED, "reserved"),
 	V4(192, 88, 99, 0, 24, SOFT, RESERVED, "reserved"), /* 6to4 relays, RFC 7526 */
@@ -56,7 +56,7 @@ static const struct builtin_net nets[] = {
 	V4(100, 100, 100, 200, 32, NEVER, METADATA, "metadata"), /* Alibaba */
 	V4(192, 0, 0, 192, 32, NEVER, METADATA, "metadata"), /* Oracle */
 
-	/* Only 2000::/3 is handed out as public unicast; the three blocks below are all the rest. */
+	/* Only 2000::/3 is allocated as public unicast; these three blocks cover the rest. */
 	V6(3, SOFT, RESERVED, "reserved", 0x00),
 	V6(2, SOFT, RESERVED, "reserved", 0x40),
 	V6(1, SOFT, RESERVED, "reserved", 0x80),
@@ -68,15 +68,15 @@ static const struct builtin_net nets[] = {
 	V6(23, SOFT, RESERVED, "reserved", 0x20, 0x01), /* protocol assignments */
 	V6(32, EMBEDDED, RESERVED, "embedded IPv4", 0x20, 0x01), /* Teredo */
 	V6(16, EMBEDDED, RESERVED, "embedded IPv4", 0x20, 0x02), /* 6to4 */
-	V6(32, SOFT, RESERVED, "reserved", 0x20, 0x01, 0x0d, 0xb8), /* documentation, as the next */
+	V6(32, SOFT, RESERVED, "reserved", 0x20, 0x01, 0x0d, 0xb8), /* documentation, like the next one */
 	V6(20, SOFT, RESERVED, "reserved", 0x3f, 0xff),
 	V6(7, SOFT, PRIVATE, "private", 0xfc),
-	V6(10, SOFT, PRIVATE, "private", 0xfe, 0xc0), /* the old site-local */
+	V6(10, SOFT, PRIVATE, "private", 0xfe, 0xc0), /* deprecated site-local */
 	V6(32, NEVER, PRIVATE, "sandbox links", 0xfd, 0x61, 0x6b, 0x67),
 	V6(10, NEVER, LINK_LOCAL, "link-local", 0xfe, 0x80),
 	V6(8, NEVER, MULTICAST, "multicast", 0xff),
 
-	V6(32, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x0e, 0xc2), /* AWS: ::254, ::23 and their like */
+	V6(32, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x0e, 0xc2), /* AWS: ::254, ::23 and others */
 	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x20, 0x00, 0xce, [14] = 0x02, [15] = 0x54), /* Google */
 	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x00, 0x42, [15] = 0x42), /* Scaleway */
 	V6(128, NEVER, METADATA, "metadata", 0xfd, 0x00, 0x00, 0xc1, [12] = 0xa9, [13] = 0xfe, [14] = 0xa9, [15] = 0xfe), /* Oracle */
@@ -93,7 +93,7 @@ const struct builtin_net *builtin_nets(size_t *ret_n)
 	return nets;
 }
 
-/* Each stands for itself and everything below it. */
+/* Each entry covers the name and its subdomains. */
 static const struct builtin_name names[] = {
 	{ "metadata", POLICY_REASON_METADATA, true },
 	{ "instance-data", POLICY_REASON_METADATA, true },
@@ -112,9 +112,9 @@ static const struct builtin_name names[] = {
 	{ "localdomain", POLICY_REASON_INTERNAL, true },
 	{ "home.arpa", POLICY_REASON_INTERNAL, true },
 
-	/* The name by which browsers ask whether they may bypass the resolver they were given. */
+	/* Browsers query this name to decide whether to bypass the configured resolver. */
 	{ "use-application-dns.net", POLICY_REASON_RESOLVER, true },
-	/* The name under which clients look for an encrypted resolver to use instead (RFC 9462 section 6.4). */
+	/* Clients query this name to discover an encrypted resolver (RFC 9462 section 6.4). */
 	{ "resolver.arpa", POLICY_REASON_RESOLVER, true },
 
 	{ "8888.google", POLICY_REASON_RESOLVER, false },

@@ -1,6 +1,6 @@
 /*
- * The name table: sorted rules, one entry a host text, one open-addressing hash over the entries.
- * The built-in names sit in the same table, so that a look-up meets them on its way.
+ * The name table: sorted rules, one entry per host, and an open-addressing hash over the entries.
+ * The built-in names are in the same table, so one lookup finds both.
  */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
@@ -18,7 +18,7 @@ static int cmp_host(const char *a, size_t a_len, const char *b, size_t b_len)
 
 #define CMP(a, b) (((a) > (b)) - ((a) < (b)))
 
-/* Host, exact before wildcard, port, protocol, deny before allow: all that makes two rules the same. */
+/* Order: host, exact before wildcard, port, protocol, deny before allow. Rules that compare equal are duplicates. */
 static int cmp_rule_key(const struct host_rule *a, const struct host_rule *b)
 {
 	int c = cmp_host(a->host, a->host_len, b->host, b->host_len);
@@ -57,7 +57,7 @@ static int cmp_cidr(const void *va, const void *vb)
 	return c ? c : CMP(a->seq, b->seq);
 }
 
-/* Sorted, and of equal rules only the one that was written first. */
+/* Sort the rules; of equal rules keep the one written first. */
 static void sort_rules(struct policy *p)
 {
 	size_t n = 0;
@@ -84,11 +84,11 @@ static void sort_cidrs(struct policy *p)
 	p->n_cidrs = n;
 }
 
-/* ---- comparing ---- */
+/* ---- comparing two policies ---- */
 
 /*
- * Why rules alone suffice: the most specific rule decides. One of P that allows stands in LIMIT too; were a rule of LIMIT that denies more specific, it
- * would stand in P and decide there as well.
+ * Comparing rules is enough because the most specific rule decides: an allow rule of P is also in LIMIT, and a more specific
+ * deny rule of LIMIT would also be in P and decide there too.
  */
 static bool hosts_within(const struct policy *p, const struct policy *limit)
 {
@@ -190,7 +190,7 @@ static void add_rule_entries(struct policy *p)
 	for (size_t i = 0; i < p->n_rules; i++) {
 		const struct host_rule *r = &p->rules[i];
 
-		if (r->host_len == 0) { /* sorts first: "*" */
+		if (r->host_len == 0) { /* "*" sorts first */
 			p->n_root++;
 			continue;
 		}

@@ -1,4 +1,4 @@
-/* Rules as they are added, from files and from flags, and taken away again. */
+/* Adding and removing rules, from files and from flags. */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Make room for one more of SIZE bytes. */
+/* Make room for one more element of SIZE bytes. */
 static int grow(void **array, size_t n, size_t *cap, size_t size, struct ak_err *err)
 {
 	size_t want = *cap ? *cap * 2 : 16;
@@ -56,7 +56,7 @@ int policy_add_cidr(struct policy *p, const char *text, bool allow, const char *
 	return 0;
 }
 
-/* ---- taking away ---- */
+/* ---- removing ---- */
 
 static bool same_host_rule(const struct host_rule *a, const struct host_rule *b)
 {
@@ -64,7 +64,7 @@ static bool same_host_rule(const struct host_rule *a, const struct host_rule *b)
 		a->host_len == b->host_len && !memcmp(a->host, b->host, a->host_len);
 }
 
-/* Parsed once as it would be in allow and once as in deny, so that "x:443" finds "x:443/tcp" of an allow list. */
+/* Parse the text both as an allow and as a deny rule, so that "x:443" finds "x:443/tcp" in an allow list. */
 static size_t remove_hosts(struct policy *p, const char *text)
 {
 	size_t before = p->n_rules;
@@ -105,13 +105,13 @@ static size_t remove_cidrs(struct policy *p, const char *text)
 static int remove_rule(struct policy *p, const char *text, struct ak_err *err)
 {
 	if (remove_hosts(p, text) + remove_cidrs(p, text) == 0)
-		return ak_fail(err, ENOENT, "'%.100s': there is no such rule", text);
+		return ak_fail(err, ENOENT, "'%.100s': no such rule", text);
 	return 0;
 }
 
-/* ---- blocking by flag ---- */
+/* ---- blocking by a flag ---- */
 
-/* Does the block B speak of everything that the allow rule A opens? */
+/* Does the block B cover everything that the allow rule A opens? */
 static bool covers(const struct host_rule *b, const struct host_rule *a)
 {
 	if (b->port && (a->port != b->port || (b->proto != RULE_ANY && a->proto != b->proto)))
@@ -127,8 +127,8 @@ static bool covers(const struct host_rule *b, const struct host_rule *a)
 }
 
 /*
- * What a user blocks by flag is blocked, although the mode's own rule may be the more specific one ("api.openai.com:443" against
- * "api.openai.com"): the rules of files that the block covers are taken away. Other flags stand beside it as equals.
+ * A block by flag must win even over a more specific allow rule of the policy file ("api.openai.com:443" against
+ * "api.openai.com"), so remove the file rules that the block covers. Rules from other flags stay.
  */
 static int block_host(struct policy *p, const char *text, struct ak_err *err)
 {

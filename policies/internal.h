@@ -1,8 +1,8 @@
 /*
- * Inside the policy module: the policy while it is built and after.
+ * Private to the policy module: struct policy and the functions that build it.
  *
  * parse.c and edit.c append rules to a policy; compile.c sorts them, drops repeats and builds the name table;
- * ranges.c turns CIDR rules and built-in blocks into disjoint address segments. From then on nothing changes.
+ * ranges.c turns CIDR rules and built-in blocks into disjoint address segments. A compiled policy never changes.
  */
 #ifndef AK_POLICY_INTERNAL_H
 #define AK_POLICY_INTERNAL_H
@@ -10,9 +10,9 @@
 #include "policies/policy.h"
 
 #define POLICY_FILE_MAX ((size_t)16 << 20)
-#define POLICY_RULES_MAX 500000 /* host rules, and as many CIDR rules */
+#define POLICY_RULES_MAX 500000 /* limit for host rules, and the same limit for CIDR rules */
 #define POLICY_EXTENDS_DEPTH 8
-#define POLICY_EXTENDS_MAX 64 /* groups in all, however they are reached */
+#define POLICY_EXTENDS_MAX 64 /* groups in total, direct and nested */
 #define POLICY_LABELS_MAX 128 /* more than a name of 253 octets can have */
 #define POLICY_LABEL_MAX 63
 
@@ -31,14 +31,14 @@ void arena_done(struct arena *a);
 
 enum rule_proto { RULE_TCP = POLICY_TCP, RULE_UDP = POLICY_UDP, RULE_ANY };
 
-/* One host pattern. HOST points into TEXT behind a "*."; it is empty for "*". */
+/* One host pattern. HOST points into TEXT, after a leading "*."; it is empty for the pattern "*". */
 struct host_rule {
-	const char *text; /* lower case, without a trailing dot; else as written */
-	const char *from; /* the policy it was written in */
+	const char *text; /* as written, but lower case and without a trailing dot */
+	const char *from; /* name of the policy that contains the rule */
 	const char *host;
-	uint32_t seq; /* order of arrival: of two equal rules the first one stays */
+	uint32_t seq; /* insertion order: of two equal rules the first one is kept */
 	uint16_t host_len;
-	uint16_t port; /* 0: none was given */
+	uint16_t port; /* 0: no port given */
 	uint8_t proto; /* enum rule_proto */
 	bool wild;
 	bool allow;
@@ -57,9 +57,9 @@ struct cidr_rule {
 
 enum builtin_kind {
 	BUILTIN_NEVER, /* no rule opens it */
-	BUILTIN_SOFT, /* an allow_cidr at least as long opens it */
-	BUILTIN_EMBEDDED, /* NEVER, and the reason is that of the IPv4 address inside */
-	BUILTIN_PUBLIC, /* a hole in a shorter block */
+	BUILTIN_SOFT, /* an allow_cidr with an equal or longer prefix opens it */
+	BUILTIN_EMBEDDED, /* like NEVER; the reported reason is that of the embedded IPv4 address */
+	BUILTIN_PUBLIC, /* an exception inside a larger block */
 };
 
 struct builtin_net {
@@ -74,21 +74,21 @@ const struct builtin_net *builtin_nets(size_t *ret_n);
 #define BUILTIN_NAT64_LEN 96
 extern const uint8_t builtin_nat64[16];
 
-/* A name that is denied with all that lies below it. */
+/* A denied name; its subdomains are denied too. */
 struct builtin_name {
 	const char *name;
 	enum policy_reason reason;
-	bool always; /* else only where the default is deny, and an exact allow rule opens it */
+	bool always; /* if false: denied only when the default is deny, and an exact allow rule opens it */
 };
 const struct builtin_name *builtin_names(size_t *ret_n);
 const char *builtin_rule_name(enum policy_reason reason);
 
 /* ---- the compiled form ---- */
 
-/* Everything known of one host text: its exact rules, then its wildcard rules, each sorted by port. */
+/* All rules for one host: exact rules first, then wildcard rules, each group sorted by port. */
 struct host_entry {
 	const char *host; /* borrowed from a rule or a built-in */
-	uint32_t first; /* into rules */
+	uint32_t first; /* index into rules */
 	uint32_t n_exact, n_wild;
 	uint16_t host_len;
 	const struct builtin_name *builtin; /* or NULL */
@@ -96,20 +96,20 @@ struct host_entry {
 
 struct host_slot {
 	uint32_t hash;
-	uint32_t entry; /* index + 1; 0 is empty */
+	uint32_t entry; /* index + 1; 0 marks an empty slot */
 };
 
 enum seg_source { SEG_PLAIN, SEG_BUILTIN, SEG_CIDR };
 
-/* A stretch of addresses with one answer. */
+/* A range of addresses that share one decision. */
 struct segment {
 	struct ak_addr lo, hi;
-	uint32_t index; /* into the built-in nets or the CIDR rules */
+	uint32_t index; /* into the built-in networks or the CIDR rules */
 	uint8_t source; /* enum seg_source */
 	uint8_t class; /* enum policy_addr_class */
 };
 
-/* One address family. */
+/* The segments of one address family. */
 struct seg_table {
 	struct segment *segs; /* owned */
 	size_t n;
@@ -133,10 +133,10 @@ struct policy {
 
 	struct host_entry *entries; /* owned */
 	size_t n_entries;
-	struct host_slot *slots; /* owned; a power of two */
+	struct host_slot *slots; /* owned; the size is a power of two */
 	uint32_t slot_mask;
-	unsigned max_labels; /* of any entry: longer suffixes need no look */
-	uint32_t n_root; /* the rules of "*": they sort first */
+	unsigned max_labels; /* the largest label count of any entry; longer suffixes cannot match */
+	uint32_t n_root; /* number of rules for "*"; they sort first */
 
 	struct seg_table v4, v6;
 };
@@ -147,20 +147,20 @@ int policy_build_segments(struct policy *p);
 
 int policy_apply_edits(struct policy *p, const struct policy_edit *edits, size_t n, struct ak_err *err);
 
-/* Parse TEXT and append it as a rule of FROM (in P's arena or static). */
+/* Parse TEXT and append it as a rule of the policy FROM. FROM must be static or in P's arena. */
 int policy_add_host(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err);
 int policy_add_cidr(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err);
 
-/* ---- words ---- */
+/* ---- names and patterns ---- */
 
-/* Parse a host pattern; strings are copied into ARENA. FROM and SEQ are left alone. */
+/* Parse a host pattern; strings are copied into ARENA. Does not set FROM and SEQ. */
 int pattern_parse(const char *text, bool allow, struct arena *arena, struct host_rule *ret, struct ak_err *err);
 int cidr_parse(const char *text, struct ak_addr *ret_net, uint8_t *ret_len, struct ak_err *err);
 
-/* [A-Za-z0-9_-], 1 to 63, alphanumeric at both ends. */
+/* True for 1 to 63 characters of [A-Za-z0-9_-] that start and end with a letter or digit. */
 bool policy_word_ok(const char *text);
 
-/* Names are hashed from their last octet to their first, so that one pass gives the hash of every suffix. */
+/* Names are hashed from the last octet to the first, so that one pass yields the hash of every suffix. */
 #define HOST_HASH_START 2166136261u
 static inline uint32_t host_hash_step(uint32_t h, char c)
 {
@@ -173,12 +173,12 @@ static inline uint32_t host_hash_end(uint32_t h)
 	return h ^ (h >> 12);
 }
 
-/* The entry of HOST, or NULL. HASH is host_hash_end of it. */
+/* Return the entry of HOST, or NULL. HASH is the result of host_hash_end. */
 const struct host_entry *policy_entry_find(const struct policy *p, uint32_t hash, const char *host, size_t len);
 
 /* ---- nat64.c ---- */
 
-/* The IPv4 address that A stands for where the host's network translates, or an ISATAP host has; false when there is none. */
+/* Extract the IPv4 address embedded in A by the network's NAT64 or by ISATAP. Returns false if there is none. */
 bool hidden_v4(const struct policy *p, const struct ak_addr *a, struct ak_addr *ret);
 
 #endif

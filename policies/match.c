@@ -1,17 +1,17 @@
 /*
- * The matcher. Pure, without allocation: a name costs one pass over its octets and one probe for each of its suffixes that could
- * be in the table; an address costs one binary search.
+ * The matcher: pure functions without allocation. A name costs one pass over its octets and one hash probe for each suffix
+ * that could be in the table; an address costs one binary search.
  *
- * Order for a name: built-in names, then the levels from the most specific host text to "*": at each level the rules
- * with this port before those without one, deny before allow; a level that says nothing of this port leaves it to the
- * next; at the end the default.
+ * Order for a name: built-in names, then the levels from the most specific host to "*". Within a level, rules with this port
+ * come before rules without a port, and deny before allow. If no rule of a level matches the port, the next level decides.
+ * The default comes last.
  */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
 
 #include <string.h>
 
-/* The levels of one name, the least specific first. */
+/* The levels of one name, least specific first. */
 struct levels {
 	struct {
 		const struct host_rule *rules;
@@ -19,9 +19,9 @@ struct levels {
 	} at[2 * POLICY_LABELS_MAX];
 	size_t n;
 	const struct builtin_name *builtin; /* the most specific one, or NULL */
-	const struct host_rule *exact; /* the exact rules again, for what only they may open */
+	const struct host_rule *exact; /* the exact rules, for names that only exact rules can open */
 	uint32_t n_exact;
-	bool bare; /* one label */
+	bool bare; /* a single label */
 	bool host; /* POLICY_HOST_NAME */
 };
 
@@ -101,7 +101,7 @@ static bool has_exact_allow(const struct levels *l)
 	return false;
 }
 
-/* True, and the reason, when a built-in denies the name whatever the rules say. */
+/* True if a built-in denies the name whatever the rules say; sets RET to the reason. */
 static bool builtin_denies(const struct policy *p, const struct levels *l, enum policy_reason *ret)
 {
 	const struct builtin_name *b = l->builtin;
@@ -119,7 +119,7 @@ static bool is_web_port(enum policy_proto proto, uint16_t port)
 	return proto == POLICY_TCP && (port == 443 || port == 80);
 }
 
-/* The first rule with this port or a higher one. */
+/* Index of the first rule with this port or a higher one. */
 static uint32_t lower_bound(const struct host_rule *rules, uint32_t n, uint16_t port)
 {
 	uint32_t lo = 0;
@@ -157,7 +157,7 @@ static const struct host_rule *judge_level(const struct host_rule *rules, uint32
 	return found;
 }
 
-/* The machine outside opens by exact rules with a port and by nothing else, the default included. */
+/* Only exact rules with a port open the host machine; not even the default does. */
 static struct policy_decision judge_host(const struct levels *l, enum policy_proto proto, uint16_t port)
 {
 	const struct host_rule *r = judge_level(l->exact, l->n_exact, proto, port);
@@ -185,8 +185,8 @@ static struct policy_decision judge(const struct policy *p, const struct levels 
 }
 
 /*
- * QUIC says its name where nobody reads it. At a port where a rule denies names, only a rule that names the host and this very port opens it; clients fall
- * back to TCP.
+ * The gateway does not read the server name of QUIC. On a port where a rule denies names, QUIC therefore needs a rule with
+ * exactly this host and port; clients fall back to TCP.
  */
 static bool is_unread(const struct policy *p, enum policy_proto proto, uint16_t port)
 {
@@ -205,12 +205,12 @@ struct policy_decision policy_judge_name(const struct policy *p, const char *nam
 	return d.allow && d.reason != POLICY_REASON_RULE && is_unread(p, proto, port) ? unread : d;
 }
 
-/* ---- every port of a name ---- */
+/* ---- all ports of a name ---- */
 
 struct open_ports {
 	struct policy_port *ports;
 	size_t n, cap;
-	struct policy_decision first; /* what opened the first of them */
+	struct policy_decision first; /* the decision that opened the first port */
 };
 
 static void try_port(const struct policy *p, const struct levels *l, enum policy_proto proto, uint16_t port, struct open_ports *o)
@@ -228,7 +228,7 @@ static void try_port(const struct policy *p, const struct levels *l, enum policy
 	o->ports[o->n++] = (struct policy_port){ .proto = proto, .port = port };
 }
 
-/* The ports that allow rules give the name. Returns the deny that shuts all that is left, or NULL. */
+/* Collect the ports that allow rules open for the name. Returns the deny rule that closes all other ports, or NULL. */
 static const struct host_rule *find_ports(const struct policy *p, const struct levels *l, struct open_ports *o)
 {
 	for (size_t i = l->n; i > 0; i--) {
@@ -286,7 +286,7 @@ static const struct segment *find_segment(const struct seg_table *t, const struc
 {
 	size_t lo = 0, hi = t->n - 1;
 
-	/* The segments cover the whole family without a gap. */
+	/* The segments cover the whole family without gaps. */
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
@@ -330,7 +330,7 @@ static bool wraps_v4(const struct policy *p, const struct segment *seg, const st
 	return seg->source == SEG_BUILTIN && builtin_nets(&n)[seg->index].kind == BUILTIN_EMBEDDED && ak_addr_embedded_v4(a, ret);
 }
 
-/* An address that wraps a blocked IPv4 one is told by what it hides. */
+/* For an address that embeds a blocked IPv4 address, report the segment of the IPv4 address. */
 static const struct segment *look_inside(const struct policy *p, const struct segment *seg, const struct ak_addr *a)
 {
 	const struct segment *inner;

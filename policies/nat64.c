@@ -1,9 +1,9 @@
 /*
- * IPv4 addresses inside IPv6 ones that no range can tell: ISATAP interfaces, which may be in any network, and the host network's own
- * NAT64 prefix, which has to be asked for (RFC 7050).
+ * IPv4 addresses embedded in IPv6 addresses that no fixed range describes: ISATAP interfaces, possible in any network, and
+ * the NAT64 prefix of the host's network, which must be discovered (RFC 7050).
  *
- * The prefixes belong to the host and not to a policy, so they are kept once a process. The kernel's sets do not have them: what
- * passes there is judged by the relay, and answers by the DNS proxy, both with policy_addr_class.
+ * The prefixes belong to the host, not to a policy, so they are stored once per process. The kernel's sets do not contain
+ * them: the relay judges connections and the DNS proxy judges answers, both with policy_addr_class.
  */
 #include "policies/internal.h"
 
@@ -18,7 +18,7 @@ static struct {
 /* RFC 6052 section 2.2. */
 static const uint8_t lengths[] = { 32, 40, 48, 56, 64, 96 };
 
-/* The address after a prefix of LEN bits; octet 8 is not part of it. False when that octet is not 0. */
+/* Read the IPv4 address after a prefix of LEN bits, skipping octet 8. False if that octet is not 0. */
 static bool address_at(const struct ak_addr *a, unsigned len, struct ak_addr *ret)
 {
 	size_t at = len / 8;
@@ -49,7 +49,7 @@ void policy_nat64_set(const struct policy_prefix *prefixes, size_t n)
 
 bool policy_nat64_prefix(const struct ak_addr *synthesized, struct policy_prefix *ret)
 {
-	/* 192.0.0.170 and .171 stand for nothing else (RFC 7050 section 8). */
+	/* 192.0.0.170 and .171 have no other use (RFC 7050 section 8). */
 	static const uint8_t known[] = { 192, 0, 0 };
 
 	for (size_t i = 0; i < sizeof(lengths); i++) {
@@ -65,7 +65,7 @@ bool policy_nat64_prefix(const struct ak_addr *synthesized, struct policy_prefix
 	return false;
 }
 
-/* RFC 5214 section 6.1: [00|02]00:5efe and the address are the interface's part. */
+/* RFC 5214 section 6.1: the interface identifier is [00|02]00:5efe followed by the IPv4 address. */
 static bool isatap(const struct ak_addr *a, struct ak_addr *ret)
 {
 	const uint8_t *b = a->bytes;
@@ -75,7 +75,7 @@ static bool isatap(const struct ak_addr *a, struct ak_addr *ret)
 	return (b[8] & 0xfd) == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe;
 }
 
-/* Not the reserved ranges: small numbers and ones at these places are in most addresses. */
+/* Reserved ranges do not count: most IPv6 addresses have small numbers and ones at these positions. */
 static bool worth_hiding(const struct policy *p, const struct ak_addr *v4)
 {
 	struct policy_decision d;

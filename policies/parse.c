@@ -1,8 +1,8 @@
 /*
- * From JSON to rules: one file, the groups it extends, and the flags on top.
+ * Parse JSON into rules: one file, the groups it extends, then the flags.
  *
- * A policy is built aside and handed over whole; the first error drops it, so that a bad file never half-applies.
- * The printed form ("compiled": true) is read here too: its rules are objects that say which policy they came from.
+ * A policy is built separately and returned only when complete; on the first error it is freed, so a bad file is never half
+ * applied. The printed form ("compiled": true) is read here too: its rules are objects with the name of their source policy.
  */
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
@@ -19,15 +19,15 @@
 struct loader {
 	struct policy *p; /* borrowed */
 	const struct policy_dirs *dirs; /* may be NULL */
-	const char *stack[POLICY_EXTENDS_DEPTH]; /* the groups being read, outermost first */
+	const char *stack[POLICY_EXTENDS_DEPTH]; /* groups being read, outermost first */
 	size_t depth;
-	const char *seen[POLICY_EXTENDS_MAX]; /* every group read so far: two ways to one group are no harm */
+	const char *seen[POLICY_EXTENDS_MAX]; /* every group read so far; a group may be reached twice */
 	size_t n_seen;
 };
 
 static int load_group(struct loader *l, const char *name, struct ak_err *err);
 
-/* ---- words ---- */
+/* ---- strings ---- */
 
 /* cJSON ends a string at \u0000: "ok.test\u0000.evil" would be read as "ok.test". */
 static int refuse_nul_escape(const char *text, size_t len, struct ak_err *err)
@@ -40,16 +40,16 @@ static int refuse_nul_escape(const char *text, size_t len, struct ak_err *err)
 		if (text[i] != '\\')
 			continue;
 		if (!memcmp(text + i + 1, "u0000", 5))
-			return ak_fail(err, EINVAL, "line %u: \\u0000 in a string", line);
-		i++; /* what it escapes, a backslash too */
+			return ak_fail(err, EINVAL, "line %u: \\u0000 in a string is not allowed", line);
+		i++; /* skip the escaped character, which may be a backslash */
 	}
 	return 0;
 }
 
-/* The length of the UTF-8 sequence at S, 0 when it is none or a control character. */
+/* Length of the UTF-8 sequence at S; 0 if it is invalid or a control character. */
 static unsigned utf8_len(const unsigned char *s)
 {
-	static const uint32_t least[] = { 0x20, 0xa0, 0x800, 0x10000 }; /* shortest form, and neither C0 nor C1 */
+	static const uint32_t least[] = { 0x20, 0xa0, 0x800, 0x10000 }; /* rejects overlong forms, C0 and C1 controls */
 	unsigned more = *s < 0x80 ? 0 : *s < 0xc2 ? 9 : *s < 0xe0 ? 1 : *s < 0xf0 ? 2 : *s < 0xf5 ? 3 : 9;
 	uint32_t c;
 
@@ -84,7 +84,7 @@ static int keep(struct loader *l, const char *text, const char **ret, struct ak_
 	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
-/* "…/codex.json" is "codex". */
+/* "…/codex.json" becomes "codex". */
 static int name_of_label(struct loader *l, const char *label, const char **ret, struct ak_err *err)
 {
 	const char *base = strrchr(label, '/');
@@ -98,7 +98,7 @@ static int name_of_label(struct loader *l, const char *label, const char **ret, 
 	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
-/* The words that stand in a record for something that is no file. */
+/* Names that log records use for sources other than files. */
 static bool is_reserved(const char *name)
 {
 	return !strcmp(name, "builtin") || !strcmp(name, "default") || !strcmp(name, "flags");
@@ -116,7 +116,7 @@ static int read_version(const cJSON *obj, struct ak_err *err)
 	if (rc == 0)
 		return ak_fail(err, EINVAL, "version: missing: write \"version\": 1");
 	if (version != 1)
-		return ak_fail(err, EINVAL, "version: %llu is not known, this program reads 1", (unsigned long long)version);
+		return ak_fail(err, EINVAL, "version: %llu is not supported, use 1", (unsigned long long)version);
 	return 0;
 }
 
@@ -133,7 +133,7 @@ static int read_name(struct loader *l, const cJSON *obj, const char *label, cons
 		return ak_fail(
 			err, EINVAL, "name: '%.80s': 1 to 63 letters, digits, '-' and '_', alphanumeric at both ends", name);
 	if (is_reserved(name))
-		return ak_fail(err, EINVAL, "name: '%s' has a meaning of its own in records: choose another", name);
+		return ak_fail(err, EINVAL, "name: '%s' is reserved: choose another", name);
 	return keep(l, name, ret, err);
 }
 
@@ -175,12 +175,13 @@ static int parse_bytes(const char *text, uint64_t *ret, struct ak_err *err)
 	uint64_t value = 0;
 
 	if (n == 0 || n > 18 || (text[n] && (!unit || text[n + 1])))
-		return ak_fail(err, EINVAL, "egress_bytes: '%.40s': a whole number, with K, M, G or T after it if need be", text);
+		return ak_fail(
+			err, EINVAL, "egress_bytes: '%.40s' is not a whole number, optionally followed by K, M, G or T", text);
 	for (size_t i = 0; i < n; i++)
 		value = value * 10 + (uint64_t)(text[i] - '0');
 	for (const char *u = units; unit && u <= unit; u++) {
 		if (value > UINT64_MAX / 1024)
-			return ak_fail(err, EINVAL, "egress_bytes: '%.40s' is too much", text);
+			return ak_fail(err, EINVAL, "egress_bytes: '%.40s' is too large", text);
 		value *= 1024;
 	}
 	*ret = value;
@@ -192,14 +193,14 @@ static int read_egress(const cJSON *obj, uint64_t *ret, struct ak_err *err)
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, "egress_bytes");
 	int rc;
 
-	/* A number beyond 2^53 loses digits on the way through JSON, hence the string form. */
+	/* JSON numbers beyond 2^53 lose digits, hence the string form. */
 	if (!cJSON_IsString(item))
 		return json_get_uint(obj, "egress_bytes", (uint64_t)1 << 53, ret, err);
 	rc = parse_bytes(item->valuestring, ret, err);
 	return rc < 0 ? rc : 1;
 }
 
-/* What the file says itself goes before what its groups say. */
+/* A limit in the file itself overrides the limit of a group. */
 static int read_limit(const cJSON *obj, const char *key, bool *has, uint32_t *ret, struct ak_err *err)
 {
 	uint64_t value;
@@ -270,8 +271,8 @@ static int read_compiled_rule(struct loader *l, const cJSON *item, const char **
 	if (rc < 0)
 		return rc;
 	if (!policy_word_ok(name))
-		return ak_fail(err, EINVAL, "from: '%.80s' is not a policy's name", name);
-	/* Neighbours mostly come from the same file: one copy serves them. */
+		return ak_fail(err, EINVAL, "from: '%.80s' is not a policy name", name);
+	/* Neighbouring rules mostly come from the same file: share one copy of its name. */
 	return strcmp(*from, name) ? keep(l, name, from, err) : 0;
 }
 
@@ -362,7 +363,7 @@ static int read_object(struct loader *l, const cJSON *obj, const char *label, bo
 	if (rc < 0)
 		return rc;
 	if (top) {
-		/* A group lends its rules, never its default: extending an open policy opens nothing. */
+		/* A group contributes rules, never its default: extending an open policy opens nothing. */
 		l->p->name = name;
 		l->p->description = description;
 		l->p->default_allow = default_allow;
@@ -396,14 +397,14 @@ static int read_path(struct loader *l, const char *path, bool top, struct ak_err
 	return read_text(l, text, len, path, top, err);
 }
 
-/* Look NAME.json up in the folders; the first that is there counts, even if it turns out to be bad. */
+/* Look NAME.json up in the folders. The first file found is used, even if it is invalid. */
 static int read_named(struct loader *l, const char *name, bool top, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf looked = { 0 };
 	char path[PATH_MAX];
 
 	if (!policy_word_ok(name))
-		return ak_fail(err, EINVAL, "'%.80s' is not a policy's name", name);
+		return ak_fail(err, EINVAL, "'%.80s' is not a policy name", name);
 	for (size_t i = 0; l->dirs && i < ARRAY_SIZE(l->dirs->dirs) && l->dirs->dirs[i]; i++) {
 		int n = snprintf(path, sizeof(path), "%s/%s.json", l->dirs->dirs[i], name);
 
@@ -421,7 +422,7 @@ static int fail_cycle(const struct loader *l, size_t from, const char *name, str
 
 	for (size_t i = from; i < l->depth; i++)
 		strbuf_printf(&path, "%s > ", l->stack[i]);
-	return ak_fail(err, EINVAL, "a cycle: %.300s%s", path.data ? path.data : "", name);
+	return ak_fail(err, EINVAL, "cycle: %.300s%s", path.data ? path.data : "", name);
 }
 
 static int load_group(struct loader *l, const char *name, struct ak_err *err)
@@ -430,7 +431,7 @@ static int load_group(struct loader *l, const char *name, struct ak_err *err)
 	int rc;
 
 	if (!policy_word_ok(name))
-		return ak_fail(err, EINVAL, "'%.80s' is not a policy's name", name);
+		return ak_fail(err, EINVAL, "'%.80s' is not a policy name", name);
 	for (size_t i = 0; i < l->depth; i++) {
 		if (!strcmp(l->stack[i], name))
 			return fail_cycle(l, i, name, err);
@@ -440,9 +441,9 @@ static int load_group(struct loader *l, const char *name, struct ak_err *err)
 			return 0;
 	}
 	if (l->depth == POLICY_EXTENDS_DEPTH)
-		return ak_fail(err, EINVAL, "'%s': extends more than %d deep", name, POLICY_EXTENDS_DEPTH - 1);
+		return ak_fail(err, EINVAL, "'%s': nested more than %d deep", name, POLICY_EXTENDS_DEPTH - 1);
 	if (l->n_seen == POLICY_EXTENDS_MAX)
-		return ak_fail(err, EINVAL, "'%s': more than %d groups", name, POLICY_EXTENDS_MAX);
+		return ak_fail(err, EINVAL, "'%s': more than %d groups in total", name, POLICY_EXTENDS_MAX);
 	rc = keep(l, name, &kept, err);
 	if (rc < 0)
 		return rc;
@@ -466,7 +467,7 @@ static int finish(struct policy **p, const struct policy_edit *edits, size_t n_e
 	return 0;
 }
 
-/* The outermost policy is on the stack under its name, so that a group that leads back to it is a cycle. */
+/* Push the outermost policy onto the stack, so that a group that extends it is reported as a cycle. */
 static int loader_init(struct loader *l, struct policy *p, const struct policy_dirs *dirs, const char *label, struct ak_err *err)
 {
 	*l = (struct loader){ .p = p, .dirs = dirs, .depth = 1 };

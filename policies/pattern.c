@@ -1,9 +1,9 @@
 /*
- * Words: host names, host patterns, CIDRs and the targets of `network check`.
+ * Parsers for host names, host patterns, CIDRs and the targets of `network check`.
  *
- * A pattern is [*.]host[:port[/proto]]. What it means beyond its text is set here once: `host` in allow is tcp 443 and 80
- * and `host:443` is tcp, while a deny without a protocol covers both, so that a rule meant to stop something never
- * leaves its QUIC twin open.
+ * A pattern is [*.]host[:port[/proto]]. The defaults are set here: in allow, `host` means tcp 443 and 80 and `host:443`
+ * means tcp. A deny without a protocol covers tcp and udp, so that a rule meant to block a host does not leave QUIC
+ * open.
  */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
@@ -12,8 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* How much of a wrong value an error shows. */
-#define SHOWN_MAX 112 /* of a text that an error repeats */
+#define SHOWN_MAX 112 /* how much of a wrong value an error message repeats */
 
 /* ---- names ---- */
 
@@ -22,7 +21,7 @@ static bool is_name_char(char c)
 	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* "127.1", "2130706433", "0x7f.1": what inet_aton takes for an address ends in a number; no real name does. */
+/* inet_aton takes "127.1", "2130706433" and "0x7f.1" for addresses: they end in a number, and no real name does. */
 static bool ends_in_number(const char *host, size_t len)
 {
 	const char *last = memrchr(host, '.', len);
@@ -44,7 +43,7 @@ static bool ends_in_number(const char *host, size_t len)
 	return n > 0;
 }
 
-/* NULL when HOST is a name, else what is wrong with it. */
+/* Return NULL if HOST is a valid name, else a description of the fault. */
 static const char *name_fault(const char *host, size_t len)
 {
 	size_t label = 0;
@@ -61,7 +60,7 @@ static const char *name_fault(const char *host, size_t len)
 			continue;
 		}
 		if (!is_name_char(host[i]))
-			return "only letters, digits, '-' and '_' may stand in a label";
+			return "only letters, digits, '-' and '_' are allowed in a label";
 		if (++label > POLICY_LABEL_MAX)
 			return "label longer than 63 octets";
 	}
@@ -90,10 +89,10 @@ bool policy_word_ok(const char *text)
 	return true;
 }
 
-/* ---- the parts of "host:port/proto" ---- */
+/* ---- parsing "host:port/proto" ---- */
 
 struct parts {
-	char host[2 * POLICY_NAME_MAX]; /* lower case, no trailing dot, "*." still there */
+	char host[2 * POLICY_NAME_MAX]; /* lower case, no trailing dot, still with "*." */
 	size_t host_len;
 	uint16_t port; /* 0: none */
 	uint8_t proto; /* RULE_ANY: none */
@@ -119,8 +118,8 @@ static int parse_port(const char *text, size_t len, uint16_t *ret, struct ak_err
 }
 
 /*
- * TEXT as an error may repeat it: what is not printable ASCII as \xNN, so that a look-alike is seen for what it is and no
- * character turns the line around or speaks to a terminal.
+ * Escape TEXT for an error message: everything but printable ASCII becomes \xNN, so that look-alike characters are visible
+ * and no bidirectional or terminal control sequence gets through.
  */
 static const char *shown(const char *text, char buf[static SHOWN_MAX])
 {
@@ -177,7 +176,7 @@ static void lower_host(const char *text, size_t len, struct parts *ret)
 	if (len > 1 && text[len - 1] == '.')
 		len--;
 	if (len >= sizeof(ret->host))
-		len = sizeof(ret->host) - 1; /* still too long for a name */
+		len = sizeof(ret->host) - 1; /* still longer than a valid name */
 	for (size_t i = 0; i < len; i++)
 		ret->host[i] = (char)tolower((unsigned char)text[i]);
 	ret->host[len] = '\0';
@@ -219,7 +218,7 @@ static int split(const char *text, struct parts *ret, struct ak_err *err)
 	if (!colon)
 		return 0;
 	if (memchr(colon + 1, ':', (size_t)(end - colon - 1))) {
-		/* An IPv6 address has no place for a port without brackets. */
+		/* Without brackets an IPv6 address cannot have a port. */
 		lower_host(text, (size_t)(end - text), ret);
 		return ak_addr_parse(ret->host, &addr) < 0 ? ak_fail(err, EINVAL, "more than one ':'") : 0;
 	}
@@ -239,7 +238,7 @@ static bool is_second_level_suffix(const char *label, size_t len)
 	return false;
 }
 
-/* A wildcard over what registries sell from: a top-level domain, or "co.uk" and its like. */
+/* A suffix under which registries sell names: a top-level domain, or "co.uk" and similar. */
 static bool is_public_suffix(const char *host)
 {
 	const char *dot = strchr(host, '.');
@@ -275,19 +274,19 @@ static int check_pattern(const struct parts *parts, bool allow, bool wild, const
 		return ak_fail(
 			err, EINVAL, "a protocol needs a port, as in '%.60s:443/%s'", parts->host, proto_name(parts->proto));
 	if (!strcmp(parts->host, "*"))
-		return allow ? ak_fail(err, EINVAL, "not taken in allow: use \"default\": \"allow\"") : 0;
+		return allow ? ak_fail(err, EINVAL, "not allowed in allow: use \"default\": \"allow\"") : 0;
 	if (parts->bracketed || ak_addr_parse(host, &addr) == 0 || ends_in_number(host, strlen(host)))
 		return ak_fail(err, EINVAL, "an address, not a host name: use %s", allow ? "allow_cidr" : "deny_cidr");
 	if (strchr(host, '*'))
-		return ak_fail(err, EINVAL, "'*' stands only at the start, as in '*.example.com'");
+		return ak_fail(err, EINVAL, "'*' is only allowed at the start, as in '*.example.com'");
 	rc = check_labels(host, err);
 	if (rc < 0)
 		return rc;
 	if (wild && is_public_suffix(host))
-		return ak_fail(err, EINVAL, "a wildcard over a public suffix: name the domain, as in '*.example.%.60s'", host);
+		return ak_fail(err, EINVAL, "wildcard over a public suffix: name the domain, as in '*.example.%.60s'", host);
 	if (allow && !wild && !strcmp(host, POLICY_HOST_NAME) && !parts->port)
 		return ak_fail(
-			err, EINVAL, "the host's services open one by one: add the port, as in '%s:8080'", POLICY_HOST_NAME);
+			err, EINVAL, "a service on the host needs a port: add the port, as in '%s:8080'", POLICY_HOST_NAME);
 	return 0;
 }
 
@@ -381,7 +380,7 @@ static int cidr_read(const char *text, struct ak_addr *ret_net, unsigned *ret_le
 	if (!ak_addr_eq(&masked, &net))
 		return ak_fail(err, EINVAL, "host bits set: write %s/%u", ak_addr_print(&masked, fixed), len);
 	if (len >= 96 && net.bytes[10] == 0xff && net.bytes[11] == 0xff && ak_addr_embedded_v4(&net, &v4))
-		return ak_fail(err, EINVAL, "an IPv4 address in IPv6 dress: write %s/%u", ak_addr_print(&v4, fixed), len - 96);
+		return ak_fail(err, EINVAL, "an IPv4-mapped IPv6 address: write %s/%u", ak_addr_print(&v4, fixed), len - 96);
 	*ret_net = net;
 	*ret_len = len;
 	return 0;
@@ -415,7 +414,7 @@ static int target_read(const char *text, struct policy_target *ret, struct ak_er
 		t.proto = POLICY_UDP;
 	if (ak_addr_parse(parts.host, &t.addr) == 0) {
 		if (parts.bracketed && t.addr.family != AF_INET6)
-			return ak_fail(err, EINVAL, "brackets are for IPv6 addresses");
+			return ak_fail(err, EINVAL, "only IPv6 addresses may be in brackets");
 		*ret = t;
 		return 0;
 	}
@@ -423,7 +422,7 @@ static int target_read(const char *text, struct policy_target *ret, struct ak_er
 		return ak_fail(err, EINVAL, "not an IPv6 address in brackets");
 	fault = name_fault(parts.host, parts.host_len);
 	if (fault && ends_in_number(parts.host, parts.host_len))
-		fault = "neither a host name nor an address of four decimal parts";
+		fault = "neither a host name nor an IPv4 address of four decimal parts";
 	if (fault)
 		return ak_fail(err, EINVAL, "%s", fault);
 	memcpy(t.host, parts.host, parts.host_len + 1);

@@ -1,4 +1,4 @@
-/* The policy as an object: birth, references, end, and what it says of itself. */
+/* The policy object: allocation, reference counting and accessors. */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
 

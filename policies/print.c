@@ -1,6 +1,6 @@
 /*
- * Telling: labels, reasons, and the canonical JSON of a compiled policy. What is printed can be read back by policy_parse and means
- * the same, down to the policy each rule is said to come from.
+ * Labels, reasons, and the canonical JSON of a compiled policy. policy_parse reads the JSON back as an equal policy, including
+ * the source policy of each rule.
  */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* What made a sandbox fail, in the words of the log's REASON column; an allowed flow needs none. */
+/* Why the sandbox was denied, as shown in the log's REASON column. */
 static const char *const reason_texts[] = {
 	[POLICY_REASON_RULE] = "denied by rule",
 	[POLICY_REASON_DEFAULT] = "not in allowlist",

@@ -1,12 +1,12 @@
 /*
- * Addresses: built-in blocks and CIDR rules flattened into disjoint segments, one sorted array a family.
+ * Flatten built-in blocks and CIDR rules into disjoint address segments, one sorted array per family.
  *
- * All inputs are prefixes, and prefixes either nest or do not touch. So one sweep in order of their first address, with a
- * stack of those that cover the point, visits every stretch with the whole chain that covers it; decide() then says once
- * for all what the stretch is. The kernel's sets and policy_addr_class read the same array and cannot disagree.
+ * All inputs are prefixes, and two prefixes either nest or are disjoint. One sweep in order of their first address, with a
+ * stack of the prefixes that cover the current point, therefore visits every range with all prefixes that cover it; decide()
+ * classifies the range. The kernel's sets and policy_addr_class read the same array, so they always agree.
  *
- * NAT64 (64:ff9b::/96) is the one form that is judged by the IPv4 address inside: the finished IPv4 segments are
- * cut into prefixes and take part in the IPv6 sweep.
+ * Addresses in 64:ff9b::/96 (NAT64) are judged by the embedded IPv4 address: the finished IPv4 segments are split into
+ * prefixes and take part in the IPv6 sweep.
  */
 #include "gateway/base/cleanup.h"
 #include "policies/internal.h"
@@ -21,7 +21,7 @@ struct prefix {
 	struct ak_addr net;
 	uint8_t len;
 	uint8_t kind; /* enum prefix_kind */
-	uint32_t index; /* into the built-in nets, the CIDR rules or the IPv4 segments */
+	uint32_t index; /* into the built-in networks, the CIDR rules or the IPv4 segments */
 };
 
 struct prefix_list {
@@ -55,7 +55,7 @@ static int cmp_prefix(const void *va, const void *vb)
 	int c = ak_addr_cmp(&a->net, &b->net);
 
 	if (c == 0)
-		c = (int)a->len - (int)b->len; /* the outer one first */
+		c = (int)a->len - (int)b->len; /* the shorter prefix first */
 	if (c == 0)
 		c = (int)a->kind - (int)b->kind;
 	return c ? c : (a->index > b->index) - (a->index < b->index);
@@ -77,7 +77,7 @@ static struct ak_addr last_of(const struct prefix *p)
 	return a;
 }
 
-/* False when there is no next address. */
+/* False if A is the last address. */
 static bool step_up(struct ak_addr *a)
 {
 	for (int i = (int)ak_addr_bits(a) / 8 - 1; i >= 0; i--) {
@@ -95,15 +95,15 @@ static void step_down(struct ak_addr *a)
 	}
 }
 
-/* ---- what one stretch is ---- */
+/* ---- classifying one range ---- */
 
-/* As many prefixes may cover one point as there are lengths, each of up to five sources. */
+/* One point can be covered by a prefix of each length, each from up to five sources. */
 #define STACK_MAX (129 * 5)
 
 struct sweep {
 	const struct policy *p;
 	const struct builtin_net *nets;
-	const struct segment *v4; /* when sweeping IPv6 */
+	const struct segment *v4; /* set when sweeping IPv6 */
 	struct prefix stack[STACK_MAX];
 	size_t depth;
 	struct segment *segs;
@@ -111,7 +111,7 @@ struct sweep {
 };
 
 struct cover {
-	const struct prefix *never, *soft, *rule, *nat64; /* the longest of each */
+	const struct prefix *never, *soft, *rule, *nat64; /* the longest prefix of each kind */
 };
 
 static struct cover cover_of(const struct sweep *s)
@@ -124,7 +124,7 @@ static struct cover cover_of(const struct sweep *s)
 		if (x->kind == PREFIX_NAT64) {
 			c.nat64 = x;
 		} else if (x->kind == PREFIX_CIDR) {
-			/* Equal length: deny sorts first and stays. */
+			/* At equal length, deny sorts first and is kept. */
 			if (!c.rule || c.rule->len < x->len)
 				c.rule = x;
 		} else if (s->nets[x->index].kind == BUILTIN_NEVER || s->nets[x->index].kind == BUILTIN_EMBEDDED) {
@@ -200,7 +200,7 @@ static int emit(struct sweep *s, const struct ak_addr *lo, const struct ak_addr 
 	return 0;
 }
 
-/* Emit what lies before LIMIT and forget the prefixes that end before it. */
+/* Emit the segments before LIMIT and pop the prefixes that end before it. */
 static int advance(struct sweep *s, struct ak_addr *at, const struct ak_addr *limit)
 {
 	struct ak_addr hi;
@@ -225,7 +225,7 @@ static int advance(struct sweep *s, struct ak_addr *at, const struct ak_addr *li
 	return rc;
 }
 
-/* Emit the rest of the family. */
+/* Emit the remaining segments of the family. */
 static int flush(struct sweep *s, struct ak_addr *at, const struct ak_addr *last)
 {
 	for (; s->depth; s->depth--) {
@@ -287,7 +287,7 @@ static uint32_t v4_number(const struct ak_addr *a)
 	return (uint32_t)a->bytes[0] << 24 | (uint32_t)a->bytes[1] << 16 | (uint32_t)a->bytes[2] << 8 | a->bytes[3];
 }
 
-/* The prefixes that make up [LO, HI], each placed behind 64:ff9b::/96. */
+/* Add the prefixes that make up [LO, HI], each mapped into 64:ff9b::/96. */
 static int collect_nat64(struct prefix_list *list, const struct segment *seg, size_t index)
 {
 	uint64_t lo = v4_number(&seg->lo), end = (uint64_t)v4_number(&seg->hi) + 1;
@@ -310,7 +310,7 @@ static int collect_nat64(struct prefix_list *list, const struct segment *seg, si
 
 /* ---- outputs ---- */
 
-/* Neighbours of one class become one range, whatever rule made them. */
+/* Merge adjacent segments of the same class into one range. */
 static int build_ranges(struct seg_table *t)
 {
 	t->ranges = calloc(t->n ? t->n : 1, sizeof(*t->ranges));
@@ -344,7 +344,7 @@ static int build_family(struct policy *p, int family, struct seg_table *t)
 	}
 	if (rc >= 0)
 		rc = sweep_run(&s, &list, family);
-	t->segs = s.segs; /* the policy frees it, complete or not */
+	t->segs = s.segs; /* the policy frees it, even on error */
 	t->n = s.n;
 	return rc < 0 ? rc : build_ranges(t);
 }
