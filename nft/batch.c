@@ -1,10 +1,10 @@
 /*
  * Batches: see batch.h.
  *
- * The kernel reports every message that failed, whether or not it asked for an acknowledgement, and a commit
- * that failed under the begin's number. So one request for an acknowledgement, on the last message, is enough:
- * its success with no failure beside it means that the whole batch was committed. Both are queued before send
- * returns, as nfnetlink works in the sender's context.
+ * The kernel reports every failed message, whether or not it requested an acknowledgement, and reports a failed commit with
+ * the sequence number of the begin message. Requesting one acknowledgement, on the last message, is therefore enough: if it
+ * succeeds and no failure was reported, the whole batch was committed. All replies are queued before send returns, because
+ * nfnetlink works in the sender's context.
  */
 #include "nft/batch.h"
 
@@ -77,7 +77,7 @@ static bool batch_room_entry(struct fw_batch *b)
 void fw_batch_begin(struct fw_batch *b, uint32_t seq)
 {
 	if (b->len)
-		memset(b->buf, 0, b->len); /* libmnl leaves the padding between attributes as it finds it */
+		memset(b->buf, 0, b->len); /* libmnl does not clear the padding between attributes */
 	b->len = b->last = b->n = 0;
 	b->failed = 0;
 	b->fresh = false;
@@ -127,7 +127,7 @@ void fw_acks_parse(const struct fw_batch *b, const void *data, size_t len, struc
 	size_t at = 0;
 
 	while ((nlh = ak_nlmsg_next(data, len, &at))) {
-		uint32_t index = nlh->nlmsg_seq - b->seq; /* 0 is the begin; wraps on what is not ours */
+		uint32_t index = nlh->nlmsg_seq - b->seq; /* 0 is the begin message; wraps for messages of other batches */
 		int code;
 
 		if (!ak_nlmsg_ack(nlh, &code) || index > b->n)
@@ -141,13 +141,16 @@ void fw_acks_parse(const struct fw_batch *b, const void *data, size_t len, struc
 	}
 }
 
-/* An expression that the kernel does not know is "not there", like an object that is missing; all objects that a rule names are in its batch or ours already. */
+/*
+ * The kernel reports an unknown expression with ENOENT, as it does a missing object. Every object that a rule refers to exists
+ * already or is in the same batch, so ENOENT for a rule means that the kernel lacks an expression.
+ */
 static int rule_refused(const struct fw_batch_entry *e, int code, struct ak_err *err)
 {
 	if (code != ENOENT && code != EOPNOTSUPP)
 		return ak_fail_errno(err, code, "rule %u of chain %s", e->rule, e->object);
 	return ak_fail(err, code,
-		"rule %u of chain %s: %s: this kernel lacks a part of nftables; as root: modprobe -a nft_tproxy nft_socket nft_limit nft_log nft_reject_inet",
+		"rule %u of chain %s: %s: the kernel lacks an nftables module; as root: modprobe -a nft_tproxy nft_socket nft_limit nft_log nft_reject_inet",
 		e->rule, e->object, strerror(code));
 }
 
@@ -166,8 +169,10 @@ int fw_acks_result(const struct fw_batch *b, const struct fw_acks *acks, struct 
 	return ak_fail_errno(err, -acks->code, "%s %s", e->kind, e->object);
 }
 
-/* Read until nothing is queued. Lost acknowledgements (ENOBUFS) leave `committed` unset or a failure unseen,
- * so that they count as failure whatever else was read. */
+/*
+ * Read until nothing is queued. Lost acknowledgements (ENOBUFS) count as failure whatever else was read, because they could
+ * hide an error.
+ */
 static int batch_read_acks(const struct fw_batch *b, int fd, struct fw_acks *acks)
 {
 	char buf[32768] __attribute__((aligned(8)));
@@ -215,7 +220,7 @@ int fw_batch_send(struct fw_batch *b, int fd, struct ak_err *err)
 
 	rc = batch_write(b, fd);
 	if (rc == -EMSGSIZE)
-		return ak_fail(err, EMSGSIZE, "nftables batch of %zu bytes is more than the kernel takes at once", b->len);
+		return ak_fail(err, EMSGSIZE, "nftables batch of %zu bytes exceeds the kernel's limit for one message", b->len);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "nftables batch");
 	rc = batch_read_acks(b, fd, &acks);

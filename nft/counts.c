@@ -1,4 +1,4 @@
-/* Counters: each is asked for by name (a dump would carry every sandbox's), all in one send. */
+/* Reading counters: each is requested by name (a dump would include every sandbox), all with one send. */
 #include "nft/counts.h"
 
 #include "gateway/base/netlink.h"
@@ -19,7 +19,7 @@
 #define REQUEST_ROOM 160 /* header, two names and a type */
 
 struct count_slot {
-	uint64_t *into; /* added to */
+	uint64_t *into; /* the count is added to this */
 	char name[FW_OBJECT_MAX];
 	bool seen;
 };
@@ -64,7 +64,7 @@ static void build_request(struct count_request *q, uint32_t id, struct fw_counts
 	ask(q, NFPROTO_NETDEV, rules, name.text, &into->denied[FW_REASON_PROTO]);
 }
 
-/* The attribute of TYPE among ATTRS of LEN bytes, at least MIN long, or NULL. */
+/* Find the attribute TYPE among the LEN bytes of ATTRS; NULL if it is missing or shorter than MIN. */
 static const struct nlattr *find_attr(const void *attrs, size_t len, uint16_t type, size_t min)
 {
 	const struct nlattr *attr;
@@ -93,7 +93,7 @@ bool fw_counter_parse(const struct nlmsghdr *nlh, uint64_t *ret_packets)
 	return true;
 }
 
-/* One answer: a counter, or why there is none. */
+/* Handle one reply: a counter, or an error. */
 static int take_answer(struct count_request *q, const struct nlmsghdr *nlh, struct ak_err *err)
 {
 	uint32_t index = nlh->nlmsg_seq - q->seq;
@@ -113,7 +113,7 @@ static int take_answer(struct count_request *q, const struct nlmsghdr *nlh, stru
 	return 0;
 }
 
-/* Read all that is queued; the first failure is kept, the rest is still read. */
+/* Read all queued replies; return the first error after reading the rest. */
 static int read_answers(struct count_request *q, int fd, struct ak_err *err)
 {
 	char buf[8192] __attribute__((aligned(8)));
@@ -163,7 +163,7 @@ int fw_counts_read(int fd, uint32_t *seq, uint32_t id, struct fw_counts *ret, st
 		return rc;
 	for (unsigned i = 0; i < q.n; i++)
 		if (!q.slots[i].seen)
-			return ak_fail(err, EIO, "counter %s: no answer", q.slots[i].name);
+			return ak_fail(err, EIO, "counter %s: no reply from the kernel", q.slots[i].name);
 	*ret = counts;
 	return 0;
 }

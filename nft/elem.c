@@ -1,6 +1,6 @@
 /*
- * Set elements, written attribute by attribute: this is the path of every DNS answer, and libnftnl would allocate
- * for each element. Layout: list { elem { key { value }, data { verdict }, timeout, flags } … }.
+ * Set elements, written attribute by attribute: every DNS answer takes this path, and libnftnl would allocate memory for
+ * each element. Layout: list { elem { key { value }, data { verdict }, timeout, flags } … }.
  */
 #include "nft/object.h"
 
@@ -9,7 +9,7 @@
 #include <linux/netfilter.h>
 #include <string.h>
 
-/* What one element takes at most, with room: a 20-byte key, a verdict with a chain name, timeout and flags. */
+/* Upper bound for the size of one element: a 20-byte key, a verdict with a chain name, timeout and flags. */
 #define ELEM_ROOM 256
 
 static void elems_open(struct fw_elems *e)
@@ -38,7 +38,7 @@ void fw_elems_end(struct fw_elems *e)
 	e->nlh = NULL;
 }
 
-/* The message to write the next element into; a full one is ended and another begun. */
+/* Return the message for the next element; starts a new one if the current one is full. */
 static struct nlmsghdr *elems_room(struct fw_elems *e)
 {
 	if (e->nlh && e->nlh->nlmsg_len > FW_BATCH_ROOM - ELEM_ROOM)
@@ -72,9 +72,9 @@ void fw_elems_add(struct fw_elems *e, const void *key, size_t key_len, uint32_t 
 	mnl_attr_nest_end(nlh, nest);
 }
 
-/* ---- the map of links ---- */
+/* ---- the link map ---- */
 
-/* Jump to CHAIN. */
+/* The verdict "jump CHAIN". */
 static void put_verdict(struct nlmsghdr *nlh, const char *chain)
 {
 	struct nlattr *data = mnl_attr_nest_start(nlh, NFTA_SET_ELEM_DATA);
@@ -118,7 +118,7 @@ void fw_links_remove(struct fw_batch *b, const char *ifname)
 
 /* ---- intervals ---- */
 
-/* The address after A; false when there is none. */
+/* The address after A; false if A is the last one. */
 static bool addr_next(const struct ak_addr *a, struct ak_addr *ret)
 {
 	*ret = *a;
@@ -128,7 +128,7 @@ static bool addr_next(const struct ak_addr *a, struct ak_addr *ret)
 	return false;
 }
 
-/* One interval: where it starts, and the address after its end, marked as such. The last address needs no end. */
+/* Add one interval: its first address, and the address after its last with the end flag. The last address needs no end. */
 static void range_put(struct fw_elems *e, const struct ak_addr *lo, const struct ak_addr *hi, bool first)
 {
 	char from[AK_ADDR_TEXT], to[AK_ADDR_TEXT];

@@ -1,4 +1,4 @@
-/* The public face: each call builds one batch in a kept buffer, sends it and reads what the kernel says. */
+/* The public functions: each builds one batch in a reused buffer, sends it and reads the kernel's replies. */
 #include "nft/fw.h"
 
 #include "gateway/base/cleanup.h"
@@ -15,13 +15,13 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define FW_SOCKET_BUFFER (4 << 20) /* the system's own limit applies; what it grants is enough */
+#define FW_SOCKET_BUFFER (4 << 20) /* capped by the system limit, which is enough */
 
 struct fw {
 	int fd; /* owned */
-	uint32_t seq; /* of the next batch */
-	struct fw_batch batch; /* kept for its buffers */
-	unsigned used[FW_SHARDS]; /* sandboxes in each further table */
+	uint32_t seq; /* sequence number of the next batch */
+	struct fw_batch batch; /* reused for its buffers */
+	unsigned used[FW_SHARDS]; /* number of sandboxes in each further table */
 };
 
 static const char *const reason_names[] = {
@@ -39,7 +39,7 @@ const char *fw_reason_name(enum fw_reason reason)
 	return reason_names[reason];
 }
 
-/* Errors come back without a copy of the message they are about, so that many of them fit. Older kernels may refuse. */
+/* Receive errors without a copy of the failed message, so that many fit into the buffer. Older kernels may not support it. */
 static void socket_options(int fd)
 {
 	int one = 1, size = FW_SOCKET_BUFFER;
@@ -128,7 +128,7 @@ int fw_install_one(struct fw *fw, const struct fw_link *link, const struct polic
 	if (rc < 0)
 		return rc;
 	b = begin(fw);
-	/* Deleting even what is not there leaves the kernel work that closing the socket would have to wait for. */
+	/* Deleting a table, even a missing one, queues kernel work that closing the socket would have to wait for. */
 	b->fresh = true;
 	fw_build_base(b);
 	fw_build_sandbox(b, link, p);
@@ -199,8 +199,8 @@ int fw_learn(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, 
 }
 
 /*
- * Forgetting adds before it deletes, as deleting what expired would fail. In a full set the adding fails where an element
- * was absent, so go one by one: the present ones go, and one that does not fit in is not there.
+ * fw_forget adds elements before it deletes them, because deleting an expired element would fail. In a full set, adding a
+ * missing element fails, so process them one by one: existing elements are deleted, and one that cannot be added is absent.
  */
 static int forget_each(struct fw *fw, uint32_t id, const struct fw_elem *elems, size_t n, struct ak_err *err)
 {
@@ -250,7 +250,7 @@ int fw_sandbox_change(struct fw *fw, const struct fw_link *link, const struct po
 	return commit(fw, err);
 }
 
-/* ---- counting and telling ---- */
+/* ---- counters and text output ---- */
 
 int fw_sandbox_counts(struct fw *fw, uint32_t id, struct fw_counts *ret, struct ak_err *err)
 {

@@ -1,4 +1,4 @@
-/* Learned elements: the messages behind fw_learn and fw_forget. */
+/* Learned elements: builds the messages for fw_learn and fw_forget. */
 #include "nft/ruleset.h"
 
 #include "nft/object.h"
@@ -23,8 +23,10 @@ static bool same_key(const struct fw_elem *a, const struct fw_elem *b)
 	return a->port == b->port && a->proto == b->proto && ak_addr_eq(&a->addr, &b->addr);
 }
 
-/* Does another of the N elements stand for elems[I]: the same, with a longer life or given before? Deleting an element
- * twice would fail the batch. */
+/*
+ * True if elems[I] is a duplicate of another element that has a longer timeout or comes earlier. Deleting an element twice
+ * would fail the batch.
+ */
 static bool repeated(const struct fw_elem *elems, size_t n, size_t i)
 {
 	for (size_t j = 0; j < n; j++)
@@ -34,7 +36,7 @@ static bool repeated(const struct fw_elem *elems, size_t n, size_t i)
 	return false;
 }
 
-/* One message of TYPE with those of ELEMS that belong into the set of PROTO and FAMILY. */
+/* Build one message of TYPE with those of ELEMS that belong to the set of PROTO and FAMILY. */
 static void learned_message(struct fw_batch *b, uint16_t type, const char *set, int family, enum policy_proto proto,
 	const struct fw_elem *elems, size_t n)
 {
@@ -51,9 +53,9 @@ static void learned_message(struct fw_batch *b, uint16_t type, const char *set, 
 }
 
 /*
- * Adding an element that is there does not extend its life, and deleting one that is not there fails the batch. So add
- * it (if it was absent), delete it, and, to have it, add it again: one transaction, in which the element is never missing
- * for a packet.
+ * Adding an existing element does not extend its timeout, and deleting a missing one fails the batch. So add it (in case it
+ * is missing), delete it, and add it again if KEEP. This is one transaction: no packet sees the set without the
+ * element.
  */
 static void build_elements(struct fw_batch *b, uint32_t id, const struct fw_elem *elems, size_t n, bool keep, bool fresh)
 {

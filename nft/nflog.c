@@ -1,8 +1,8 @@
 /*
- * The NFLOG reader: what the kernel refused, one message each.
+ * The NFLOG reader: receives one message for each denied packet.
  *
- * The rules that log are limited in rate, so messages are sent one by one (threshold 1) and a person sees a denial at
- * once. What the kernel could not queue is told by ENOBUFS and is still in the counters.
+ * The logging rules are rate-limited, so messages are sent one by one (threshold 1) and a denial is visible immediately. If
+ * the kernel cannot queue a message, the reader gets ENOBUFS; the counters still include the packet.
  */
 #include "nft/nflog.h"
 
@@ -98,7 +98,7 @@ static bool parse_ipv4(const uint8_t *p, size_t len, struct fw_denial *d)
 	return true;
 }
 
-/* Walk the extension headers that are whole; what follows a fragment that is not the first has no ports. */
+/* Walk the complete extension headers. A fragment other than the first has no ports. */
 static bool parse_ipv6(const uint8_t *p, size_t len, struct fw_denial *d)
 {
 	size_t at = 40;
@@ -184,7 +184,7 @@ static struct nlmsghdr *config_begin(char *buf, uint32_t seq)
 	return nlh;
 }
 
-/* Wait for nothing: the answer to SEQ is queued when send returns, maybe behind packets that were logged meanwhile. */
+/* Does not block: the reply to SEQ is queued when send returns, possibly after packets that were logged meanwhile. */
 static int config_send(int fd, struct nlmsghdr *nlh)
 {
 	char buf[8192] __attribute__((aligned(8)));
@@ -222,7 +222,7 @@ static int config_bind(int fd)
 	return config_send(fd, nlh);
 }
 
-/* Copy the head of each packet; flush after every message, or at the latest after 10 ms. */
+/* Copy the start of each packet; flush after every message, or after 10 ms at the latest. */
 static int config_mode(int fd)
 {
 	struct nfulnl_msg_config_mode mode = { .copy_range = htonl(NFLOG_COPY_RANGE), .copy_mode = NFULNL_COPY_PACKET };
@@ -277,7 +277,7 @@ int fw_log_fd(const struct fw_log *log)
 
 /* ---- reading ---- */
 
-/* All messages of one datagram; their number. */
+/* Parse all messages of one datagram; returns their number. */
 static unsigned log_take(struct fw_log *log, size_t len)
 {
 	const struct nlmsghdr *nlh;
@@ -306,7 +306,7 @@ int fw_log_read(struct fw_log *log, unsigned budget)
 		if (len >= 0) {
 			unsigned got = log_take(log, (size_t)len);
 
-			n += got ? got : 1; /* a datagram without messages counts too, so that the loop ends */
+			n += got ? got : 1; /* count a datagram without messages too, so that the loop ends */
 		} else if (errno == ENOBUFS) {
 			if (log->hooks.on_loss)
 				log->hooks.on_loss(log->hooks.ctx);

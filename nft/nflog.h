@@ -1,4 +1,4 @@
-/* NFLOG messages: pure parts, for the reader and its tests. */
+/* The pure parsers of NFLOG messages, for the reader and its tests. */
 #ifndef AK_FW_NFLOG_H
 #define AK_FW_NFLOG_H
 
@@ -6,13 +6,13 @@
 
 struct nlmsghdr;
 
-/* One message (of any type) into a denial; false when it is not one of ours or makes no sense. */
+/* Parse one message of any type; false if it is malformed or not from our rules. */
 bool fw_nflog_parse(const struct nlmsghdr *nlh, struct fw_denial *ret);
 
-/* "ak:<ID>:<reason>", exactly, in LEN bytes without the NUL. */
+/* Parse exactly "ak:<ID>:<reason>", LEN bytes without the NUL. */
 bool fw_nflog_prefix_parse(const char *text, size_t len, uint32_t *ret_id, enum fw_reason *ret_reason);
 
-/* Addresses, protocol and ports of the LEN bytes of an IP packet that were copied; false when not even the addresses are there. */
+/* Parse addresses, protocol and ports from the first LEN bytes of an IP packet; false if the addresses are incomplete. */
 bool fw_nflog_packet_parse(const uint8_t *data, size_t len, struct fw_denial *ret);
 
 #endif

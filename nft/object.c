@@ -10,7 +10,7 @@
 #include <libnftnl/table.h>
 #include <libnftnl/udata.h>
 
-/* nft's own numbers of key types: the kernel only stores them, `nft list` reads them back. */
+/* The key type numbers of the nft tool: the kernel only stores them, and `nft list` reads them back. */
 enum { NFT_TYPE_IPADDR = 7, NFT_TYPE_IP6ADDR = 8, NFT_TYPE_PROTOCOL = 12, NFT_TYPE_SERVICE = 13, NFT_TYPE_IFNAME = 41 };
 #define NFT_TYPE_PAIR(a, b) (((a) << 6) | (b))
 #define NFT_TYPE_VERDICT 0xffffff00u
@@ -126,7 +126,7 @@ void fw_chain_remove(struct fw_batch *b, uint16_t family, const char *chain)
 	chain_message(b, NFT_MSG_DELCHAIN, 0, family, b->table, chain, NULL);
 }
 
-/* A delete that names no rule takes all of the chain's. */
+/* A delete request without a rule handle deletes all rules of the chain. */
 void fw_chain_flush(struct fw_batch *b, const char *chain)
 {
 	struct nlmsghdr *nlh = fw_batch_get(b, NFT_MSG_DELRULE, NFPROTO_INET, 0, "chain", chain);
@@ -190,13 +190,13 @@ static void set_text(struct fw_batch *b, uint16_t family, const char *table, con
 	fw_batch_text(b, " }\n");
 }
 
-/* Tells nft that the keys of the link map are text in memory order, or it would list them reversed. */
+/* Marks the keys of the link map as host byte order; without it `nft list` prints the names reversed. */
 static void set_host_order(struct nftnl_set *s)
 {
 	struct nftnl_udata_buf *u = nftnl_udata_buf_alloc(16);
 
 	if (!u)
-		return; /* only `nft list` reads it */
+		return; /* only affects `nft list` */
 	nftnl_udata_put_u32(u, NFTNL_UDATA_SET_KEYBYTEORDER, 1);
 	nftnl_set_set_data(s, NFTNL_SET_USERDATA, nftnl_udata_buf_data(u), nftnl_udata_buf_len(u));
 	nftnl_udata_buf_free(u);
@@ -230,7 +230,7 @@ void fw_set_add(struct fw_batch *b, uint16_t family, const char *table, const ch
 	}
 	nftnl_set_set_str(s, NFTNL_SET_TABLE, table);
 	nftnl_set_set_str(s, NFTNL_SET_NAME, name);
-	set_fill(s, type, (uint32_t)b->n + 1); /* an id must be new in its batch; nothing else is asked of it */
+	set_fill(s, type, (uint32_t)b->n + 1); /* the id only has to be unique in its batch */
 	nftnl_set_nlmsg_build_payload(nlh, s);
 	nftnl_set_free(s);
 	fw_batch_put(b, nlh);
@@ -249,7 +249,7 @@ void fw_set_remove(struct fw_batch *b, const char *set)
 	fw_batch_text(b, "delete set inet %s %s\n", b->table, set);
 }
 
-/* A delete that names no element takes all of the set's. */
+/* A delete request without a key deletes all elements of the set. */
 void fw_set_flush(struct fw_batch *b, const char *set)
 {
 	struct nlmsghdr *nlh = fw_batch_get(b, NFT_MSG_DELSETELEM, NFPROTO_INET, 0, "set", set);

@@ -1,4 +1,4 @@
-/* Rules: see rule.h. The small helpers at the top each append one expression; the others are made of them. */
+/* Rules: see rule.h. The helpers at the top append one expression each; the others combine them. */
 #include "nft/rule.h"
 
 #include <arpa/inet.h>
@@ -17,9 +17,9 @@
 #include <libnftnl/expr.h>
 #include <libnftnl/rule.h>
 
-#define LOG_RATE 100 /* records a second and rule */
+#define LOG_RATE 100 /* records per second and rule */
 #define LOG_BURST 200
-#define LOG_SNAPLEN 96 /* an IPv6 header without extensions and the ports, with room */
+#define LOG_SNAPLEN 96 /* enough for an IPv6 header without extensions and the ports */
 
 /* ---- begin and end ---- */
 
@@ -58,7 +58,7 @@ void fw_rule_end(struct fw_rule *r)
 
 /* ---- one helper per kind of expression ---- */
 
-/* Append an expression of KIND; a stand-in that is thrown away when memory ran out would hide it, so NULL is returned. */
+/* Append an expression of KIND; NULL if out of memory. */
 static struct nftnl_expr *add(struct fw_rule *r, const char *kind)
 {
 	struct nftnl_expr *e = r->nlr ? nftnl_expr_alloc(kind) : NULL;
@@ -169,7 +169,7 @@ static void add_reject(struct fw_rule *r, uint32_t type, uint8_t code)
 	nftnl_expr_set_u8(e, NFTNL_EXPR_REJECT_CODE, code);
 }
 
-/* ---- what a match rests on: not written, as nft does not write it either ---- */
+/* ---- implicit dependencies of a match: not printed, as nft does not print them either ---- */
 
 static void need_nfproto(struct fw_rule *r, int family)
 {
@@ -252,7 +252,7 @@ void fw_rule_addr_in(struct fw_rule *r, int family, const char *set)
 	fw_batch_text(r->batch, " %s daddr @%s", family == AF_INET ? "ip" : "ip6", set);
 }
 
-/* th dport 53: once it is known to be TCP or UDP */
+/* th dport 53: only after a match on TCP or UDP */
 void fw_rule_dport(struct fw_rule *r, uint16_t port)
 {
 	uint16_t be = htons(port);
@@ -262,7 +262,7 @@ void fw_rule_dport(struct fw_rule *r, uint16_t port)
 	fw_batch_text(r->batch, " th dport %u", port);
 }
 
-/* ip daddr . tcp dport @sb7_tcp4: the port lies in the first 32-bit register after the address */
+/* ip daddr . tcp dport @sb7_tcp4: the port is in the first 32-bit register after the address */
 void fw_rule_dst_port_in(struct fw_rule *r, int family, enum policy_proto proto, const char *set)
 {
 	need_nfproto(r, family);
@@ -279,7 +279,7 @@ void fw_rule_dst_port_in(struct fw_rule *r, int family, enum policy_proto proto,
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-/* tcp flags & (fin | syn | rst | ack) != syn: anything but the start of a connection */
+/* tcp flags & (fin | syn | rst | ack) != syn: any TCP packet that does not open a connection */
 void fw_rule_not_first_syn(struct fw_rule *r)
 {
 	uint8_t mask = TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK;
@@ -372,7 +372,7 @@ void fw_rule_mac_not(struct fw_rule *r, const uint8_t mac[static 6])
 	fw_batch_text(r->batch, " ether saddr != %02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
 }
 
-/* ether type ip: read from the frame, where a VLAN tag shows even after the kernel took it off */
+/* ether type ip: read from the frame, which shows a VLAN tag even after the kernel removed it */
 void fw_rule_ethertype(struct fw_rule *r, uint16_t type)
 {
 	uint16_t be = htons(type);
@@ -484,7 +484,7 @@ void fw_rule_log(struct fw_rule *r, const char *prefix)
 	fw_batch_text(r->batch, " log prefix \"%s\" group %u snaplen %u queue-threshold 1", prefix, FW_LOG_GROUP, LOG_SNAPLEN);
 }
 
-/* tproxy to :15001, either family. No listener there: the rule does not match, and the packet goes on to be refused. */
+/* tproxy to :15001, either family. Without a listener the rule does not match, and a later rule refuses the packet. */
 void fw_rule_tproxy(struct fw_rule *r, uint16_t port)
 {
 	uint16_t be = htons(port);

@@ -1,6 +1,6 @@
 /*
- * One rule under construction. Each helper appends one match or statement twice: as expressions for the kernel and
- * as words in nft's syntax, so that what is printed is what is sent.
+ * Builds one rule. Each helper appends one match or statement in two forms: as expressions for the kernel and as text in
+ * nft syntax. The printed rules are therefore the rules that are sent.
  */
 #ifndef AK_FW_RULE_H
 #define AK_FW_RULE_H
@@ -15,13 +15,13 @@ struct nftnl_rule;
 
 struct fw_rule {
 	struct fw_batch *batch; /* borrowed */
-	struct nftnl_rule *nlr; /* owned; NULL once an allocation failed */
+	struct nftnl_rule *nlr; /* owned; NULL after a failed allocation */
 	uint16_t family;
 	const char *chain; /* borrowed */
 	unsigned number;
 };
 
-/* A chain being filled: numbers its rules. */
+/* A chain under construction; numbers its rules. */
 struct fw_chain {
 	struct fw_batch *batch; /* borrowed */
 	uint16_t family;
@@ -48,7 +48,7 @@ void fw_rule_icmp_type(struct fw_rule *r, int family, uint8_t type);
 void fw_rule_not_to_host(struct fw_rule *r);
 void fw_rule_mark(struct fw_rule *r, uint32_t mark);
 void fw_rule_mark_kind(struct fw_rule *r, uint32_t mark);
-void fw_rule_out_link(struct fw_rule *r); /* any of ours */
+void fw_rule_out_link(struct fw_rule *r); /* any sandbox link */
 void fw_rule_socket_transparent(struct fw_rule *r);
 
 /* ---- matches at the link ---- */
@@ -62,7 +62,7 @@ void fw_rule_prefix6(struct fw_rule *r, enum fw_side side, const struct ak_addr 
 /* ---- statements ---- */
 void fw_rule_counter(struct fw_rule *r, const char *name);
 void fw_rule_limit(struct fw_rule *r);
-void fw_rule_limit_over(struct fw_rule *r, uint32_t rate, uint32_t burst); /* matches what is past it */
+void fw_rule_limit_over(struct fw_rule *r, uint32_t rate, uint32_t burst); /* matches packets over the limit */
 void fw_rule_log(struct fw_rule *r, const char *prefix);
 void fw_rule_tproxy(struct fw_rule *r, uint16_t port);
 void fw_rule_set_mark(struct fw_rule *r, uint32_t mark);

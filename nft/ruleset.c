@@ -1,20 +1,21 @@
 /*
- * The ruleset, statement by statement. For sandbox 7:
+ * Builds the ruleset. For sandbox 7:
  *
  *   table netdev agentkernel: chain sb7 at the ingress of its link (ruleset_link.c)
  *   table inet agentkernel: chain pre → map links → chain sb7 → sb7_v4 | sb7_v6 → sb7_relay → judged
  *                                                            or → sb7_<reason> → refuse
  *
- * The kernel checks a whole table whenever a chain of it changes, and looks a set up by going through all of the table's. So past the first
- * FW_SHARD_SIZE ids there are further tables, made with their first sandbox and removed with their last. The mark that a packet gets at its
- * link says which table judges it, so that the others cost it one comparison each; chain in still takes nothing that was not judged. Nor are
- * there more tables than that, or more chains than needed: every message of a batch looks through all tables, and every batch through all chains.
+ * The kernel validates a whole table whenever one of its chains changes, and finds a set by walking all sets of the table.
+ * Ids past the first FW_SHARD_SIZE are therefore in further tables, created with their first sandbox and removed with their
+ * last. The mark that a packet gets at its link selects the table that judges it, so that each other table costs one
+ * comparison; chain in accepts only judged packets. Tables and chains are kept few, because every message of a batch walks
+ * all tables, and every batch walks all chains.
  *
- * Nothing is ever forwarded: a packet is delivered to one of our sockets, with FW_MARK set by chain judged, or it is
- * refused. Chains sb7_v4 and sb7_v6 are the only ones that a policy change rewrites.
+ * No packet is ever forwarded: a packet is delivered to a gateway socket, with FW_MARK set by chain judged, or it is
+ * refused. A policy change rewrites only the chains sb7_v4 and sb7_v6.
  *
- * Installing costs the kernel a search through its list of expression types for every expression, so what several rules
- * would repeat (the family, the mark, the relay) is a chain.
+ * For every expression, the kernel searches its list of expression types. Matches that several rules would repeat (the
+ * family, the mark, the relay) are therefore in a chain of their own.
  */
 #include "nft/ruleset.h"
 
@@ -28,7 +29,7 @@
 #include <stdio.h>
 
 #define DOT_PORT 853
-#define DNS_RATE_FACTOR 4 /* times dns_qps: the proxy's own limit is what a program meets first */
+#define DNS_RATE_FACTOR 4 /* times dns_qps: programs reach the limit of the DNS proxy first */
 #define REFUSE "refuse"
 #define JUDGED "judged"
 #define PRIORITY_MANGLE (-150)
@@ -112,8 +113,8 @@ const char *fw_shard_table(unsigned shard)
 
 /*
  * chain refuse {
- *   1 meta pkttype != host drop                     broadcast and multicast cannot be answered
- *   2 tcp flags rst drop                            nor a reset
+ *   1 meta pkttype != host drop                     broadcast and multicast get no reply
+ *   2 tcp flags rst drop                            nor does a reset
  *   3 meta l4proto tcp reject with tcp reset
  *   4 reject with icmpx type admin-prohibited
  * }
@@ -153,7 +154,7 @@ static void build_judged(struct fw_batch *b)
 	fw_rule_end(&r);
 }
 
-/* Chain pre, without its rules. */
+/* Build chain pre without its rules. */
 static struct fw_chain build_entry(struct fw_batch *b, uint32_t mark, const struct fw_hook *pre)
 {
 	fw_build_links(b, mark);
@@ -189,7 +190,7 @@ void fw_build_shard_remove(struct fw_batch *b, unsigned shard)
 /*
  * chain pre  { hook prerouting; policy drop
  *   1 meta mark & FW_MARK_KIND == FW_MARK_FURTHER accept
- *   2 iifname vmap @links                           loopback is in no link: none of our sockets uses it
+ *   2 iifname vmap @links                           loopback is not in the map: none of our sockets uses it
  * }
  * chain in   { hook input; policy drop; meta mark FW_MARK accept }
  * chain out  { hook output; policy drop; oifname "ak*" accept }
@@ -229,9 +230,9 @@ void fw_build_base(struct fw_batch *b)
 	fw_chain_add_base(b, NFPROTO_INET, b->table, "fwd_", &fwd);
 }
 
-/* ---- why a packet is refused ---- */
+/* ---- denying a packet ---- */
 
-/* counter name "sb7_denied_blocked" limit rate … log prefix "ak:7:blocked" …: past the limit the packet is only counted */
+/* counter name "sb7_denied_blocked" limit rate … log prefix "ak:7:blocked" …: over the limit, packets are only counted */
 static void end_with_record(struct fw_rule *r, uint32_t id, enum fw_reason reason)
 {
 	struct fw_name counter = fw_name_denied(id, reason), prefix = fw_name_prefix(id, reason);
@@ -249,7 +250,7 @@ static void build_record(struct fw_chain *c, uint32_t id, enum fw_reason reason)
 	end_with_record(&r, id, reason);
 }
 
-/* The last rule of a refusal: goto refuse; a forged sender gets no answer, and a flood costs none. */
+/* The last rule of a reason chain: goto refuse, or drop for spoofed sources and floods, which get no reply. */
 static void build_refusal(struct fw_chain *c, enum fw_reason reason)
 {
 	struct fw_rule r = fw_rule_begin(c);
@@ -262,7 +263,7 @@ static void build_refusal(struct fw_chain *c, enum fw_reason reason)
 }
 
 /*
- * chain sb7_proto begins with what is no one's attempt: the sandbox's own "port unreachable" to a reply that came too late
+ * chain sb7_proto first drops ICMP errors of the sandbox's kernel: "port unreachable" for a reply that came too late
  *   1 icmp type 3 counter name "sb7_late" drop
  *   2 icmpv6 type 1 counter name "sb7_late" drop
  */
@@ -280,10 +281,10 @@ static void build_icmp_errors(struct fw_chain *c, uint32_t id)
 	}
 }
 
-/* Reasons with a chain: that more than one rule gives, or that ask for state or more than one look. */
+/* Reasons with a chain of their own: several rules use them, or they need state or more than one match. */
 static const enum fw_reason chained[] = { FW_REASON_SPOOF, FW_REASON_PROTO, FW_REASON_RATE, FW_REASON_BLOCKED };
 
-/* chain sb7_blocked { 1 count and log; 2 goto refuse }, and so for each of them */
+/* chain sb7_blocked { 1 count and log; 2 goto refuse }, and the same for each of them */
 static void build_reason_chains(struct fw_batch *b, uint32_t id)
 {
 	for (EACH(reason, chained)) {
@@ -297,7 +298,7 @@ static void build_reason_chains(struct fw_batch *b, uint32_t id)
 	}
 }
 
-/* ---- how a packet is admitted ---- */
+/* ---- admitting a packet ---- */
 
 static void end_with_goto(struct fw_rule *r, const char *chain)
 {
@@ -316,7 +317,7 @@ static void end_with_reason(struct fw_rule *r, uint32_t id, enum fw_reason reaso
  * chain sb7_relay {
  *   1 meta l4proto tcp tproxy to :15001 counter name "sb7_admitted" goto judged
  *   2 meta l4proto udp tproxy to :15002 counter name "sb7_admitted" goto judged
- *   3 goto refuse                                   no one listens
+ *   3 goto refuse                                   the relay is not listening
  * }
  */
 static void build_relay(struct fw_batch *b, uint32_t id)
@@ -339,10 +340,10 @@ static void build_relay(struct fw_batch *b, uint32_t id)
 /*
  * chain sb7_dns {
  *   1 meta l4proto udp limit rate over 800/second burst 800 packets goto sb7_rate
- *   2 goto judged                                   the proxy's sockets are bound to it
+ *   2 goto judged                                   delivered to the socket of the DNS proxy
  * }
- * All sandboxes' questions wait in one socket's queue: who asks far more than the policy's dns_qps, past which the proxy refuses anyhow,
- * must not fill it for the others.
+ * The queries of all sandboxes share one socket queue. A sandbox that sends far more than its policy's dns_qps, which the
+ * proxy would refuse anyway, must not fill it for the others.
  */
 static void build_dns(struct fw_chain *c, uint32_t id, const struct policy *p)
 {
@@ -375,9 +376,9 @@ static void build_dot(struct fw_chain *c, uint32_t id)
 #endif
 
 /*
- * TCP that does not begin a connection:
- * 7 tcp flags & (fin | syn | rst | ack) != syn socket transparent 1 goto judged      one of ours
- * 8 tcp flags & (fin | syn | rst | ack) != syn counter name "sb7_late" goto refuse   of a flow that is gone: no one's attempt, so not recorded
+ * TCP packets that do not open a connection:
+ * 7 tcp flags & (fin | syn | rst | ack) != syn socket transparent 1 goto judged      of an existing connection
+ * 8 tcp flags & (fin | syn | rst | ack) != syn counter name "sb7_late" goto refuse   of a closed one: not a new attempt, so not logged
  */
 static void build_flow(struct fw_chain *c, uint32_t id)
 {
@@ -410,12 +411,12 @@ static void build_gateway_blocked(struct fw_chain *c, uint32_t id, const struct 
 
 /*
  * chain sb7_v4 {
- *   1 ip daddr != 100.64.0.29 ip daddr @sb7_blk4 goto sb7_blocked    our own end lies in a blocked range, yet a port of it
- *   2 ip daddr . tcp dport @sb7_tcp4 goto sb7_relay                  may have been learned;
+ *   1 ip daddr != 100.64.0.29 ip daddr @sb7_blk4 goto sb7_blocked    the gateway's end is in a blocked range, but one of its
+ *   2 ip daddr . tcp dport @sb7_tcp4 goto sb7_relay                  ports may have been learned;
  *   3 ip daddr . udp dport @sb7_udp4 goto sb7_relay
- *   4 ip daddr 100.64.0.29 goto sb7_blocked                          everything else of it is blocked
+ *   4 ip daddr 100.64.0.29 goto sb7_blocked                          its other ports are blocked
  *   5 ip daddr @sb7_open4 goto sb7_relay                             allow_cidr
- *   6 goto sb7_relay                                                 where the policy's default is allow, else
+ *   6 goto sb7_relay                                                 if the policy's default is allow; otherwise
  *     count and log; 7 goto refuse
  * }
  */
@@ -464,7 +465,7 @@ static struct fw_name name_policy(uint32_t id, int family)
 
 /* ---- chain sb7 ---- */
 
-/* 1–2 ip saddr != 100.64.0.30 goto sb7_spoof; a family that is off has no right source at all */
+/* 1–2 ip saddr != 100.64.0.30 goto sb7_spoof; if a family is off, every source of that family is spoofed */
 static void build_source(struct fw_chain *c, const struct fw_link *link)
 {
 #ifdef AK_SABOTAGE_NOSPOOF
@@ -502,7 +503,7 @@ static void build_by_family(struct fw_chain *c, const struct fw_link *link)
  *   3 meta l4proto != tcp meta l4proto != udp goto sb7_proto
  *   4 th dport 53 goto sb7_dns
  *   5–6 DNS over TLS
- *   7–8 TCP that does not begin a connection
+ *   7–8 TCP that does not open a connection
  *   9–10 the family's chain
  * }
  */
@@ -624,7 +625,7 @@ void fw_build_update(struct fw_batch *b, const struct fw_link *link, const struc
 	}
 }
 
-/* Those that point before those that are pointed at. */
+/* Remove a chain before the chains it jumps to. */
 static void remove_chains(struct fw_batch *b, uint32_t id)
 {
 	static const char *const suffixes[] = { "", "_v4", "_v6", "_dns", "_relay" };

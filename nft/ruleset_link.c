@@ -1,6 +1,6 @@
 /*
- * What is let in from a link at all, in the netdev table: our peer's MAC, plain IPv4 and IPv6, nothing else. What passes here is judged by the
- * rules of ruleset.c.
+ * The netdev table: accepts only frames from the sandbox's MAC with plain IPv4 or IPv6. The rules of ruleset.c judge the
+ * accepted packets.
  */
 #include "nft/ruleset.h"
 
@@ -18,7 +18,7 @@
 /* Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6. */
 static const uint8_t ipv6_extensions[] = { 0, 43, 44, 51, 60, 135, 139, 140 };
 
-/* chain entered { 1 meta mark set FW_MARK_FIRST accept }: so that only the rules of this table look at the packet */
+/* chain entered { 1 meta mark set FW_MARK_FIRST accept }: the mark selects the table that judges the packet */
 static void build_entered(struct fw_batch *b, uint32_t mark)
 {
 	struct fw_chain c = fw_chain_add(b, NFPROTO_NETDEV, b->table, ENTERED);
@@ -30,11 +30,11 @@ static void build_entered(struct fw_batch *b, uint32_t mark)
 }
 
 /*
- * chain six {                                       IPv6 that we take; the rest returns
+ * chain six {                                       goto entered for accepted IPv6; return for the rest
  *   1 ip6 saddr fe80::/10 ip6 daddr ff02::/16 drop
  *   2 ip6 saddr :: ip6 daddr ff02::/16 drop
- *        what every kernel says when a link comes up (neighbour and router solicitation, group reports): no one's attempt,
- *        so it is not counted either
+ *        sent by every kernel when a link comes up (neighbour and router solicitation, group reports): not an attempt by
+ *        a program, so not counted
  *   3 ip6 nexthdr @extensions return
  *   4 goto entered
  * }
@@ -67,7 +67,7 @@ static void build_links_six(struct fw_batch *b)
 	fw_rule_end(&r);
 }
 
-/* table netdev agentkernel: what all links share */
+/* table netdev agentkernel: the objects that all links share */
 void fw_build_links(struct fw_batch *b, uint32_t mark)
 {
 	fw_table_replace(b, NFPROTO_NETDEV, b->table);
@@ -77,7 +77,7 @@ void fw_build_links(struct fw_batch *b, uint32_t mark)
 	build_links_six(b);
 }
 
-/* chain sb7_odd { 1 counter name "sb7_odd" limit log prefix "ak:7:proto"; 2 drop }: real IP, but in a form we do not take */
+/* chain sb7_odd { 1 counter name "sb7_odd" limit log prefix "ak:7:proto"; 2 drop }: IP in a form that is not accepted */
 static void build_link_odd(struct fw_batch *b, uint32_t id)
 {
 	struct fw_name prefix = fw_name_prefix(id, FW_REASON_PROTO), odd = fw_name(id, FW_LINK_ODD);
@@ -116,7 +116,7 @@ static void build_link_ipv4(struct fw_chain *c, const char *odd)
 /*
  * 4 ether type ip6 jump six
  * 5 ether type ip6 goto sb7_odd                     extension headers
- * A link without IPv6 drops it uncounted: the kernel behind it says its chatter all the same.
+ * With IPv6 off, drop it without counting: the sandbox's kernel sends solicitations anyway.
  */
 static void build_link_ipv6(struct fw_chain *c, const char *odd, bool on)
 {
@@ -140,7 +140,7 @@ static void build_link_ipv6(struct fw_chain *c, const char *odd, bool on)
  * chain sb7 { hook ingress device ak7; policy drop
  *   1 ether saddr != 02:… counter name "sb7_dropped" drop
  *   2–3 IPv4, 4–5 IPv6
- *   6 counter name "sb7_dropped" drop               ARP, VLAN and the rest: neighbours are static
+ *   6 counter name "sb7_dropped" drop               ARP, VLAN and others: neighbours are static
  * }
  */
 void fw_build_link(struct fw_batch *b, const struct fw_link *link)
@@ -175,7 +175,7 @@ void fw_build_link(struct fw_batch *b, const struct fw_link *link)
 	fw_rule_end(&r);
 }
 
-/* Where the link is gone already, older kernels have taken the chain of its hook along. */
+/* If the link is already gone, older kernels have removed the chain with it. */
 void fw_build_link_remove(struct fw_batch *b, uint32_t id)
 {
 	struct fw_name name = fw_name(id, ""), dropped = fw_name(id, FW_LINK_DROPPED), odd = fw_name(id, FW_LINK_ODD);
