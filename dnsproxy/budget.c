@@ -1,4 +1,4 @@
-/* The exfiltration budget: purses of names and octets by wildcard, and the names that were paid for. */
+/* The exfiltration budget: buckets for names and octets per wildcard, and the names already charged. */
 #include "dnsproxy/budget.h"
 
 #include "dnsproxy/hash.h"
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A set of name hashes with open addressing that doubles as it fills. */
+/* A set of name hashes: open addressing, doubles when it fills up. */
 struct seen {
-	uint64_t *slots; /* owned; 0 is free */
+	uint64_t *slots; /* owned; 0: free slot */
 	size_t n_slots;
 	size_t count;
 };
@@ -16,7 +16,7 @@ struct seen {
 struct dns_budget_parent {
 	uint64_t hash; /* of the wildcard, never 0 */
 	uint64_t touched_ms;
-	uint64_t names_milli; /* what is left, in thousandths, so that slow refill is not lost to rounding */
+	uint64_t names_milli; /* remaining, in thousandths, so that slow refills are not lost to rounding */
 	uint64_t octets_milli;
 	struct seen now, before;
 };
@@ -59,7 +59,7 @@ static bool seen_grow(struct seen *s)
 	return true;
 }
 
-/* Out of memory means the name is charged again next time: on the safe side. */
+/* If out of memory, the name is charged again next time, which is safe. */
 static void seen_add(struct dns_budget_parent *p, uint64_t hash)
 {
 	if (p->now.count >= DNS_BUDGET_SEEN) {
@@ -95,7 +95,7 @@ void dns_budget_done(struct dns_budget *b)
 	b->n_parents = 0;
 }
 
-/* Full buckets remember nothing worth keeping. Rehash what stays, for open addressing has no holes. */
+/* Drop wildcards with full buckets: they hold no state worth keeping. Rehash the rest; open addressing allows no holes. */
 static void recycle(struct dns_budget *b, uint64_t now_ms)
 {
 	struct dns_budget_parent *old[DNS_BUDGET_PARENTS];
@@ -119,7 +119,7 @@ static void recycle(struct dns_budget *b, uint64_t now_ms)
 	}
 }
 
-/* The slot of HASH: its parent or a free place. One slot always stays free, so the walk ends. */
+/* Find the slot of HASH: its parent, or a free slot. One slot always stays free, so the loop ends. */
 static struct dns_budget_parent **slot_of(struct dns_budget *b, uint64_t hash)
 {
 	size_t i = hash % DNS_BUDGET_PARENTS;
@@ -131,7 +131,7 @@ static struct dns_budget_parent **slot_of(struct dns_budget *b, uint64_t hash)
 
 static struct dns_budget_parent *parent_get(struct dns_budget *b, const char *rule, uint64_t now_ms)
 {
-	uint64_t hash = dns_hash(b->key, rule, strcspn(rule, ":/")) | 1; /* one purse for all ports of a wildcard */
+	uint64_t hash = dns_hash(b->key, rule, strcspn(rule, ":/")) | 1; /* all ports of a wildcard share one budget */
 	struct dns_budget_parent **slot = slot_of(b, hash);
 
 	if (*slot)
@@ -170,7 +170,7 @@ static void refill(struct dns_budget_parent *p, uint64_t now_ms)
 	p->touched_ms = now_ms;
 }
 
-/* Words have vowels and few digits; base 16, 32 and 36 do not. */
+/* Words have vowels and few digits; text in base 16, 32 or 36 does not. */
 static bool looks_encoded(const uint8_t *label, size_t len)
 {
 	size_t digits = 0, vowels = 0;
@@ -191,7 +191,7 @@ unsigned dns_budget_weight(const uint8_t *label, size_t len)
 	return looks_encoded(label, len) ? weight * 2 : weight;
 }
 
-/* Labels that the rule spells out itself; those carry nothing. */
+/* Number of labels that are part of the rule; they carry no data. */
 static size_t fixed_labels(const char *rule)
 {
 	size_t n = 0;
@@ -210,7 +210,7 @@ static size_t count_labels(const struct dns_name *name)
 	return n;
 }
 
-/* What NAME costs beyond the rule's own labels. */
+/* The cost of NAME beyond the labels of the rule. */
 static void price(const char *rule, const struct dns_name *name, uint64_t *ret_names, uint64_t *ret_octets)
 {
 	size_t labels = count_labels(name), fixed = fixed_labels(rule), off = 0;

@@ -1,4 +1,4 @@
-/* The cache: one allocation an entry, chained buckets, a list from old to young, and a small table from addresses back to entries. */
+/* The cache: one allocation per entry, chained buckets, an LRU list, and a small table from addresses to entries. */
 #include "dnsproxy/cache.h"
 
 #include "dnsproxy/hash.h"
@@ -11,7 +11,7 @@
 #define REVERSE_SETS 1024
 #define REVERSE_WAYS 4
 
-/* Address → entry, by the entry's hash and not by pointer: an entry that went is simply not found. */
+/* Maps an address to an entry by the entry's hash, not by pointer: an evicted entry is simply not found. */
 struct reverse_slot {
 	uint64_t entry_hash;
 	uint64_t promised_ms;
@@ -19,7 +19,7 @@ struct reverse_slot {
 };
 
 struct dns_cache_reverse {
-	struct reverse_slot slots[REVERSE_SETS][REVERSE_WAYS]; /* youngest first */
+	struct reverse_slot slots[REVERSE_SETS][REVERSE_WAYS]; /* most recent first */
 };
 
 void dns_cache_init(struct dns_cache *cache, const uint64_t key[2])
@@ -84,7 +84,7 @@ struct dns_cache_entry *dns_cache_find(struct dns_cache *cache, const struct dns
 {
 	struct dns_cache_entry *e = lookup(cache, key_hash(cache, name, qtype), name, qtype);
 
-	/* Less than a second left would be a TTL of 0. The entry stays: a PTR question may still want it. */
+	/* With less than a second left, the TTL would be 0. The entry stays: a PTR query may still use it. */
 	if (!e || e->expires_ms < now_ms + 1000)
 		return NULL;
 	if (TAILQ_NEXT(e, lru)) {
@@ -94,7 +94,7 @@ struct dns_cache_entry *dns_cache_find(struct dns_cache *cache, const struct dns
 	return e;
 }
 
-/* Double the buckets so that a chain stays short; failing to is only slower. */
+/* Double the buckets to keep the chains short. A failure only costs speed. */
 static bool grow(struct dns_cache *cache)
 {
 	size_t n = cache->n_buckets ? cache->n_buckets * 2 : BUCKETS_MIN;

@@ -1,4 +1,4 @@
-/* One sandbox as the proxy knows it. */
+/* One sandbox as a client of the proxy. */
 #include "dnsproxy/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -13,7 +13,7 @@ static void rate_set(struct dns_client *c)
 	c->tokens_milli = 1000ull * c->qps * DNS_QPS_BURST_S;
 }
 
-/* Can an IPv6 address be reached that no name stands for? */
+/* Does the policy allow IPv6 addresses without a name? */
 static bool opens_ipv6(const struct policy *p)
 {
 	size_t n;
@@ -64,14 +64,14 @@ void dns_client_free(struct dns_client *c)
 	free(c);
 }
 
-/* Does the cache hold what the new policy would not have let in? */
+/* Would the new policy not have admitted this cache entry? */
 static bool outdated(void *ctx, const struct dns_cache_entry *e)
 {
 	const struct dns_client *c = ctx;
 	struct dns_name name;
 	char text[DNS_WIRE_TEXT_MAX];
 
-	/* what was filtered may be open now */
+	/* a filtered address may be open now */
 	if (e->kind == DNS_CACHE_FILTERED)
 		return true;
 	dns_cache_name(e, &name);
@@ -99,7 +99,7 @@ void dns_client_set_policy(struct dns_client *c, struct policy *p)
 	policy_unref(old);
 	rate_set(c);
 	dns_client_sweep(c);
-	dns_client_forget(c); /* the names that stayed may open other ports now */
+	dns_client_forget(c); /* the remaining names may open other ports now */
 	if (opens_ipv6(p))
 		dns_nat64_want(c->proxy);
 }
@@ -109,7 +109,7 @@ void dns_client_forget(struct dns_client *c)
 	c->generation++;
 }
 
-/* Token bucket in thousandths: QPS tokens a second are QPS thousandths a millisecond. */
+/* Token bucket in thousandths: QPS tokens per second are QPS thousandths per millisecond. */
 bool dns_client_admit(struct dns_client *c)
 {
 	uint64_t now = c->proxy->now_ms, full = 1000ull * c->qps * DNS_QPS_BURST_S;

@@ -1,8 +1,8 @@
 /*
- * Questions that wait for the upstream.
+ * Queries that wait for the upstream.
  *
- * Theory: a flight is made with its first asker, joined by others who ask the same, and ends exactly once: with an answer, a
- * failure or its client. The upstream knows only its id, so an answer that comes after the end finds nothing.
+ * Theory: the first query creates a flight, identical queries join it, and it ends exactly once: with an answer, with a
+ * failure, or when its client is freed. The upstream knows only its id, so a late answer finds nothing.
  */
 #include "dnsproxy/internal.h"
 
@@ -135,7 +135,7 @@ static int flight_new(struct dns_client *c, uint64_t hash, const struct dns_ques
 	return 0;
 }
 
-/* What F asks the upstream now: its own name or one that is put in SPARE. */
+/* The name that F queries now: its own, or a probed name stored in SPARE. */
 static const struct dns_name *asked_now(const struct dns_flight *f, struct dns_name *spare, uint16_t *ret_qtype)
 {
 	*ret_qtype = f->probe.active ? f->probe.qtype : f->qtype;
@@ -145,7 +145,7 @@ static const struct dns_name *asked_now(const struct dns_flight *f, struct dns_n
 	return spare;
 }
 
-/* On success the flight may be over already. */
+/* On success the flight may have ended already. */
 static int ask(struct dns_proxy *proxy, const struct dns_flight *f)
 {
 	struct dns_name spare;
@@ -189,7 +189,7 @@ int dns_flight_join(
 
 /* ---- end ---- */
 
-/* One asker's answer is fresh; the others got it for free. */
+/* Mark the answer as fresh for the first client query only; the others did not cause an upstream query. */
 static void send_all(struct dns_flight *f, struct dns_verdict *v)
 {
 	struct dns_waiter *w;
@@ -209,7 +209,7 @@ static void fail(struct dns_flight *f, struct dns_verdict *v, const char *why)
 	send_all(f, v);
 }
 
-/* Remembered for a while: asking again at once would make a channel of names that do not resolve. */
+/* Cache the failure: without it, names that do not resolve could be queried repeatedly as a covert channel. */
 static void fail_cached(struct dns_flight *f, struct dns_verdict *v, const char *why)
 {
 	struct dns_client *c = f->client;
@@ -225,7 +225,7 @@ static void fail_cached(struct dns_flight *f, struct dns_verdict *v, const char 
 	fail(f, v, why);
 }
 
-/* Keep the public part. True when something was there and nothing is left. */
+/* Remove blocked addresses. Returns true if there were addresses and all were removed. */
 static bool filter(const struct dns_client *c, struct dns_reply *r)
 {
 	size_t kept = 0, had = r->n_addrs;
@@ -276,7 +276,7 @@ static void finish_addrs(struct dns_flight *f, struct dns_reply *r, struct dns_v
 	send_all(f, v);
 }
 
-/* As if every address of it were blocked, which is so. */
+/* Answer like a name whose addresses are all blocked, which they are. */
 static void finish_internal(struct dns_flight *f, struct dns_verdict *v)
 {
 	struct dns_client *c = f->client;
@@ -297,7 +297,7 @@ static void finish_internal(struct dns_flight *f, struct dns_verdict *v)
 	send_all(f, v);
 }
 
-/* Other records are passed on as rebuilt and not kept: they are rare, and nothing is learned from them. */
+/* Pass on other records rebuilt and uncached: they are rare, and no address is learned from them. */
 static void finish_raw(struct dns_flight *f, const struct dns_reply *r, struct dns_verdict *v)
 {
 	v->outcome = DNS_OUTCOME_ANSWERED;
@@ -315,7 +315,7 @@ static void finish_raw(struct dns_flight *f, const struct dns_reply *r, struct d
 	send_all(f, v);
 }
 
-/* The policy may have changed since the question left: it is judged again, which also renews the borrowed strings. */
+/* The policy may have changed since the query was sent: judge it again, which also renews the borrowed strings. */
 static void finish(struct dns_flight *f, struct dns_reply *r, const char *why)
 {
 	struct dns_client *c = f->client;
@@ -338,13 +338,13 @@ static void finish(struct dns_flight *f, struct dns_reply *r, const char *why)
 	} else if (f->probe.active) {
 		finish_internal(f, &v);
 	} else if (r->n_raw == 0) {
-		finish_addrs(f, r, &v); /* empty, and remembered as such */
+		finish_addrs(f, r, &v); /* an empty answer, which is cached */
 	} else {
 		finish_raw(f, r, &v);
 	}
 }
 
-/* RFC 6891 section 7: FORMERR without OPT is how old servers say that they do not know EDNS. */
+/* RFC 6891 section 7: old servers that do not support EDNS reply FORMERR without OPT. */
 static bool ask_plainly(struct dns_proxy *proxy, struct dns_flight *f, const struct dns_reply *r)
 {
 	if (r->rcode != DNS_RCODE_FORMERR || r->has_opt || !f->edns)
@@ -354,7 +354,7 @@ static bool ask_plainly(struct dns_proxy *proxy, struct dns_flight *f, const str
 	return ask(proxy, f) == 0;
 }
 
-/* 1 when the flight goes on with another question, 0 when the name is internal. */
+/* 1 if the flight continues with another query, 0 if the name is internal. */
 static int probe_on(struct dns_proxy *proxy, struct dns_flight *f, const struct dns_reply *r)
 {
 	enum dns_probed probed = dns_probe_answered(&f->probe, &f->name, f->client->policy, r);

@@ -1,4 +1,4 @@
-/* A keyed hash for tables whose keys a sandbox chooses: without the key nobody can aim at one bucket. */
+/* A keyed hash for tables whose keys a sandbox chooses: without the key, nobody can cause collisions on purpose. */
 #ifndef AK_DNS_HASH_H
 #define AK_DNS_HASH_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One multiply-fold round: both halves of the 128-bit product, so that every input bit reaches every output bit. */
+/* One multiply-fold round over both halves of the 128-bit product: every input bit affects every output bit. */
 static inline uint64_t dns_hash_fold(uint64_t a, uint64_t b)
 {
 	unsigned __int128 product = (unsigned __int128)a * b;

@@ -1,15 +1,15 @@
 /*
- * The proxy's own structures, shared by its files.
+ * Internal structures of the proxy, shared by its files.
  *
- * proxy.c     the public face: making and freeing
- * client.c    one sandbox: policy, rate, cache, budget
- * udp.c/tcp.c bytes in, bytes out; who asks
- * nat64.c     how the host's network writes IPv4 addresses as IPv6 ones
- * probe.c     is a name internal?
- * query.c     the life of a question, up to the cache
- * flight.c    questions that wait for the upstream
- * reply.c     answers: learn, build, send, tell
- * upstream*.c questions to the host's resolvers
+ * proxy.c     public functions: create and free
+ * client.c    one sandbox: policy, rate limit, cache, budget
+ * udp.c/tcp.c transport: reads queries, finds the client, writes replies
+ * nat64.c     discovers the NAT64 prefix of the host's network
+ * probe.c     detects internal names
+ * query.c     the life of a query, up to the cache
+ * flight.c    queries that wait for the upstream
+ * reply.c     answers: learn, build, send, report
+ * upstream*.c queries to the host's resolvers
  */
 #ifndef AK_DNS_INTERNAL_H
 #define AK_DNS_INTERNAL_H
@@ -28,29 +28,29 @@ struct dns_udp;
 struct dns_tcp;
 
 #define DNS_QPS_DEFAULT 200
-#define DNS_QPS_BURST_S 2 /* seconds' worth that may come at once: a package manager starts with a volley */
+#define DNS_QPS_BURST_S 2 /* burst size in seconds of the rate: package managers start with many queries at once */
 #define DNS_CLIENT_FLIGHTS_MAX 256
-#define DNS_FLIGHTS_MAX 8192 /* all clients together */
-#define DNS_WAITERS_MAX 64 /* identical questions that wait for one upstream answer */
+#define DNS_FLIGHTS_MAX 8192 /* for all clients together */
+#define DNS_WAITERS_MAX 64 /* identical queries that wait for one upstream answer */
 #define DNS_NEGATIVE_TTL_MAX_S 300
 #define DNS_FAILURE_TTL_S 5 /* RFC 9520 section 3.2 */
 #define DNS_HOST_TTL_S 60
-#define DNS_INTERNAL_TTL_S 30 /* for which a name counts as internal */
-#define DNS_RELEARN_AFTER 4096 /* addresses learned since: the gateway's bounded tables may have let an older one go */
+#define DNS_INTERNAL_TTL_S 30 /* how long a name is remembered as internal */
+#define DNS_RELEARN_AFTER 4096 /* learned addresses after which the gateway's bounded tables may have evicted an older one */
 
-/* Where a reply goes. */
+/* The destination of a reply. */
 struct dns_origin {
 	bool tcp;
 	uint8_t sock; /* UDP: 0 is IPv4, 1 is IPv6 */
-	uint64_t arrived_us; /* of ak_now_us */
+	uint64_t arrived_us; /* clock of ak_now_us */
 	union {
 		struct {
 			struct sockaddr_in6 peer; /* or a sockaddr_in */
-			struct ak_addr local; /* the address that was asked: the reply leaves from it */
+			struct ak_addr local; /* destination of the query; the reply uses it as source */
 			unsigned ifindex;
 		} udp;
 		struct {
-			uint32_t slot, generation; /* the connection may be gone by then */
+			uint32_t slot, generation; /* identify the connection, which may be closed by then */
 		} conn;
 	};
 };
@@ -62,26 +62,26 @@ struct dns_waiter {
 };
 SLIST_HEAD(dns_waiter_list, dns_waiter);
 
-/* Whether a name is internal: the question about its addresses that is asked next. */
+/* The state of a check whether a name is internal: the next address query to send. */
 struct dns_probe {
 	bool active;
-	uint8_t off; /* of the name that is asked for in the flight's */
-	uint8_t levels; /* above the first */
+	uint8_t off; /* offset of the probed name in the flight's name */
+	uint8_t levels; /* number of labels removed so far */
 	uint16_t qtype;
 };
 
-/* One question under way. Found by id from the upstream's callback, by (client, name, type) from a second asker. */
+/* One upstream query in progress. The upstream finds it by id; a second identical query finds it by (client, name, type). */
 struct dns_flight {
 	LIST_ENTRY(dns_flight) of_client;
-	struct dns_flight *next_key, *next_id; /* in their buckets */
-	uint64_t id; /* never used twice */
+	struct dns_flight *next_key, *next_id; /* hash chains */
+	uint64_t id; /* never reused */
 	uint64_t hash;
-	struct dns_client *client; /* borrowed: frees us before itself */
+	struct dns_client *client; /* borrowed: frees us first */
 	struct dns_name name;
 	uint16_t qtype;
-	bool edns; /* asked with our OPT */
-	struct dns_probe probe; /* comes before the question itself */
-	uint32_t generation; /* the client's, for which the decision holds */
+	bool edns; /* sent with our OPT record */
+	struct dns_probe probe; /* runs before the query itself */
+	uint32_t generation; /* the client's policy generation for which the decision holds */
 	struct policy_decision decision;
 	struct dns_waiter_list waiters;
 	unsigned n_waiters;
@@ -99,24 +99,24 @@ struct dns_flights {
 
 struct dns_client {
 	LIST_ENTRY(dns_client) all;
-	struct dns_proxy *proxy; /* borrowed: frees us before itself */
+	struct dns_proxy *proxy; /* borrowed: frees us first */
 	uint32_t sandbox;
 	struct policy *policy; /* a reference */
-	uint32_t generation; /* grows when learned answers must be learned again */
+	uint32_t generation; /* incremented when cached answers must be learned again */
 	struct ak_addr host4, host6;
 	struct dns_cache cache;
 	struct dns_budget budget;
 	struct dns_flight_list flights;
 	unsigned n_flights;
 	uint64_t learned_seq;
-	/* rate */
+	/* rate limit */
 	uint32_t qps;
 	uint64_t tokens_milli;
 	uint64_t tokens_ms;
-	uint64_t refused; /* since the last event about it */
+	uint64_t refused; /* queries refused since the last event about them */
 	uint64_t refused_told_ms;
 	/* tcp.c */
-	TAILQ_HEAD(dns_conn_list, dns_conn) conns; /* longest quiet first */
+	TAILQ_HEAD(dns_conn_list, dns_conn) conns; /* longest idle first */
 	unsigned n_conns;
 };
 
@@ -124,14 +124,14 @@ struct dns_proxy {
 	struct event_base *base; /* borrowed */
 	struct dns_hooks hooks;
 	struct dns_stats stats;
-	uint64_t key[2]; /* of all hash tables */
-	uint64_t now_us, now_ms; /* read once per event callback: dns_proxy_wake */
+	uint64_t key[2]; /* for all hash tables */
+	uint64_t now_us, now_ms; /* set once per event callback by dns_proxy_wake */
 	bool ipv6;
 	LIST_HEAD(, dns_client) clients;
 	struct dns_flights flights;
 	struct {
 		bool asking;
-		uint64_t again_ms; /* when to ask next */
+		uint64_t again_ms; /* time of the next query */
 	} nat64;
 	struct dns_udp *udp; /* owned */
 	struct dns_tcp *tcp; /* owned */
@@ -139,45 +139,48 @@ struct dns_proxy {
 };
 
 /* ---- proxy.c ---- */
-void dns_proxy_wake(struct dns_proxy *proxy); /* look at the clock */
+void dns_proxy_wake(struct dns_proxy *proxy); /* update the clock */
 
 /* ---- nat64.c ---- */
-#define DNS_NAT64_ID 0 /* flights are counted from 1 */
-void dns_nat64_reset(struct dns_proxy *proxy); /* nothing is known of the host's network */
-void dns_nat64_want(struct dns_proxy *proxy); /* IPv6 addresses are about to matter: ask, if it is time */
+#define DNS_NAT64_ID 0 /* flight ids start at 1 */
+void dns_nat64_reset(struct dns_proxy *proxy); /* forget the prefixes of the host's network */
+void dns_nat64_want(struct dns_proxy *proxy); /* call before judging IPv6 addresses: queries the prefix if it is due */
 void dns_nat64_answered(struct dns_proxy *proxy, int status, const uint8_t *msg, size_t len);
 
 /* ---- client.c ---- */
-void dns_client_sweep(struct dns_client *c); /* drop from the cache what would not come into it now */
-bool dns_client_admit(struct dns_client *c); /* one token of the rate, or false */
+void dns_client_sweep(struct dns_client *c); /* drop cached entries that the current policy would not admit */
+bool dns_client_admit(struct dns_client *c); /* take one token of the rate limit; false if there is none */
 
 /* ---- query.c ---- */
 
-/* What becomes of an allowed question; pure. */
+/* How to answer an allowed query; pure. */
 enum dns_plan {
-	DNS_PLAN_RESOLVE, /* A, AAAA: upstream, learned, cached */
-	DNS_PLAN_FORWARD, /* plain records of a default-allow policy: upstream, rebuilt */
-	DNS_PLAN_HOST, /* POLICY_HOST_NAME: our end of the link */
-	DNS_PLAN_WITHHOLD, /* NODATA, nothing upstream */
+	DNS_PLAN_RESOLVE, /* A, AAAA: query upstream, learn, cache */
+	DNS_PLAN_FORWARD, /* simple record types in a default-allow policy: query upstream, rebuild the reply */
+	DNS_PLAN_HOST, /* POLICY_HOST_NAME: the gateway's end of the link */
+	DNS_PLAN_WITHHOLD, /* NODATA without an upstream query */
 	DNS_PLAN_NUM
 };
 enum dns_plan dns_plan_of(bool default_allow, bool ipv6, const char *name, uint16_t qtype);
 
-/* Pay for a question that is about to leave; false when the budget does not have it. */
+/* Charge the budget for an upstream query; false if the budget is used up. */
 bool dns_query_charge(struct dns_client *c, const struct dns_question *q, const struct policy_decision *d);
 void dns_query_handle(struct dns_client *c, const struct dns_origin *origin, const uint8_t *msg, size_t len);
 
 /* ---- flight.c ---- */
-/* Wait for the upstream's answer, asking it if nobody has yet. -EBUSY, -ENOMEM when a bound is reached, -EDQUOT over the budget. */
+/*
+ * Wait for the upstream answer; sends the query unless an identical one is in flight. Returns -EBUSY or -ENOMEM if a limit is
+ * reached, -EDQUOT over the budget.
+ */
 int dns_flight_join(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d);
 void dns_flight_answered(struct dns_proxy *proxy, uint64_t id, int status, const uint8_t *msg, size_t len);
-void dns_flight_forged(struct dns_proxy *proxy, uint64_t id, unsigned count); /* tell that somebody tried */
+void dns_flight_forged(struct dns_proxy *proxy, uint64_t id, unsigned count); /* report forged answers */
 void dns_flights_drop(struct dns_client *c);
 
 /* ---- probe.c ---- */
 enum dns_probed {
-	DNS_PROBED_ON, /* ask what the probe holds now */
+	DNS_PROBED_ON, /* send the query that the probe holds now */
 	DNS_PROBED_PUBLIC,
 	DNS_PROBED_INTERNAL,
 	DNS_PROBED_NUM
@@ -189,21 +192,21 @@ enum dns_probed dns_probe_answered(
 
 /* ---- reply.c ---- */
 
-/* What is known about a question when it is answered. */
+/* The result for one query, from which the reply and the event are made. */
 struct dns_verdict {
 	enum dns_outcome outcome;
-	const char *name; /* text */
+	const char *name; /* as text */
 	struct policy_decision decision;
 	const char *detail;
 	bool cached;
 	struct dns_content content;
-	const struct dns_name *cname; /* the chain, for the record: the sandbox is told only one that leads to something */
+	const struct dns_name *cname; /* the chain, for the record; the reply contains it only if it leads to addresses */
 	size_t n_cname;
 };
 void dns_verdict_send(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_ask *ask, const struct dns_verdict *v);
 void dns_verdict_deny(struct dns_verdict *v, const struct policy_decision *d, char text[static DNS_WIRE_EDE_TEXT]);
-/* Serve from E, learning it first where needed. */
+/* Serve from E; learns its addresses first if needed. */
 void dns_verdict_from_entry(
 	struct dns_client *c, struct dns_cache_entry *e, struct dns_verdict *v, struct dns_name chain[static DNS_CNAME_MAX]);
 uint32_t dns_ttl_clamp(uint32_t ttl_s, uint32_t max_s);

@@ -1,6 +1,7 @@
 /*
- * Asks for the NAT64 prefix of the host's network (RFC 7050): AAAA of ipv4only.arpa, which has none of its own, so that those that
- * come are made by the network. Asked when IPv6 addresses first matter, and again when what was told is old or the resolvers change.
+ * Discovers the NAT64 prefix of the host's network (RFC 7050): queries AAAA of ipv4only.arpa. The name has no AAAA records, so
+ * any answer is synthesized by the network. Sent when IPv6 addresses first matter, and again when the result is old or the
+ * resolvers change.
  */
 #include "dnsproxy/internal.h"
 
@@ -31,7 +32,7 @@ void dns_nat64_want(struct dns_proxy *proxy)
 		proxy->nat64.asking = false;
 }
 
-/* What was dropped may be open now, and the other way round. */
+/* Judge the cached addresses again: a blocked one may be open now, and the other way round. */
 static void judge_again(struct dns_proxy *proxy)
 {
 	struct dns_client *c;

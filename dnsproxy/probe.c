@@ -1,9 +1,9 @@
 /*
- * Is a name internal? Asked before records other than addresses are passed on.
+ * Detects internal names before records other than addresses are passed on.
  *
- * The host's resolver may know more than the world does: a company's own zones, of which the sandbox reaches nothing. Their
- * addresses tell: a name counts as internal when all addresses of it are blocked, or, where it has none, those of the nearest
- * name above it that has some. Labels of services ("_ldap._tcp") belong to the name below which they stand.
+ * The host's resolver may know names that are not public, such as a company's own zones, and the sandbox must not learn about
+ * them. Their addresses give them away: a name is internal if all its addresses are blocked, or, if it has none, if those of
+ * the nearest parent name with addresses are. Service labels ("_ldap._tcp") are skipped.
  */
 #include "dnsproxy/internal.h"
 

@@ -1,4 +1,4 @@
-/* The public face: the parts are put together here, and taken apart. */
+/* Public functions: create and free the proxy and its parts. */
 #include "dnsproxy/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -37,7 +37,7 @@ static void on_upstream_rest(void *ctx)
 	dns_udp_flush(proxy->udp);
 }
 
-/* The sockets belong to their parts as soon as those exist. */
+/* Each socket belongs to its part as soon as the part exists. */
 static int start(struct dns_proxy *proxy, struct dns_sockets *socks, const struct dns_upstream_conf *conf, struct ak_err *err)
 {
 	struct dns_upstream_hooks hooks = {
@@ -50,7 +50,7 @@ static int start(struct dns_proxy *proxy, struct dns_sockets *socks, const struc
 	int rc;
 
 	if (getrandom(proxy->key, sizeof(proxy->key), 0) != (ssize_t)sizeof(proxy->key))
-		return ak_fail_errno(err, errno, "no random numbers");
+		return ak_fail_errno(err, errno, "cannot read random numbers");
 	dns_nat64_reset(proxy);
 	rc = dns_upstream_new(proxy->base, conf, &hooks, &proxy->upstream, err);
 	if (rc < 0)
@@ -72,7 +72,7 @@ static void close_sockets(struct dns_sockets *socks)
 int dns_proxy_new(struct event_base *base, const struct dns_sockets *socks, const struct dns_hooks *hooks,
 	const struct dns_upstream_conf *conf, struct dns_proxy **ret, struct ak_err *err)
 {
-	struct dns_sockets left = *socks; /* taken over also when this fails */
+	struct dns_sockets left = *socks; /* owned from here on, even on failure */
 	struct dns_proxy *proxy = calloc(1, sizeof(*proxy));
 	int rc = -ENOMEM;
 
@@ -125,7 +125,7 @@ int dns_proxy_set_upstream(struct dns_proxy *proxy, const struct dns_upstream_co
 	proxy->ipv6 = conf->ipv6;
 	dns_nat64_reset(proxy);
 	LIST_FOREACH(c, &proxy->clients, all)
-		dns_cache_sweep(&c->cache, is_failure, NULL); /* the new servers may do better */
+		dns_cache_sweep(&c->cache, is_failure, NULL); /* the new servers may have an answer */
 	return 0;
 }
 

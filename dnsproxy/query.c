@@ -1,6 +1,6 @@
 /*
- * The life of a question up to the cache: read, judged, budgeted, then served at once or put in flight.
- * Nothing here asks the upstream before the policy has said yes.
+ * The life of a query up to the cache: parse, judge, charge the budget, then answer it or put it in flight.
+ * No query goes upstream before the policy has allowed it.
  */
 #include "dnsproxy/internal.h"
 
@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RATE_TELL_MS 1000 /* one event a second about questions over the rate, with their number */
+#define RATE_TELL_MS 1000 /* report rate-limited queries in one event per second, with their number */
 
-/* Types whose answers hold nothing to connect to, of plain shape. HTTPS and SVCB are not here: their hints and keys would. */
+/* Simple types without addresses. HTTPS and SVCB are excluded: they carry address hints and keys. */
 static bool forwardable(uint16_t qtype)
 {
 	switch (qtype) {
@@ -51,7 +51,7 @@ static void refuse_malformed(
 		[DNS_PARSE_FORMERR] = DNS_RCODE_FORMERR,
 		[DNS_PARSE_NOTIMP] = DNS_RCODE_NOTIMP,
 		[DNS_PARSE_BADVERS] = DNS_RCODE_BADVERS,
-		/* a well-formed question for what cannot exist: resolvers give up at once, where FORMERR makes them try again */
+		/* a well-formed query for a name that cannot exist: resolvers stop at NXDOMAIN, but retry after FORMERR */
 		[DNS_PARSE_BADNAME] = DNS_RCODE_NXDOMAIN,
 	};
 	struct dns_verdict v = {
@@ -66,7 +66,7 @@ static void refuse_malformed(
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
-/* One event for all questions that were over the rate since the last one. */
+/* Report all queries that were over the rate limit since the last event, in one event. */
 static void tell_rate(struct dns_client *c, const char *name, uint16_t qtype)
 {
 	struct dns_proxy *proxy = c->proxy;
@@ -92,12 +92,12 @@ void dns_client_flush(struct dns_client *c)
 		tell_rate(c, "", 0);
 }
 
-/* Over the rate: REFUSED each time, told in sums. */
+/* Over the rate limit: reply REFUSED each time, but report only sums. */
 static void refuse_rate(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q)
 {
 	struct dns_proxy *proxy = c->proxy;
 	struct dns_content content = {
-		.rcode = DNS_RCODE_REFUSED, .ede = DNS_EDE_PROHIBITED, .ede_text = "too many questions a second"
+		.rcode = DNS_RCODE_REFUSED, .ede = DNS_EDE_PROHIBITED, .ede_text = "too many queries per second"
 	};
 	uint8_t buf[DNS_WIRE_UDP_PLAIN];
 	size_t len = dns_reply_build(buf, sizeof(buf), sizeof(buf), &q->ask, &content);
@@ -131,7 +131,7 @@ static void refuse_budget(
 		.name = q->text,
 		.decision = *d,
 		.detail = text,
-		/* musl waits for its time-out on REFUSED, so NXDOMAIN it is */
+		/* musl waits for its timeout after REFUSED, so reply NXDOMAIN */
 		.content = { .rcode = DNS_RCODE_NXDOMAIN, .ede = DNS_EDE_BLOCKED, .ede_text = text },
 	};
 
@@ -146,13 +146,13 @@ static void refuse_busy(struct dns_client *c, const struct dns_origin *origin, c
 		.name = q->text,
 		.decision = *d,
 		.detail = rc == -EBUSY ? "too many questions under way" : "out of resources",
-		.content = { .rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_OTHER, .ede_text = "too many questions under way" },
+		.content = { .rcode = DNS_RCODE_SERVFAIL, .ede = DNS_EDE_OTHER, .ede_text = "too many queries in flight" },
 	};
 
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
-/* No record, no answer: a client tries again later, when there may be room. */
+/* If it cannot be recorded, it is not answered: the client retries later, when the log may have room. */
 static void refuse_unrecorded(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
@@ -192,7 +192,7 @@ static void serve_entry(struct dns_client *c, const struct dns_origin *origin, c
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
-/* The machine outside, as our end of this sandbox's link. It is in a blocked range and meant to be: a rule named it. */
+/* The host machine is the gateway's end of this sandbox's link. That address is blocked, but a rule allows this name. */
 static void serve_host(
 	struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q, const struct policy_decision *d)
 {
@@ -218,7 +218,7 @@ static void serve_host(
 		refuse_busy(c, origin, q, d, -ENOMEM);
 }
 
-/* PTR: only what this sandbox itself was told before; never upstream. */
+/* PTR: answered only from addresses that this sandbox has resolved before; never sent upstream. */
 static void serve_reverse(struct dns_client *c, const struct dns_origin *origin, const struct dns_question *q)
 {
 	struct ak_addr addr;
@@ -250,7 +250,7 @@ static void serve_reverse(struct dns_client *c, const struct dns_origin *origin,
 	dns_verdict_send(c, origin, &q->ask, &v);
 }
 
-/* ---- the way through ---- */
+/* ---- handling a query ---- */
 
 bool dns_query_charge(struct dns_client *c, const struct dns_question *q, const struct policy_decision *d)
 {
@@ -258,7 +258,7 @@ bool dns_query_charge(struct dns_client *c, const struct dns_question *q, const 
 	return true;
 #endif
 	if (d->reason != POLICY_REASON_RULE || !d->rule)
-		return true; /* everything is open by default: names are the least of what can be sent */
+		return true; /* default-allow: the sandbox can send data in easier ways */
 	return dns_budget_take(&c->budget, d->rule, &q->name, c->proxy->now_ms);
 }
 

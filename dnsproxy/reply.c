@@ -1,4 +1,4 @@
-/* Answers: learned first, then built, sent and told. */
+/* Answers: learn the addresses, then build and send the reply and report the event. */
 #include "dnsproxy/internal.h"
 
 #include "gateway/base/io.h"
@@ -97,14 +97,14 @@ void dns_verdict_deny(struct dns_verdict *v, const struct policy_decision *d, ch
 	v->content = (struct dns_content){ .rcode = DNS_RCODE_NXDOMAIN, .ede = DNS_EDE_BLOCKED, .ede_text = text };
 }
 
-/* Does the kernel surely hold E's addresses for another TTL_S? */
+/* Is the kernel certain to hold E's addresses for another TTL_S seconds? */
 static bool still_learned(const struct dns_client *c, const struct dns_cache_entry *e, uint32_t ttl_s)
 {
 	return e->learned_until_ms >= c->proxy->now_ms + ttl_s * 1000ull && e->learned_generation == c->generation &&
 		c->learned_seq - e->learned_seq < DNS_RELEARN_AFTER;
 }
 
-/* Refreshing an element sets its life anew, shorter too: ask for as long as any reply has promised one of these addresses. */
+/* Refreshing an element can also shorten its timeout, so use the longest time that any reply promised for these addresses. */
 static uint32_t learn_ttl(const struct dns_client *c, const struct dns_cache_entry *e, uint32_t ttl_s)
 {
 	uint64_t now = c->proxy->now_ms, until = now + ttl_s * 1000ull;
@@ -179,7 +179,7 @@ void dns_verdict_from_entry(
 			unlearned(v);
 		break;
 	case DNS_CACHE_FILTERED:
-		/* NODATA and not NXDOMAIN: the other address family may have something public */
+		/* NODATA, not NXDOMAIN: the other address family may have public addresses */
 		v->outcome = DNS_OUTCOME_FILTERED;
 		v->detail = "every address is in a blocked range";
 		v->content.ede = DNS_EDE_FILTERED;

@@ -1,9 +1,9 @@
 /*
  * DNS over TCP (RFC 7766): frames of a 16-bit length and a message, pipelined.
  *
- * Theory: a connection reads into one fixed buffer and answers into one bounded one. It stops reading while too much is unanswered
- * or unsent, so what a client can make us hold is bounded. Its deadline moves only when a whole frame came in or an answer left:
- * dripping octets does not extend it. Past the cap a sandbox's quietest connection makes room for a new one.
+ * Theory: a connection has one fixed input buffer and one bounded output buffer. It stops reading while too many queries are
+ * unanswered or too much is unsent, so its memory is bounded. Its deadline moves only when a complete frame arrives or an
+ * answer is sent: single octets do not extend it. At the limit, a new connection replaces the sandbox's longest idle one.
  */
 #include "dnsproxy/internal.h"
 
@@ -16,9 +16,9 @@
 
 #define CONNS_PER_CLIENT 32
 #define CONNS_MAX 1024
-#define QUESTION_MAX 4096 /* far above any honest question; a longer frame ends the connection */
-#define UNANSWERED_MAX 64 /* pipelined questions in flight per connection */
-#define UNSENT_MAX 32768 /* no further question is read while this much waits to be sent */
+#define QUESTION_MAX 4096 /* far larger than any legitimate query; a longer frame closes the connection */
+#define UNANSWERED_MAX 64 /* pipelined queries in flight per connection */
+#define UNSENT_MAX 32768 /* stop reading queries while this much output is pending */
 #define QUIET_S 10
 #define ACCEPT_AT_ONCE 16
 #define ACCEPT_PAUSE_MS 100
@@ -26,12 +26,12 @@
 struct dns_conn {
 	TAILQ_ENTRY(dns_conn) of_client;
 	struct dns_tcp *tcp; /* borrowed */
-	struct dns_client *client; /* borrowed: drops us before it goes */
+	struct dns_client *client; /* borrowed: frees us first */
 	struct event *read, *write, *deadline; /* owned */
 	int fd; /* owned */
 	uint32_t slot, generation;
 	unsigned unanswered;
-	bool ended; /* the client has sent its last */
+	bool ended; /* the client has closed its sending side */
 	size_t in_len;
 	size_t out_len, out_off, out_cap;
 	uint8_t *out; /* owned */
@@ -42,10 +42,10 @@ struct dns_tcp {
 	struct dns_proxy *proxy; /* borrowed */
 	int fds[2]; /* owned */
 	struct event *events[2]; /* owned */
-	struct event *pause; /* owned: re-enables accepting */
+	struct event *pause; /* owned: resumes accepting */
 	struct dns_conn *conns[CONNS_MAX];
 	uint32_t generations[CONNS_MAX];
-	uint32_t first_free; /* no free slot below */
+	uint32_t first_free; /* all lower slots are in use */
 };
 
 static const struct timeval quiet = { .tv_sec = QUIET_S };
@@ -72,7 +72,7 @@ static void conn_free(struct dns_conn *conn)
 	free(conn);
 }
 
-/* Something whole happened: the connection is young again. */
+/* A complete frame arrived or an answer left: restart the deadline and move the connection to the end of the idle list. */
 static void conn_touch(struct dns_conn *conn)
 {
 	TAILQ_REMOVE(&conn->client->conns, conn, of_client);
@@ -80,7 +80,7 @@ static void conn_touch(struct dns_conn *conn)
 	evtimer_add(conn->deadline, &quiet);
 }
 
-/* ---- out ---- */
+/* ---- output ---- */
 
 static bool out_room(struct dns_conn *conn, size_t n)
 {
@@ -104,8 +104,10 @@ static bool out_room(struct dns_conn *conn, size_t n)
 	return true;
 }
 
-/* Only queued here: the caller may be in the middle of reading this very connection. What is queued is bounded, because each reply
- * belongs to a question that was read under the bounds above. */
+/*
+ * Only queues the reply: the caller may be reading from this connection. The queue is bounded, because each reply belongs to a
+ * query that was read within the limits above.
+ */
 void dns_tcp_send(struct dns_tcp *tcp, const struct dns_origin *origin, const uint8_t *msg, size_t len)
 {
 	struct dns_conn *conn = tcp->conns[origin->conn.slot];
@@ -125,7 +127,7 @@ void dns_tcp_send(struct dns_tcp *tcp, const struct dns_origin *origin, const ui
 	event_add(conn->write, NULL);
 }
 
-/* False when the connection is of no more use. */
+/* False if the connection must be closed. */
 static bool conn_write(struct dns_conn *conn)
 {
 	while (conn->out_off < conn->out_len) {
@@ -146,7 +148,7 @@ static bool conn_write(struct dns_conn *conn)
 	return true;
 }
 
-/* ---- in ---- */
+/* ---- input ---- */
 
 static bool may_take(const struct dns_conn *conn)
 {
@@ -167,7 +169,7 @@ static void tell_oversized(const struct dns_conn *conn)
 	hooks->event(hooks->ctx, conn->client->sandbox, &event);
 }
 
-/* Take the whole frames out of the buffer. False: close. */
+/* Process the complete frames in the buffer. False: close the connection. */
 static bool take_frames(struct dns_conn *conn)
 {
 	struct dns_origin origin = {
@@ -196,7 +198,7 @@ static bool take_frames(struct dns_conn *conn)
 	return true;
 }
 
-/* Is there something to wait for in the buffer's room? */
+/* Wait for input only if the buffer has room. */
 static void set_interest(struct dns_conn *conn)
 {
 	bool whole = conn->in_len >= 2 && conn->in_len >= 2 + frame_len(conn);
@@ -207,12 +209,12 @@ static void set_interest(struct dns_conn *conn)
 		event_add(conn->read, NULL);
 }
 
-/* Go on with what is buffered; frees the connection when it is over. */
+/* Process buffered input and output; frees the connection at its end. */
 static void conn_pump(struct dns_conn *conn)
 {
 	bool alive = take_frames(conn) && conn_write(conn);
 
-	/* writing may have made room for frames that are here already */
+	/* writing may have made room for frames that are already buffered */
 	while (alive && may_take(conn) && conn->in_len >= 2 && conn->in_len >= 2 + frame_len(conn))
 		alive = take_frames(conn) && conn_write(conn);
 	if (!alive || (conn->ended && conn->unanswered == 0 && conn->out_len == 0)) {
@@ -252,7 +254,7 @@ static void on_conn_deadline(evutil_socket_t fd, short what, void *arg)
 {
 	struct dns_conn *conn = arg;
 
-	/* Slow upstream, not slow client: questions in flight end by themselves. */
+	/* The upstream is slow, not the client: queries in flight have their own timeouts. */
 	if (conn->unanswered > 0 && conn->out_len == 0)
 		evtimer_add(conn->deadline, &quiet);
 	else
@@ -261,7 +263,7 @@ static void on_conn_deadline(evutil_socket_t fd, short what, void *arg)
 
 /* ---- accept ---- */
 
-/* Room for one more of C's, by closing its quietest if need be. */
+/* Make room for one more connection of C; closes the longest idle one if needed. */
 static bool make_room(struct dns_client *c)
 {
 	struct dns_conn *conn;
@@ -367,7 +369,7 @@ static void on_accept(evutil_socket_t listener, short what, void *arg)
 	}
 }
 
-/* ---- life ---- */
+/* ---- create and free ---- */
 
 static int watch(struct dns_tcp *tcp, unsigned sock)
 {

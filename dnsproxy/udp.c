@@ -1,7 +1,7 @@
 /*
- * Datagrams: read and written in batches, each reply from the very address that was asked.
+ * UDP transport: reads and writes in batches; each reply is sent from the address that the query was sent to.
  *
- * Replies are queued until the callback that made them is over, so that a volley of questions costs two system calls.
+ * Replies are queued until the end of the event callback, so a burst of queries costs two system calls.
  */
 #include "dnsproxy/internal.h"
 
@@ -13,9 +13,9 @@
 #include <sys/socket.h>
 
 #define BATCH 64
-#define ROUNDS 4 /* batches per callback before others get their turn */
-#define QUESTION_MAX 1536 /* a padded question fits; what is longer is cut off and then refused as malformed */
-#define RCVBUF (4 << 20) /* asked for; the kernel gives what it allows */
+#define ROUNDS 4 /* batches per callback, so that other events get their turn */
+#define QUESTION_MAX 1536 /* fits a padded query; longer ones are truncated and refused as malformed */
+#define RCVBUF (4 << 20) /* requested; the kernel may grant less */
 
 union control {
 	struct cmsghdr align;
@@ -31,15 +31,15 @@ struct batch {
 };
 
 struct dns_udp {
-	struct dns_proxy *proxy; /* borrowed: frees us before itself */
+	struct dns_proxy *proxy; /* borrowed: frees us first */
 	int fds[2]; /* owned; [1] may be -1 */
 	struct event *events[2]; /* owned */
 	struct batch in, out;
 	unsigned n_out;
-	uint8_t out_sock; /* the socket all queued replies are for */
+	uint8_t out_sock; /* the socket for all queued replies */
 };
 
-/* ---- out ---- */
+/* ---- output ---- */
 
 void dns_udp_flush(struct dns_udp *udp)
 {
@@ -52,7 +52,7 @@ void dns_udp_flush(struct dns_udp *udp)
 			done += (unsigned)n;
 			continue;
 		}
-		/* a datagram that cannot leave now is lost, as datagrams are; the client asks again */
+		/* drop a datagram that cannot be sent now; the client retries */
 		udp->proxy->stats.dropped++;
 		done++;
 	}
@@ -110,9 +110,9 @@ void dns_udp_send(struct dns_udp *udp, const struct dns_origin *origin, const ui
 		origin->sock ? put_source6(&b->control[i].align, origin) : put_source4(&b->control[i].align, origin);
 }
 
-/* ---- in ---- */
+/* ---- input ---- */
 
-/* The address that was asked and the link it came over; without them there is no answering. */
+/* Read the destination address and the link of the query; both are needed for a reply. */
 static bool read_pktinfo(struct msghdr *h, struct dns_origin *o)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
@@ -194,7 +194,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	}
 }
 
-/* ---- life ---- */
+/* ---- create and free ---- */
 
 static int watch(struct dns_udp *udp, unsigned sock)
 {

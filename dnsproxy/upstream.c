@@ -1,13 +1,13 @@
 /*
- * Questions to the host's resolvers.
+ * Queries to the host's resolvers.
  *
- * Theory: whoever wants to forge an answer must know the port, the id and the case of the letters of a question that is under way,
- * each drawn anew for it (RFC 5452; 0x20: draft-vixie-dnsext-dns0x20). A question has a socket for itself, so what arrives there
- * with anything wrong is not a late answer to another one: after a few such answers the question goes by TCP and is told. A server
- * that changes the case is asked by TCP too, which needs no such care.
+ * Theory: to forge an answer, an attacker must guess the port, the id and the letter case of a query in progress; all three are
+ * random for each query (RFC 5452; 0x20: draft-vixie-dnsext-dns0x20). Each query has its own socket, so a wrong answer there
+ * is not a late answer to another query. After a few wrong answers the query is sent over TCP and the forgery is reported. A
+ * server that changes the letter case is queried over TCP too, which does not need this protection.
  *
- * A try goes to one server and ends with an answer, an error or its deadline; then the next server has its turn, `tries` times
- * around, with twice the time in each round. One timer looks for deadlines while anything is in flight.
+ * A try goes to one server and ends with an answer, an error or its deadline; then the next server is tried, `tries` rounds in
+ * total, with twice the timeout in each round. One timer checks the deadlines while any query is in flight.
  */
 #include "dnsproxy/upstream_internal.h"
 
@@ -22,7 +22,7 @@
 
 #define TICK_MS 100
 #define NO_EDNS_MS 600000
-#define FLAG_QR 0x80 /* of the third octet, as the next */
+#define FLAG_QR 0x80 /* in the third octet, like the next one */
 #define FLAG_TC 0x02
 #define QUESTION_TAIL 4 /* type and class */
 
@@ -33,7 +33,7 @@ void dns_upstream_begin(struct dns_upstream *up)
 	up->hooks.wake(up->hooks.ctx);
 }
 
-/* One call after all sockets of this turn of the loop, so that the replies leave together. */
+/* Runs once after all sockets of this loop iteration, so that the replies are sent together. */
 void dns_upstream_end(struct dns_upstream *up)
 {
 	event_active(up->rest, EV_TIMEOUT, 0);
@@ -62,7 +62,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
 	dns_upstream_begin(up);
 	while (q) {
-		struct dns_asking *next = LIST_NEXT(q, all); /* the end of one question ends no other */
+		struct dns_asking *next = LIST_NEXT(q, all); /* ending one query never ends another */
 
 		if (now >= q->deadline_ms)
 			dns_asking_failed(q);
@@ -73,7 +73,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	dns_upstream_end(up);
 }
 
-/* ---- what cannot be guessed ---- */
+/* ---- random id and letter case ---- */
 
 static int next_random(struct dns_upstream *up, uint64_t *ret)
 {
@@ -91,7 +91,7 @@ static bool is_letter(uint8_t c)
 	return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
 }
 
-/* A new id, and each letter of the name upper or lower by chance. A length octet is at most 63, never a letter. */
+/* Set a new id and a random case for each letter of the name. A length octet is at most 63, never a letter. */
 static int shuffle(struct dns_asking *q)
 {
 	uint8_t *msg = dns_asking_msg(q), *name = msg + DNS_WIRE_HEADER;
@@ -117,11 +117,11 @@ static int shuffle(struct dns_asking *q)
 	return 0;
 }
 
-/* ---- which answers are believed ---- */
+/* ---- validating answers ---- */
 
 enum heard {
 	HEARD_ANSWER,
-	HEARD_OTHER_CASE, /* right but for the case: a server that does not keep it, or a guess that came close */
+	HEARD_OTHER_CASE, /* correct except for the letter case: the server does not preserve it, or a forger guessed well */
 	HEARD_WRONG,
 };
 
@@ -148,7 +148,7 @@ static enum heard judge(struct dns_asking *q, const uint8_t *msg, size_t len)
 														: HEARD_WRONG;
 }
 
-/* ---- the life of a question ---- */
+/* ---- the life of a query ---- */
 
 static void leave_sockets(struct dns_asking *q)
 {
@@ -173,7 +173,7 @@ static void finish(struct dns_asking *q, int status, const uint8_t *msg, size_t 
 	up->hooks.answered(up->hooks.ctx, id, status, msg, len);
 }
 
-/* Send the next try. -ECANCELED when there is none left. */
+/* Send the next try; -ECANCELED if none is left. */
 static int try_next(struct dns_asking *q)
 {
 	struct dns_upstream *up = q->up;
@@ -183,7 +183,7 @@ static int try_next(struct dns_asking *q)
 		const struct dns_server *to = &q->servers->at[q->tries % n];
 		int rc;
 
-		/* The same server again: the answer to the first datagram is still welcome. */
+		/* Same server again: an answer to the first datagram is still valid. */
 		if (q->tcp || n > 1 || !q->port) {
 			leave_sockets(q);
 			if (shuffle(q) < 0)
@@ -207,7 +207,7 @@ void dns_asking_failed(struct dns_asking *q)
 		finish(q, late ? -ETIMEDOUT : -EIO, NULL, 0);
 }
 
-/* Once more to the same server, over a connection. */
+/* Send the query to the same server again, over TCP. */
 static void ask_by_tcp(struct dns_asking *q)
 {
 	if (q->wrong > 0)
@@ -217,7 +217,7 @@ static void ask_by_tcp(struct dns_asking *q)
 		finish(q, -EIO, NULL, 0);
 }
 
-/* RFC 1035 section 4.1.1: these say that another server may know better. */
+/* RFC 1035 section 4.1.1: with these codes, another server may still have an answer. */
 static bool unwilling(uint8_t rcode)
 {
 	return rcode == DNS_RCODE_SERVFAIL || rcode == DNS_RCODE_NOTIMP || rcode == DNS_RCODE_REFUSED;
@@ -296,9 +296,9 @@ void dns_upstream_no_edns(struct dns_upstream *up)
 	up->no_edns_until_ms = ak_now_ms() + NO_EDNS_MS;
 }
 
-/* ---- life ---- */
+/* ---- create and free ---- */
 
-/* Sockets that wait for their next question must not be those that a connection lacks. */
+/* Limit the idle sockets, so that they do not use up the file descriptors that connections need. */
 static size_t idle_ports(void)
 {
 	struct rlimit lim;

@@ -21,7 +21,7 @@ static int parse_port(const char *text, uint16_t *ret)
 	return 0;
 }
 
-/* Cut "ADDRESS:PORT" or "[ADDRESS%LINK]:PORT" in place. */
+/* Split "ADDRESS:PORT" or "[ADDRESS%LINK]:PORT" in place. */
 static int cut(char *text, char **ret_addr, char **ret_scope, uint16_t *ret_port)
 {
 	char *end = *text == '[' ? strchr(text, ']') : strchr(text, ':');
@@ -51,7 +51,7 @@ static int parse_server(char *text, struct dns_server *ret)
 	if (addr.family != AF_INET6)
 		return -EINVAL;
 	((struct sockaddr_in6 *)&ret->addr)->sin6_scope_id = if_nametoindex(scope);
-	return 0; /* a link that is not there: the server does not answer, and the others are tried */
+	return 0; /* an unknown link is no error: the server will not answer, and the others are tried */
 }
 
 int dns_servers_parse(const char *csv, struct dns_servers **ret, struct ak_err *err)
@@ -61,7 +61,7 @@ int dns_servers_parse(const char *csv, struct dns_servers **ret, struct ak_err *
 	if (!s)
 		return ak_fail(err, ENOMEM, "out of memory");
 	if (!csv || !*csv)
-		return ak_fail(err, EINVAL, "no upstream resolver");
+		return ak_fail(err, EINVAL, "no upstream DNS resolver configured");
 	for (const char *at = csv; *at && s->n < DNS_UPSTREAM_SERVERS_MAX;) {
 		size_t len = strcspn(at, ",");
 		char text[SERVER_TEXT];

@@ -1,9 +1,9 @@
 /*
- * The upstream's own structures.
+ * Internal structures of the upstream.
  *
- * upstream.c      the life of a question: servers in turn, time-outs, which answers are believed
- * upstream_udp.c  sockets that carry one question at a time, each time from another port
- * upstream_tcp.c  one question over a connection of its own
+ * upstream.c      the life of a query: servers in turn, timeouts, validation of answers
+ * upstream_udp.c  sockets that carry one query at a time, each time from another port
+ * upstream_tcp.c  one query over its own connection
  * upstream_conf.c the list of servers
  */
 #ifndef AK_DNS_UPSTREAM_INTERNAL_H
@@ -21,7 +21,7 @@ struct dns_server {
 	socklen_t len;
 };
 
-/* Immutable and shared: a question in flight ends with the servers it began with. */
+/* Immutable and shared: a query in flight ends with the servers it started with. */
 struct dns_servers {
 	unsigned refs;
 	size_t n;
@@ -31,7 +31,7 @@ int dns_servers_parse(const char *csv, struct dns_servers **ret, struct ak_err *
 struct dns_servers *dns_servers_ref(struct dns_servers *s);
 void dns_servers_unref(struct dns_servers *s);
 
-/* One UDP socket. While it is idle it has no port, so that nothing can be sent to it. */
+/* One UDP socket. While idle it has no port, so it cannot receive anything. */
 struct dns_port {
 	struct dns_port *next_idle;
 	struct dns_upstream *up;
@@ -39,33 +39,33 @@ struct dns_port {
 	struct event *event; /* owned; always added */
 	int fd; /* owned */
 	sa_family_t family;
-	bool broken; /* an error was reported: not to be used again */
+	bool broken; /* an error was reported: do not reuse */
 	struct sockaddr_storage to;
 };
 
 struct dns_link {
 	int fd; /* owned; -1: none */
 	struct event *event; /* owned */
-	size_t done; /* octets written, then read */
-	size_t size; /* of the answer with its length; 0 while that is not known */
+	size_t done; /* octets written, then octets read */
+	size_t size; /* of the answer including its length field; 0: not known yet */
 	uint8_t head[2];
 	uint8_t *answer; /* owned */
 };
 
-/* One question under way. */
+/* One query in progress. */
 struct dns_asking {
 	LIST_ENTRY(dns_asking) all;
 	struct dns_upstream *up;
-	uint64_t id; /* the asker's */
+	uint64_t id; /* chosen by the caller */
 	uint64_t deadline_ms;
 	struct dns_servers *servers; /* a reference */
-	unsigned tries; /* made so far; the next goes to server tries % n */
+	unsigned tries; /* sent so far; the next one goes to server tries % n */
 	unsigned wrong;
 	bool tcp;
-	struct dns_port *port; /* while a datagram is out */
+	struct dns_port *port; /* while waiting for a UDP answer */
 	struct dns_link link; /* while a connection is open */
 	size_t len, question_len;
-	uint8_t frame[2 + DNS_WIRE_QUERY_MAX]; /* length, then the message, as it goes over TCP */
+	uint8_t frame[2 + DNS_WIRE_QUERY_MAX]; /* length and message, as sent over TCP */
 };
 LIST_HEAD(dns_asking_list, dns_asking);
 
@@ -88,16 +88,19 @@ struct dns_upstream {
 
 /* ---- upstream.c ---- */
 
-/* A message came for Q by datagram or connection; MSG is NULL for one of a stranger. False when it has left the port or connection that it came by, or is gone. */
+/*
+ * Handle a message received for Q; MSG is NULL if it came from an unknown sender. Returns false if Q was freed or no longer uses
+ * this port or connection.
+ */
 bool dns_asking_heard(struct dns_asking *q, const uint8_t *msg, size_t len);
-/* This try of Q came to nothing. Q may be gone afterwards. */
+/* The current try of Q failed. May free Q. */
 void dns_asking_failed(struct dns_asking *q);
-/* Around every event: callers see the clock and may send in batches. */
+/* Called around every event: callers update their clock and can send in batches. */
 void dns_upstream_begin(struct dns_upstream *up);
 void dns_upstream_end(struct dns_upstream *up);
 
 /* ---- upstream_udp.c ---- */
-int dns_port_send(struct dns_asking *q, const struct dns_server *to); /* takes a socket for Q, or uses the one it has */
+int dns_port_send(struct dns_asking *q, const struct dns_server *to); /* uses Q's socket, or assigns one */
 void dns_port_release(struct dns_asking *q);
 void dns_ports_done(struct dns_upstream *up);
 

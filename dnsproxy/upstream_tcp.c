@@ -1,4 +1,4 @@
-/* One question over a connection of its own: for answers that do not fit a datagram, and where datagrams cannot be believed. */
+/* One query over its own connection: for answers too large for a datagram, and when UDP answers cannot be trusted. */
 #include "dnsproxy/upstream_internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -33,7 +33,7 @@ static int watch(struct dns_asking *q, short what)
 	return l->event && event_add(l->event, NULL) == 0 ? 0 : -ENOMEM;
 }
 
-/* 1 when the whole question is out, 0 to go on later. */
+/* 1 if the whole query was sent, 0 to continue later. */
 static int write_some(struct dns_asking *q)
 {
 	struct dns_link *l = &q->link;
@@ -49,7 +49,7 @@ static int write_some(struct dns_asking *q)
 	return watch(q, EV_READ) < 0 ? -ENOMEM : 1;
 }
 
-/* 1 when the whole answer is there. */
+/* 1 if the whole answer was read. */
 static int read_some(struct dns_asking *q)
 {
 	struct dns_link *l = &q->link;

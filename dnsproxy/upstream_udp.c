@@ -1,9 +1,9 @@
 /*
- * Sockets for one question at a time.
+ * UDP sockets for one query at a time.
  *
- * Theory: the first datagram of a socket without a port draws one at random; dissolving an association gives it back. So a socket
- * that is used again is as good as a new one, for a fraction of the system calls. They are not connected, which would cost
- * more than all the rest: where an answer came from is compared here, and errors that the network reports are asked for.
+ * Theory: the first datagram sent from an unbound socket gets a random port, and connecting to AF_UNSPEC releases the port. A
+ * reused socket is therefore as good as a new one, for a fraction of the system calls. Sockets are not connected, which would
+ * cost more than everything else: the code compares the source of an answer, and enables reporting of network errors.
  */
 #include "dnsproxy/upstream_internal.h"
 
@@ -15,9 +15,9 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 
-#define READS_MAX 16 /* datagrams a turn, and more than a question listens to */
-static_assert(READS_MAX > DNS_UPSTREAM_WRONG_MAX, "no question waits for an event that does not come again");
-#define READ_SIZE 4096 /* more than we say that we take */
+#define READS_MAX 16 /* datagrams per event, more than one query accepts */
+static_assert(READS_MAX > DNS_UPSTREAM_WRONG_MAX, "with edge triggering, one event must read all that a query accepts");
+#define READ_SIZE 4096 /* larger than the size that we advertise */
 
 static void port_free(struct dns_port *p)
 {
@@ -46,7 +46,7 @@ static bool same_source(const struct sockaddr_storage *a, const struct sockaddr_
 	return a_port == b_port && ak_addr_eq(&x, &y);
 }
 
-/* Read one datagram. False when that was the last for now, or the port may be gone. */
+/* Read one datagram. False if nothing is left, or if the port may have been freed. */
 static bool port_read(struct dns_port *p)
 {
 	struct sockaddr_storage from;
@@ -57,14 +57,14 @@ static bool port_read(struct dns_port *p)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
 	if (n < 0 && !p->asking) {
-		idle_drop(p); /* its queue of errors would never become empty */
+		idle_drop(p); /* its error queue would never become empty */
 		return false;
 	}
 	if (!p->asking)
-		return true; /* left over from before */
+		return true; /* for a previous query */
 	if (n < 0) {
 		p->broken = true;
-		dns_asking_failed(p->asking); /* nobody listens there, or there is no way */
+		dns_asking_failed(p->asking); /* port closed or no route */
 		return false;
 	}
 	return dns_asking_heard(p->asking, same_source(&from, &p->to) ? msg : NULL, (size_t)n);
@@ -90,12 +90,12 @@ static int port_open(struct dns_port *p)
 		return -errno;
 	if (p->family == AF_INET) {
 		setsockopt(p->fd, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
-		/* A question is never cut into fragments, so it needs no number by which to put them together. */
+		/* Queries are never fragmented, so packets need no IP identification number. */
 		setsockopt(p->fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof(whole));
 	} else {
 		setsockopt(p->fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
 	}
-	/* By edge: an answer is read at once, so the kernel need not look a second time whether more is there. */
+	/* Edge-triggered: an answer is read immediately, so the kernel need not check again for more. */
 	p->event = event_new(p->up->base, p->fd, EV_READ | EV_ET | EV_PERSIST, on_port, p);
 	return p->event && event_add(p->event, NULL) == 0 ? 0 : -ENOMEM;
 }
@@ -140,7 +140,7 @@ void dns_port_release(struct dns_asking *q)
 		return;
 	q->port = NULL;
 	p->asking = NULL;
-	/* What a forger sent may still be queued: not for the next question to read. */
+	/* Forged datagrams may still be queued, and the next query must not read them. */
 	if (p->broken || q->wrong > 0 || up->n_idle >= up->idle_max || connect(p->fd, &nobody, sizeof(nobody)) < 0) {
 		port_free(p);
 		return;

@@ -32,7 +32,7 @@ void dns_name_text(const struct dns_name *name, char ret[static DNS_WIRE_TEXT_MA
 	char *out = ret;
 	size_t off = 0;
 
-	/* At most 255 octets, each of at most four characters, and no more dots than length octets: it fits. */
+	/* At most 255 octets of at most four characters each, and no more dots than length octets: it fits. */
 	while (off < name->len && name->wire[off] != 0) {
 		size_t label = name->wire[off++];
 
@@ -52,7 +52,7 @@ int dns_name_from_text(const char *text, struct dns_name *ret)
 	while (*text) {
 		size_t label = strcspn(text, ".");
 
-		/* one octet of length, the label, and room for the root */
+		/* a length octet, the label, and room for the root */
 		if (label == 0 || label > 63 || off + 1 + label + 1 > DNS_WIRE_NAME_MAX)
 			return -EINVAL;
 		name.wire[off++] = (uint8_t)label;
@@ -68,7 +68,7 @@ int dns_name_from_text(const char *text, struct dns_name *ret)
 	return 0;
 }
 
-/* One decimal label 0…255 without leading zeros; -1 otherwise. */
+/* Parse a decimal label 0…255 without leading zeros; -1 if invalid. */
 static int decimal_label(const uint8_t *label, size_t len)
 {
 	int value = 0;

@@ -1,4 +1,4 @@
-/* The client's side of the codec: its question in, our reply out; and the question as the upstream gets it. */
+/* The client side of the codec: parses queries and builds replies; also builds upstream queries. */
 #include "dnsproxy/wire.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static uint16_t get16(const uint8_t *p)
 
 /* ---- question ---- */
 
-/* Class of every octet a label may hold: 0 is refused, otherwise the lower-case form. */
+/* The lower-case form of an octet that is valid in a label, or 0. */
 static uint8_t host_octet(uint8_t c)
 {
 	if (c >= 'A' && c <= 'Z')
@@ -28,8 +28,10 @@ static uint8_t host_octet(uint8_t c)
 	return 0;
 }
 
-/* Copy the question's name without following pointers. The length, or 0 when it is malformed; *RET_OK tells whether every octet
- * was one of a host name. Only then TEXT is complete. */
+/*
+ * Copy the name of the question without following pointers. Returns its length, or 0 if it is malformed. *RET_OK is true if every
+ * octet is valid in a host name; only then TEXT is complete.
+ */
 static size_t read_qname(const uint8_t *p, size_t room, struct dns_question *q, bool *ret_ok)
 {
 	size_t off = 0, out = 0;
@@ -43,7 +45,7 @@ static size_t read_qname(const uint8_t *p, size_t room, struct dns_question *q, 
 		label = p[off];
 		if (label == 0)
 			break;
-		/* 64 and more are compression pointers and extended labels: neither belongs into a question */
+		/* 64 and more are compression pointers and extended labels, which are not valid in a question */
 		if (label > 63 || off + 1 + label >= room || off + 1 + label >= DNS_WIRE_NAME_MAX)
 			return 0;
 		q->name.wire[off] = (uint8_t)label;
@@ -67,7 +69,7 @@ static size_t read_qname(const uint8_t *p, size_t room, struct dns_question *q, 
 	return off;
 }
 
-/* The one additional record a question may have. */
+/* Parse the only additional record that a query may have. */
 static enum dns_parse read_opt(const uint8_t *p, size_t room, struct dns_question *q, const char **ret_why)
 {
 	uint16_t size;
@@ -133,7 +135,7 @@ static enum dns_parse read_question(const uint8_t *msg, size_t len, struct dns_q
 		dns_name_text(&q->name, q->text);
 	q->ask.qtype = get16(msg + off);
 	if (get16(msg + off + 2) != CLASS_IN) {
-		/* the reply would have to echo a class that the builder does not know: leave the question out */
+		/* the reply builder cannot echo another class: leave the question out */
 		q->ask.raw.len = 0;
 		*ret_why = "class is not IN";
 		return DNS_PARSE_FORMERR;
@@ -182,7 +184,7 @@ enum dns_parse dns_question_parse(const uint8_t *msg, size_t len, struct dns_que
 
 /* ---- builder ---- */
 
-/* Writes past the end are counted, not done: one check at the end tells. */
+/* Writes past the end only advance the length; one check at the end detects the overflow. */
 struct builder {
 	uint8_t *buf;
 	size_t cap;
@@ -209,7 +211,7 @@ static void put32(struct builder *b, uint32_t v)
 	put16(b, (uint16_t)v);
 }
 
-/* OPT with our own size, the upper rcode bits, DO off, and at most one option: the reason. */
+/* An OPT record with our own size, the upper rcode bits, DO off, and at most one option: the extended error. */
 static void put_opt(struct builder *b, uint8_t rcode, enum dns_ede ede, const char *text)
 {
 	size_t text_len = text ? strnlen(text, DNS_WIRE_EDE_TEXT) : 0;
@@ -230,7 +232,7 @@ static void put_opt(struct builder *b, uint8_t rcode, enum dns_ede ede, const ch
 	put_bytes(b, text, text_len);
 }
 
-/* Owner (as a pointer to where that name stands), type, class, TTL. */
+/* Owner (a pointer to the name's offset), type, class, TTL. */
 static void put_record(struct builder *b, size_t owner, uint16_t type, uint32_t ttl_s)
 {
 	put16(b, (uint16_t)(0xc000 | owner));
@@ -278,7 +280,7 @@ size_t dns_reply_build(uint8_t *out, size_t cap, size_t limit, const struct dns_
 	put16(&b, ask->id);
 	put16(&b, flags);
 	put16(&b, has_question);
-	put32(&b, 0); /* answers are counted below, authority is empty */
+	put32(&b, 0); /* the answer count is set below; authority is empty */
 	put16(&b, ask->edns);
 	if (has_question) {
 		put_bytes(&b, ask->raw.wire, ask->raw.len);

@@ -1,8 +1,8 @@
 /*
- * The upstream's side of the codec.
+ * The upstream side of the codec.
  *
- * Theory: one pass notes where the records of interest lie; then the chain is walked from the question, CNAME by CNAME, and only
- * records owned by its last name count. What the message says of any other owner is never looked at again.
+ * Theory: one pass records the positions of the relevant records. Then the CNAME chain is followed from the question, and only
+ * records owned by its last name are used. Records of any other owner are ignored.
  */
 #include "dnsproxy/wire.h"
 
@@ -10,12 +10,12 @@
 #include <string.h>
 
 #define CLASS_IN 1
-#define RECORDS_MAX 256 /* answers noted; a message with more is answered from its first ones */
+#define RECORDS_MAX 256 /* answers recorded; further ones are ignored */
 #define FLAG_QR 0x8000
 #define FLAG_TC 0x0200
 
 struct record {
-	size_t owner; /* offset of its name */
+	size_t owner; /* offset of the owner name */
 	uint16_t type;
 	uint32_t ttl_s;
 	size_t rdata;
@@ -53,8 +53,8 @@ static uint8_t lower(uint8_t c)
 }
 
 /*
- * Read the name at OFF, lower-cased and without compression. *RET_END is the offset after it in the stream. Each pointer must
- * lead before the place where the run of labels it ends had begun, so the walk always comes to an end.
+ * Read the name at OFF, in lower case and decompressed. *RET_END is the offset after it. Each pointer must lead before the
+ * start of the labels it follows, so the loop always ends.
  */
 static bool read_name(const uint8_t *msg, size_t len, size_t off, struct dns_name *ret, size_t *ret_end)
 {
@@ -95,7 +95,7 @@ static bool read_name(const uint8_t *msg, size_t len, size_t off, struct dns_nam
 	return true;
 }
 
-/* Step over a name without copying it. 0 when it does not fit. */
+/* Skip a name without copying it. 0 if it does not fit. */
 static size_t skip_name(const uint8_t *msg, size_t len, size_t off)
 {
 	while (off < len) {
@@ -128,7 +128,7 @@ static size_t read_record(const struct message *m, size_t off, struct record *re
 	return ret->rdata + ret->rdlen;
 }
 
-/* Note the answers that can matter. The offset after the section, 0 when malformed. */
+/* Record the relevant answers. Returns the offset after the section, 0 if malformed. */
 static size_t read_answers(struct message *m, size_t off, uint16_t qtype)
 {
 	unsigned count = get16(m->msg + 6);
@@ -146,7 +146,7 @@ static size_t read_answers(struct message *m, size_t off, uint16_t qtype)
 	return off;
 }
 
-/* RFC 2308 section 5: the lesser of the SOA's own TTL and its last field. Whose SOA it is does not matter: it only shortens. */
+/* RFC 2308 section 5: the minimum of the SOA's TTL and its last field. Any owner will do: it can only shorten the TTL. */
 static void read_soa(const struct message *m, const struct record *rec, struct dns_reply *ret)
 {
 	uint32_t minimum;
@@ -157,7 +157,7 @@ static void read_soa(const struct message *m, const struct record *rec, struct d
 	ret->negative_ttl_s = rec->ttl_s < minimum ? rec->ttl_s : minimum;
 }
 
-/* A malformed tail is no reason to fail: nothing there is believed beyond a TTL and the presence of OPT. */
+/* A malformed tail is not an error: only a TTL and the presence of OPT are taken from it. */
 static void read_rest(const struct message *m, size_t off, struct dns_reply *ret)
 {
 	unsigned authority = get16(m->msg + 8), total = authority + get16(m->msg + 10);
@@ -205,7 +205,7 @@ static bool seen_before(const struct dns_reply *r, const struct dns_name *questi
 	return false;
 }
 
-/* Targets are shown to people and compared with policy names: the same octets as in a question. */
+/* CNAME targets are shown to users and compared with policy names: allow the same octets as in a question. */
 static bool host_name(const struct dns_name *name)
 {
 	for (size_t off = 0; name->wire[off] != 0; off += 1 + name->wire[off])
@@ -340,7 +340,7 @@ static bool copy_rdata(struct rdata *d, const struct rdata_shape *shape)
 	return d->off == d->end;
 }
 
-/* A record that is not of its type's plain shape, or too much, is left out. */
+/* Skip a record that does not have the expected form of its type, or that does not fit. */
 static void take_raw(const struct message *m, const struct record *rec, struct dns_reply *r)
 {
 	const struct rdata_shape *shape = shape_of(rec->type);
@@ -371,7 +371,7 @@ static void take_records(const struct message *m, const struct dns_name *owner, 
 	}
 }
 
-/* The upstream has compared id, source and question; the question once more, for we build on it. */
+/* The upstream has checked id, source and question. Check the question again, because parsing relies on it. */
 static size_t check_head(const uint8_t *msg, size_t len, const struct dns_name *name, uint16_t qtype, const char **ret_why)
 {
 	struct dns_name question;
@@ -400,7 +400,7 @@ static size_t check_head(const uint8_t *msg, size_t len, const struct dns_name *
 int dns_reply_parse(
 	const uint8_t *msg, size_t len, const struct dns_name *name, uint16_t qtype, struct dns_reply *ret, const char **ret_why)
 {
-	struct message m; /* its table is not cleared: only the first n_records are ever read */
+	struct message m; /* the table is not cleared: only the first n_records are read */
 	size_t off;
 	int rc;
 
