@@ -62,7 +62,7 @@ int ak_addr_parse(const char *text, struct ak_addr *ret)
 {
 	struct ak_addr a = { 0 };
 
-	/* inet_pton takes neither short nor octal nor hexadecimal forms, which is what we want. */
+	/* inet_pton accepts no short, octal or hexadecimal forms. */
 	if (inet_pton(AF_INET, text, a.bytes) == 1)
 		a.family = AF_INET;
 	else if (inet_pton(AF_INET6, text, a.bytes) == 1)

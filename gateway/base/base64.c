@@ -32,7 +32,7 @@ static int value_of(char c)
 	return at ? (int)(at - alphabet) : -1;
 }
 
-/* Four characters into at most three bytes; how many, or -EINVAL. Padding is only for the LAST group. */
+/* Decode four characters into at most three bytes; returns their number, or -EINVAL. Only the LAST group may be padded. */
 static int decode_group(const char *t, bool last, uint8_t ret[static 3])
 {
 	int pad = t[3] != '=' ? 0 : t[2] != '=' ? 1 : 2;

@@ -1,6 +1,6 @@
 /*
- * Ownership: one idiom. Every local that owns something says so with
- * _cleanup_(x_freep) and hands it over with TAKE().
+ * Ownership: every local that owns something is declared with
+ * _cleanup_(x_freep) and passes it on with TAKE().
  */
 #ifndef AK_BASE_CLEANUP_H
 #define AK_BASE_CLEANUP_H
@@ -12,7 +12,7 @@
 
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 
-/* Hand over the pointer P: the local becomes NULL, so that its cleanup does nothing. */
+/* Pass on the pointer P: the local becomes NULL, so that its cleanup does nothing. */
 #define TAKE(p)                                                                                                                  \
 	__extension__({                                                                                                          \
 		__typeof__(p) taken_ = (p);                                                                                      \
@@ -35,7 +35,7 @@ static inline void ak_freep(void *p)
 	free(*(void **)p);
 }
 
-/* Close FD if it is one, keeping errno; returns -1 for `x = ak_close(x)`. */
+/* Close FD unless it is negative; keeps errno. Returns -1 for `x = ak_close(x)`. */
 static inline int ak_close(int fd)
 {
 	int saved = errno;

@@ -1,4 +1,4 @@
-/* Reasons: see err.h. */
+/* Error messages: see err.h. */
 #include "gateway/base/err.h"
 
 #include <stdarg.h>

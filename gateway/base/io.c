@@ -192,7 +192,7 @@ int ak_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n
 	return 0;
 }
 
-/* Take the descriptors of one control message; those past ROOM are closed. */
+/* Take the descriptors of one control message; close those that exceed ROOM. */
 static size_t take_fds(struct cmsghdr *c, int *fds, size_t room)
 {
 	size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int), kept = 0;
@@ -233,7 +233,7 @@ ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds)
 	}
 	if (n_fds)
 		*n_fds = got;
-	/* A message without a byte reads like the end: nobody looks at what came with it. */
+	/* An empty message looks like the end of file: close the descriptors that came with it. */
 	if (n == 0 || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
 		for (size_t i = 0; i < got; i++)
 			ak_close(fds[i]);
@@ -308,7 +308,7 @@ int ak_replace_file(int dirfd, const char *name, const void *data, size_t len, b
 		unlinkat(dirfd, tmp, 0);
 		return rc;
 	}
-	/* The new name is there already; that it is not durable yet is not worth an error now. */
+	/* The rename has succeeded; if only the sync fails, that is not reported. */
 	if (sync)
 		(void)fsync(dirfd);
 	return 0;
@@ -331,7 +331,7 @@ int ak_memory_file(const char *name, const void *data, size_t len)
 	return TAKE_FD(fd);
 }
 
-/* With lseek and read only: the gateway reads some of these, and may ask the kernel for little else. */
+/* Uses only lseek and read: the gateway calls this under a strict seccomp filter. */
 int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len)
 {
 	_cleanup_free_ char *data = NULL;

@@ -1,4 +1,4 @@
-/* Strict reading of JSON: see json.h. */
+/* Strict JSON parsing: see json.h. */
 #include "gateway/base/json.h"
 
 #include "gateway/base/cleanup.h"
@@ -49,7 +49,7 @@ static int fail_at(struct ak_err *err, const char *text, const char *at, const c
 	return ak_fail(err, EINVAL, "line %u, column %u: %s", line, column, what);
 }
 
-/* Two keys of one object are compared at most this often before they are sorted. */
+/* Objects with up to this many keys are compared pairwise; larger ones are sorted. */
 #define FEW_KEYS 16
 
 static int twice(const char *key, struct ak_err *err)
@@ -62,7 +62,7 @@ static int cmp_keys(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sorted, so that a large object from a stranger costs n log n. */
+/* Sort the keys, so that a large object costs n log n. */
 static int check_many_keys(const cJSON *obj, size_t n, struct ak_err *err)
 {
 	const char **keys = reallocarray(NULL, n, sizeof(*keys));
@@ -99,7 +99,7 @@ static int check_keys_once(const cJSON *obj, struct ak_err *err)
 	return 0;
 }
 
-/* As deep as json_parse lets it be. */
+/* The recursion is limited by the depth limit of json_parse. */
 static int check_duplicates(const cJSON *item, struct ak_err *err)
 {
 	int rc = cJSON_IsObject(item) ? check_keys_once(item, err) : 0;
@@ -111,7 +111,7 @@ static int check_duplicates(const cJSON *item, struct ak_err *err)
 	return rc;
 }
 
-/* The end of the string that starts at P, or END. */
+/* Return the end of the string that starts at P, or END. */
 static const char *skip_string(const char *p, const char *end)
 {
 	for (p++; p < end && *p != '"'; p++) {
@@ -121,7 +121,7 @@ static const char *skip_string(const char *p, const char *end)
 	return p < end ? p : end;
 }
 
-/* cJSON makes an object of some 64 bytes from every comma: bound depth and number before it sees the text. */
+/* cJSON allocates about 64 bytes for every value: limit depth and number before parsing. */
 static int check_size(const char *text, size_t len, struct ak_err *err)
 {
 	unsigned depth = 0, values = 0;
@@ -138,7 +138,7 @@ static int check_size(const char *text, size_t len, struct ak_err *err)
 		if (p == end)
 			break;
 		if (depth > JSON_DEPTH_MAX)
-			return fail_at(err, text, p, "nested too deep");
+			return fail_at(err, text, p, "nested too deeply");
 		if (values > JSON_VALUES_MAX)
 			return fail_at(err, text, p, "too many values");
 	}
@@ -158,7 +158,7 @@ int json_parse(const char *text, size_t len, cJSON **ret, struct ak_err *err)
 		return rc;
 	obj = cJSON_ParseWithLengthOpts(text, len, &end, false);
 	if (!obj)
-		return fail_at(err, text, end ? end : text, "not valid JSON here");
+		return fail_at(err, text, end ? end : text, "invalid JSON");
 	while (end < text + len && strchr(" \t\r\n", *end))
 		end++;
 	if (end < text + len)

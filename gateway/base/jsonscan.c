@@ -1,4 +1,4 @@
-/* JSON from strangers: see jsonscan.h. Recursive descent; the depth is bounded, so the stack is. */
+/* Validates untrusted JSON: see jsonscan.h. Recursive descent; the depth limit bounds the stack. */
 #include "gateway/base/jsonscan.h"
 
 #include "gateway/base/strbuf.h"
@@ -41,7 +41,7 @@ static bool take(struct scan *s, char c)
 	return true;
 }
 
-/* The four digits behind "\u"; -1 when they are not. */
+/* Read the four digits after "\u"; -1 if they are invalid. */
 static long take_hex4(struct scan *s)
 {
 	long value = 0;
@@ -59,7 +59,7 @@ static long take_hex4(struct scan *s)
 	return value;
 }
 
-/* Behind the backslash. */
+/* Scan after the backslash. */
 static int scan_escape(struct scan *s)
 {
 	char c = s->p < s->end ? *s->p++ : '\0';
@@ -71,41 +71,41 @@ static int scan_escape(struct scan *s)
 		return bad(s, "unknown escape in a string");
 	unit = take_hex4(s);
 	if (unit < 0)
-		return bad(s, "\\u wants four hexadecimal digits");
+		return bad(s, "\\u needs four hexadecimal digits");
 	if (unit == 0)
 		s->nul = true;
 	if (unit >= 0xdc00 && unit <= 0xdfff)
-		return bad(s, "half a surrogate pair");
+		return bad(s, "unpaired surrogate");
 	if (unit < 0xd800 || unit > 0xdbff)
 		return 0;
 	low = take(s, '\\') && take(s, 'u') ? take_hex4(s) : -1;
-	return low >= 0xdc00 && low <= 0xdfff ? 0 : bad(s, "half a surrogate pair");
+	return low >= 0xdc00 && low <= 0xdfff ? 0 : bad(s, "unpaired surrogate");
 }
 
 static int scan_string(struct scan *s)
 {
 	if (!take(s, '"'))
-		return bad(s, "a string was expected");
+		return bad(s, "expected a string");
 	while (s->p < s->end && *s->p != '"') {
 		unsigned char c = (unsigned char)*s->p;
 		size_t n;
 		int rc = 0;
 
 		if (c < 0x20)
-			return bad(s, "a control character in a string");
+			return bad(s, "control character in a string");
 		if (c == '\\') {
 			s->p++;
 			rc = scan_escape(s);
 		} else {
 			n = ak_utf8_length((const unsigned char *)s->p, (size_t)(s->end - s->p));
 			if (n == 0)
-				return bad(s, "not valid UTF-8");
+				return bad(s, "invalid UTF-8");
 			s->p += n;
 		}
 		if (rc < 0)
 			return rc;
 	}
-	return take(s, '"') ? 0 : bad(s, "a string without its end");
+	return take(s, '"') ? 0 : bad(s, "unterminated string");
 }
 
 static bool take_digits(struct scan *s)
@@ -121,14 +121,14 @@ static int scan_number(struct scan *s)
 {
 	(void)take(s, '-');
 	if (!take(s, '0') && !take_digits(s))
-		return bad(s, "a value was expected");
+		return bad(s, "expected a value");
 	if (take(s, '.') && !take_digits(s))
-		return bad(s, "a number without digits behind its point");
+		return bad(s, "number without digits after the decimal point");
 	if (take(s, 'e') || take(s, 'E')) {
 		if (!take(s, '+'))
 			(void)take(s, '-');
 		if (!take_digits(s))
-			return bad(s, "a number without an exponent behind its e");
+			return bad(s, "number without digits in the exponent");
 	}
 	return 0;
 }
@@ -138,7 +138,7 @@ static int scan_word(struct scan *s, const char *word)
 	size_t len = strlen(word);
 
 	if ((size_t)(s->end - s->p) < len || memcmp(s->p, word, len) != 0)
-		return bad(s, "a value was expected");
+		return bad(s, "expected a value");
 	s->p += len;
 	return 0;
 }
@@ -152,10 +152,10 @@ static int scan_member(struct scan *s, unsigned depth)
 	if (rc < 0)
 		return rc;
 	skip_space(s);
-	return take(s, ':') ? scan_value(s, depth) : bad(s, "':' was expected");
+	return take(s, ':') ? scan_value(s, depth) : bad(s, "expected ':'");
 }
 
-/* An object or array, behind its first bracket. */
+/* Scan an object or array after its opening bracket. */
 static int scan_inside(struct scan *s, char close, unsigned depth)
 {
 	size_t n = 0;
@@ -174,7 +174,7 @@ static int scan_inside(struct scan *s, char close, unsigned depth)
 			return rc;
 		skip_space(s);
 	} while (take(s, ','));
-	return take(s, close) ? 0 : bad(s, close == '}' ? "',' or '}' was expected" : "',' or ']' was expected");
+	return take(s, close) ? 0 : bad(s, close == '}' ? "expected ',' or '}'" : "expected ',' or ']'");
 }
 
 static int scan_value(struct scan *s, unsigned depth)

@@ -1,4 +1,4 @@
-/* Making files in a folder of a sandbox: see make.h. */
+/* Create files in a sandbox's folder: see make.h. */
 #include "gateway/base/make.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 struct thing {
 	int dir_fd;
-	const char *name, *target; /* TARGET: of a link, or what is renamed */
+	const char *name, *target; /* TARGET: of a link, or the old name of a rename */
 	mode_t mode;
 };
 

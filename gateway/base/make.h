@@ -1,20 +1,20 @@
 /*
- * Making files in a folder of a sandbox. The sandboxes of the host's root have ids of their own, and their file systems know no other: there
- * the kernel answers EOVERFLOW to root, and the thing is made as the owner of the folder.
+ * Create files in a sandbox's folder. If the host's root runs a sandbox, its file systems map only the sandbox's own ids: for
+ * root the kernel returns EOVERFLOW, and the file is then created as the owner of the folder.
  */
 #ifndef AK_BASE_MAKE_H
 #define AK_BASE_MAKE_H
 
 #include <sys/types.h>
 
-/* A new file, never through a link, open for writing; the descriptor or -errno. */
+/* Create a file for writing, never through a link; returns the descriptor or -errno. */
 int ak_make_file(int dir_fd, const char *name, mode_t mode);
 
-/* -errno; -EEXIST when the name is taken. */
+/* Return 0 or -errno; -EEXIST if the name exists. */
 int ak_make_folder(int dir_fd, const char *name, mode_t mode);
 int ak_make_link(int dir_fd, const char *name, const char *target);
 
-/* FROM becomes TO, in one folder. */
+/* Rename FROM to TO within one folder. */
 int ak_make_renamed(int dir_fd, const char *from, const char *to);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reading one datagram of the kernel's. The usual macros take a length that is negative, or above INT_MAX, for a fitting one; this does not. */
+/* Parse a netlink datagram. Unlike the usual macros, this rejects lengths that are negative or above INT_MAX. */
 #ifndef AK_NETLINK_H
 #define AK_NETLINK_H
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <linux/netlink.h>
 
-/* The message at *AT of the LEN bytes of DATA (aligned to 4), moving *AT past it; NULL when no whole one is left. */
+/* Return the message at *AT in the LEN bytes of DATA (aligned to 4) and advance *AT; NULL if no complete one is left. */
 static inline const struct nlmsghdr *ak_nlmsg_next(const void *data, size_t len, size_t *at)
 {
 	const struct nlmsghdr *nlh;
@@ -23,7 +23,7 @@ static inline const struct nlmsghdr *ak_nlmsg_next(const void *data, size_t len,
 	return nlh;
 }
 
-/* Whether it is an acknowledgement, with 0 or -errno in *RET_CODE; a code that no kernel gives makes it none. */
+/* Is it an acknowledgement? Stores 0 or -errno in *RET_CODE. Invalid error codes do not count. */
 static inline bool ak_nlmsg_ack(const struct nlmsghdr *nlh, int *ret_code)
 {
 	int code;

@@ -1,4 +1,4 @@
-/* Numbers that people type: see base/number.h. */
+/* Numbers typed by users: see base/number.h. */
 #include "gateway/base/number.h"
 
 #include "gateway/base/cleanup.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Digits at *P; false when there are none or they are too many. */
+/* Read the digits at *P; false if there are none or too many. */
 static bool take_digits(const char **p, unsigned long long *ret)
 {
 	const char *at = *p;
@@ -34,7 +34,7 @@ int ak_parse_count(const char *text, unsigned long long min, unsigned long long 
 	if (!take_digits(&p, &value) || *p)
 		return ak_fail(err, EINVAL, "'%.100s' is not a whole number", text);
 	if (value < min || value > max)
-		return ak_fail(err, ERANGE, "%llu is not within %llu and %llu", value, min, max);
+		return ak_fail(err, ERANGE, "%llu is not between %llu and %llu", value, min, max);
 	*ret = value;
 	return 0;
 }
@@ -46,14 +46,14 @@ int ak_parse_size(const char *text, unsigned long long *ret_bytes, struct ak_err
 	unsigned long long value;
 
 	if (!take_digits(&p, &value))
-		return ak_fail(err, EINVAL, "'%.100s' is not a size (512M, 2G)", text);
+		return ak_fail(err, EINVAL, "'%.100s' is not a size (write for example 512M or 2G)", text);
 	for (unsigned i = 0; i < ARRAY_SIZE(units); i++) {
 		size_t len = strlen(units[i]);
 		const char *rest = p + len;
 
 		if (strncasecmp(p, units[i], len) != 0)
 			continue;
-		/* "M", "MB" and "MiB" mean the same here: 1024 times 1024. */
+		/* "M", "MB" and "MiB" all mean 1024 times 1024. */
 		if (*rest && strcasecmp(rest, "b") != 0 && !(len && !strcasecmp(rest, "ib")))
 			continue;
 		if (value > ~0ull >> (10 * i))
@@ -61,10 +61,10 @@ int ak_parse_size(const char *text, unsigned long long *ret_bytes, struct ak_err
 		*ret_bytes = value << (10 * i);
 		return 0;
 	}
-	return ak_fail(err, EINVAL, "'%.100s' is not a size (512M, 2G)", text);
+	return ak_fail(err, EINVAL, "'%.100s' is not a size (write for example 512M or 2G)", text);
 }
 
-/* The milliseconds of the unit at *P, which is stepped over; 0 when there is none. */
+/* Skip the unit at *P and return its milliseconds; 0 if it is unknown. */
 static unsigned long long take_unit(const char **p)
 {
 	static const struct {
@@ -90,10 +90,10 @@ int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_er
 
 	do {
 		if (!take_digits(&p, &value))
-			return ak_fail(err, EINVAL, "'%.100s' is not a duration (30s, 10m, 1h30m)", text);
+			return ak_fail(err, EINVAL, "'%.100s' is not a duration (write for example 30s, 10m or 1h30m)", text);
 		unit = total == 0 && last == ~0ull && !*p ? 1000 : take_unit(&p);
 		if (unit == 0 || unit >= last)
-			return ak_fail(err, EINVAL, "'%.100s' is not a duration (30s, 10m, 1h30m)", text);
+			return ak_fail(err, EINVAL, "'%.100s' is not a duration (write for example 30s, 10m or 1h30m)", text);
 		if (__builtin_mul_overflow(value, unit, &value) || __builtin_add_overflow(total, value, &total))
 			return ak_fail(err, ERANGE, "'%.100s' is too long", text);
 		last = unit;

@@ -1,4 +1,4 @@
-/* Numbers that people type, on a command line or in a request. */
+/* Numbers typed by users, on a command line or in a request. */
 #ifndef AK_NUMBER_H
 #define AK_NUMBER_H
 

@@ -1,4 +1,4 @@
-/* Where things are kept: see base/paths.h. Every `run` passes here, so it asks the kernel as little as possible. */
+/* The folders of this program: see base/paths.h. Every `run` executes this, so it makes few system calls. */
 #include "gateway/base/paths.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ int ak_path_join(char buf[static PATH_MAX], const char *dir, const char *a, cons
 	return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* The XDG base directory specification: a relative path is to be ignored. */
+/* The XDG base directory specification says to ignore relative paths. */
 static const char *absolute_env(const char *name)
 {
 	const char *value = getenv(name);
@@ -47,7 +47,7 @@ static int user_dir(const char *xdg, const char *fallback, char ret[static PATH_
 	return rc < 0 ? ak_fail(err, ENAMETOOLONG, "%s: path too long", base ? xdg : "HOME") : 0;
 }
 
-/* Someone else's runtime folder (kept by sudo or su) must not hold our sockets. */
+/* Do not put our sockets into another user's runtime folder, which sudo or su may leave in the environment. */
 static bool own_dir(const char *path)
 {
 	struct stat st;
@@ -91,7 +91,7 @@ static bool has(const char *dir, const char *a, const char *b)
 	return ak_path_join(path, dir, a, b) == 0 && access(path, F_OK) == 0;
 }
 
-/* DIR without its last part; false at the root. */
+/* Cut the last part off DIR; false at the root. */
 static bool parent(char *dir)
 {
 	char *slash = strrchr(dir, '/');
@@ -113,7 +113,7 @@ static bool data_beside_program(char ret[static PATH_MAX])
 	dir[n] = '\0';
 	if (!parent(dir))
 		return false;
-	/* The folder of the program is as trusted as the program; the one above it only when this is a build tree. */
+	/* The program's own folder is as trusted as the program; its parent only if this is a build tree. */
 	build_tree = has(dir, "CMakeCache.txt", NULL);
 	if (!parent(dir))
 		return false;
@@ -149,7 +149,7 @@ int ak_paths_init(struct ak_paths *ret, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	if (geteuid() == 0 && !absolute_env("XDG_CONFIG_HOME") && !absolute_env("HOME"))
-		strcpy(ret->config, AK_SYSTEM_CONFIG); /* root without a home: a service */
+		strcpy(ret->config, AK_SYSTEM_CONFIG); /* root without a home folder: a system service */
 	else
 		rc = user_dir("XDG_CONFIG_HOME", ".config", ret->config, err);
 	return rc < 0 ? rc : data_dir(ret, err);

@@ -1,15 +1,15 @@
 /*
- * Where things are kept, and the folders of one sandbox.
+ * The folders of this program and of one sandbox.
  *
  *   STATE/events.jsonl               life cycle, exec, file and policy events of all sandboxes
- *   STATE/runs/NAME/                 one past or kept `run`: run.jsonl, network.jsonl, policy.json, upper/ when kept
- *   STATE/runs/.spare-N/             an empty folder for a run to come
+ *   STATE/runs/NAME/                 one past or kept `run`: run.jsonl, network.jsonl, policy.json, upper/ if kept
+ *   STATE/runs/.spare-N/             an empty folder for a later run
  *   STATE/last                       the name of the newest run
- *   STATE/mcp/ID                     held by the MCP server of that id while it lives (store/state_server.h)
- *   RUNTIME/                         sockets and locks of what runs now
+ *   STATE/mcp/ID                     locked by the MCP server with that id while it runs (store/state_server.h)
+ *   RUNTIME/                         sockets and locks of running processes
  *   CONFIG/policies, /etc/agentkernel/policies, DATA/policies    NAME.json, the first that exists
  *
- * Root keeps its state in the system's folders, unless XDG_STATE_HOME is set: then root is treated as any user.
+ * Root uses the system folders unless XDG_STATE_HOME is set; then root is treated like any user.
  */
 #ifndef AK_PATHS_H
 #define AK_PATHS_H
@@ -21,25 +21,25 @@
 #include <stddef.h>
 
 #define AK_SYSTEM_CONFIG "/etc/agentkernel"
-#define AK_NAME_MAX 64 /* a sandbox's name with its NUL */
+#define AK_NAME_MAX 64 /* a sandbox name including the NUL */
 
 struct ak_paths {
 	char state[PATH_MAX];
 	char runtime[PATH_MAX];
-	char config[PATH_MAX]; /* the user's; the system's is /etc/agentkernel */
-	char data[PATH_MAX]; /* shipped policies live in DATA/policies */
+	char config[PATH_MAX]; /* of the user; the system's is /etc/agentkernel */
+	char data[PATH_MAX]; /* the shipped policies are in DATA/policies */
 };
 
 /*
- * From XDG variables and uid; makes nothing. Data is the first of: AGENTKERNEL_DATA_DIR; the source tree, when the program lies in a
- * build folder directly below it; ../share/agentkernel beside the program; the compiled-in folder.
+ * Set from the XDG variables and the uid; creates nothing. DATA is the first of: AGENTKERNEL_DATA_DIR; the source tree, if the
+ * program is in a build folder directly below it; ../share/agentkernel next to the program; the compiled-in folder.
  */
 int ak_paths_init(struct ak_paths *ret, struct ak_err *err);
 
-/* DIR/A, and DIR/A/B when B is not NULL; -ENAMETOOLONG. */
+/* DIR/A, or DIR/A/B if B is not NULL; -ENAMETOOLONG. */
 int ak_path_join(char buf[static PATH_MAX], const char *dir, const char *a, const char *b);
 
-/* 1–63 of [A-Za-z0-9_-], alphanumeric at both ends. */
+/* True for 1 to 63 characters of [A-Za-z0-9_-] that start and end with a letter or digit. */
 bool ak_sandbox_name_ok(const char *name);
 
 #endif

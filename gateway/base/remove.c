@@ -1,8 +1,9 @@
 /*
- * Removing a tree that a sandbox may have built to make that hard: see io.h.
+ * Removes a tree that a sandbox may have built to be hard to remove: see io.h.
  *
- * Theory of operation. Folders are emptied depth first, with a descriptor for each level. At LEVELS the next folder is not entered but moved up
- * into the tree's own top, from where a later pass takes it: so depth costs passes, not memory. A pass that changes nothing is the last.
+ * Theory of operation. Folders are emptied depth first, with one descriptor per level. At depth LEVELS, the next folder is not
+ * entered but moved up to the top of the tree, where a later pass removes it: depth costs passes, not memory. The last pass
+ * is the one that changes nothing.
  */
 #include "gateway/base/io.h"
 
@@ -20,18 +21,18 @@
 #include <unistd.h>
 
 #define LEVELS 32
-#define PASSES_MAX (1u << 20) /* someone may be adding as fast as we remove */
+#define PASSES_MAX (1u << 20) /* another process may add files as fast as we remove them */
 
 struct level {
 	DIR *dir; /* owned */
-	char name[NAME_MAX + 1]; /* in the level above */
+	char name[NAME_MAX + 1]; /* in its parent */
 };
 
 struct removal {
 	struct level levels[LEVELS];
 	unsigned depth; /* levels in use */
 	bool progress; /* this pass changed something */
-	int error; /* of this pass */
+	int error; /* the last error of this pass */
 	char *where; /* borrowed */
 };
 
@@ -49,7 +50,7 @@ static void failed(struct removal *r, const char *name, int error)
 
 /* ---- one folder ---- */
 
-/* Without following a link, and not onto another mount. */
+/* Open without following a link or crossing into another mount. */
 static int open_beneath(int dir, const char *name, uint64_t flags)
 {
 	struct open_how how = {
@@ -61,7 +62,7 @@ static int open_beneath(int dir, const char *name, uint64_t flags)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* The permissions of a folder are its owner's to change, and overlayfs leaves a work folder of mode 0. */
+/* Make a folder accessible. We own it and may change its mode; overlayfs leaves a work folder of mode 0. */
 static int unlock(int dir, const char *name)
 {
 	_cleanup_close_ int pinned = open_beneath(dir, name, O_PATH);
@@ -87,7 +88,7 @@ static int open_folder(int dir, const char *name)
 	return fd;
 }
 
-/* FD, the folder NAME, is the next level; takes it over. */
+/* Enter FD, the folder NAME, as the next level; takes ownership of FD. */
 static int push(struct removal *r, int fd, const char *name)
 {
 	struct level *l = &r->levels[r->depth];
@@ -111,7 +112,7 @@ static int dir_of(const struct removal *r, unsigned depth)
 	return dirfd(r->levels[depth].dir);
 }
 
-/* Too deep to enter: into the top, under a name that nobody has. */
+/* Too deep to enter: move it to the top under a unique name. */
 static int lift(struct removal *r, int dir, const char *name)
 {
 	char fresh[32];
@@ -120,7 +121,7 @@ static int lift(struct removal *r, int dir, const char *name)
 	if (rc < 0)
 		return rc;
 	rc = renameat(dir, name, dir_of(r, 0), fresh) < 0 ? -errno : 0;
-	if (rc == -EACCES && unlock(dir, name) == 0) /* a folder that moves must itself be writable: its ".." changes */
+	if (rc == -EACCES && unlock(dir, name) == 0) /* moving a folder changes its "..", so it must be writable itself */
 		rc = renameat(dir, name, dir_of(r, 0), fresh) < 0 ? -errno : 0;
 	r->progress |= rc == 0;
 	return rc;
@@ -146,7 +147,7 @@ static void take(struct removal *r, const char *name)
 		failed(r, name, rc);
 }
 
-/* The deepest level has been read to its end. */
+/* The deepest level is exhausted: remove it. */
 static void pop(struct removal *r)
 {
 	struct level *l = &r->levels[--r->depth];
@@ -157,7 +158,7 @@ static void pop(struct removal *r)
 	if (unlinkat(dir_of(r, r->depth - 1), l->name, AT_REMOVEDIR) == 0)
 		r->progress = true;
 	else if (errno != ENOENT && errno != ENOTEMPTY &&
-		errno != EEXIST) /* what it still holds was told, or is for the next pass */
+		errno != EEXIST) /* remaining entries were already reported, or are for the next pass */
 		failed(r, l->name, -errno);
 }
 
@@ -173,7 +174,7 @@ static void empty(struct removal *r)
 	}
 }
 
-/* A path to the top is the caller's; a single name in a folder is like any other. */
+/* The caller's path may contain links; a single name is opened like any other entry. */
 static int open_top(int dir, const char *name)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;

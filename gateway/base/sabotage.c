@@ -1,4 +1,4 @@
-/* Programs that were broken on purpose: see base/sabotage.h. */
+/* Deliberately broken builds: see base/sabotage.h. */
 #include "gateway/base/sabotage.h"
 
 #include <errno.h>
@@ -20,6 +20,6 @@ int sabotage_check(struct ak_err *err)
 
 	if (!sabotage_switches() || (known && !strcmp(known, "1")))
 		return 0;
-	return ak_fail(err, EPERM, "this program was broken on purpose (%s) for a test of the self-test; it runs nothing",
+	return ak_fail(err, EPERM, "this build is deliberately broken (%s) to test the self-test; it refuses to run anything",
 		sabotage_switches());
 }

@@ -1,16 +1,16 @@
 /*
- * Programs that were broken on purpose, by -DAK_SABOTAGE=… at build time and by nothing else, to show that the self-test can fail. Such
- * a program says so and runs nothing, unless whoever runs it knows what it is.
+ * Deliberately broken builds (-DAK_SABOTAGE=… at build time), which show that the self-test can fail. Such a program refuses
+ * to run anything, unless the user confirms it.
  */
 #ifndef AK_SABOTAGE_H
 #define AK_SABOTAGE_H
 
 #include "gateway/base/err.h"
 
-/* The switches this program was built with, or NULL for one that is meant to be used. */
+/* The switches of a deliberately broken build, or NULL for a normal one. */
 const char *sabotage_switches(void);
 
-/* 0, or -EPERM with the reason: before anything that would run a command or open a network. */
+/* Returns 0, or -EPERM with the reason. Call it before running a command or opening a network. */
 int sabotage_check(struct ak_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Our own lines on stderr and the end of standard output: see base/say.h. */
+/* Messages on stderr, and flushing standard output: see base/say.h. */
 #include "gateway/base/say.h"
 
 #include "gateway/base/cleanup.h"
@@ -22,7 +22,7 @@ void ak_say(const char *fmt, ...)
 	va_end(ap);
 	strbuf_puts(&out, "agentkernel: ");
 	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-		/* C0, DEL, and C1 in its UTF-8 form: what could steer a terminal. */
+		/* C0, DEL, and C1 encoded as UTF-8 could control a terminal. */
 		if (*p < 0x20 || *p == 0x7f)
 			strbuf_printf(&out, "\\x%02x", *p);
 		else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)

@@ -1,4 +1,4 @@
-/* What every command shares at its edge: exit codes, lines for the user, and flushing standard output. */
+/* Shared by all commands: exit codes, messages for the user, and flushing standard output. */
 #ifndef AK_SAY_H
 #define AK_SAY_H
 
@@ -15,7 +15,7 @@ enum {
 /* Print "agentkernel: …" on stderr in one write; control characters are escaped. */
 void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Flush stdout. What could not be written is dropped, so that a failure is reported once; -EPIPE when the reader has left. */
+/* Flush stdout. On failure the rest is dropped, so that the error is reported once; -EPIPE if the reader closed the pipe. */
 int ak_flush(struct ak_err *err);
 
 #endif

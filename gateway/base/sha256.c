@@ -121,8 +121,10 @@ static void block_portable(uint32_t state[8], const uint8_t *p)
 }
 
 #if defined(__x86_64__)
-/* The same with the processor's own instructions: every audit record passes here while a DNS answer waits. The instructions want
- * the state as two words, A B E F and C D G H, highest first. */
+/*
+ * The same with the CPU's SHA instructions, because every audit record is hashed while a DNS answer waits. The instructions expect
+ * the state as two words, A B E F and C D G H, highest first.
+ */
 __attribute__((target("sha,sse4.1"))) static void block_x86(uint32_t state[8], const uint8_t *p)
 {
 	const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bll, 0x0405060700010203ll);

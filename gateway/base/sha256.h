@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define SHA256_SIZE 32
-#define SHA256_HEX 65 /* with the NUL */
+#define SHA256_HEX 65 /* including the NUL */
 
 struct sha256 {
 	uint32_t state[8];

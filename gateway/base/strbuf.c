@@ -80,7 +80,7 @@ void strbuf_printf(struct strbuf *sb, const char *fmt, ...)
 	sb->len += (size_t)n;
 }
 
-/* Bytes that a JSON string may hold as they are. */
+/* Bytes that need no escape in a JSON string. */
 static bool json_plain(unsigned char c)
 {
 	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
@@ -131,9 +131,9 @@ size_t ak_utf8_length(const unsigned char *p, size_t len)
 	return n;
 }
 
-#define JSON_CHAR 6 /* the longest that one character becomes */
+#define JSON_CHAR 6 /* length of the longest escape */
 
-/* The character at P of LEN bytes as JSON has it: *RET_USED bytes of P become the returned ones of OUT. */
+/* Encode the character at P for JSON: consumes *RET_USED bytes of P and returns the number of bytes written to OUT. */
 static size_t json_char(const unsigned char *p, size_t len, char out[static JSON_CHAR], size_t *ret_used)
 {
 	static const char hex[] = "0123456789abcdef";
@@ -158,7 +158,7 @@ static size_t json_char(const unsigned char *p, size_t len, char out[static JSON
 	return n ? n : 3;
 }
 
-/* As strbuf_json_part, of what is not plain. */
+/* Like strbuf_json_part, for bytes that may need an escape. */
 static size_t json_others(struct strbuf *sb, const char *bytes, size_t len, size_t max)
 {
 	char out[128 * JSON_CHAR];
@@ -183,7 +183,7 @@ size_t strbuf_json_part(struct strbuf *sb, const char *bytes, size_t len, size_t
 	while (i < len && used > 0 && sb->len < max && !sb->failed) {
 		size_t n = 0, room = max - sb->len;
 
-		while (i + n < len && n < room && json_plain((unsigned char)bytes[i + n])) /* most of it, as one */
+		while (i + n < len && n < room && json_plain((unsigned char)bytes[i + n])) /* copy plain bytes in one go */
 			n++;
 		strbuf_add(sb, bytes + i, n);
 		i += n;

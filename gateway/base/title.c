@@ -1,10 +1,10 @@
-/* The words on the stack that /proc/PID/cmdline reads: see title.h. */
+/* The argument strings on the stack, which /proc/PID/cmdline shows: see title.h. */
 #include "gateway/base/title.h"
 
 #include <stddef.h>
 #include <string.h>
 
-static char *area; /* the words, one after the other */
+static char *area; /* the argument strings, one after the other */
 static size_t area_len;
 
 void ak_title_init(int argc, char **argv)
@@ -28,6 +28,6 @@ void ak_title_set(const char *text)
 		return;
 	memset(area, 0, area_len);
 	memcpy(area, text, len < area_len - 1 ? len : area_len - 2);
-	/* The kernel shows all of it when its last octet is 0, and else only what stands before the first. */
+	/* If the last octet is 0, the kernel shows the whole area; otherwise only the text before the first NUL. */
 	area[area_len - 1] = ' ';
 }

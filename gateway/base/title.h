@@ -1,11 +1,14 @@
-/* What the process list shows of this process: the words it was started with. */
+/* The process title: the command line that the process list shows. */
 #ifndef AK_TITLE_H
 #define AK_TITLE_H
 
-/* Once, first thing in main. */
+/* Call once at the start of main. */
 void ak_title_init(int argc, char **argv);
 
-/* Show TEXT instead, cut to the room that the words had. For a process that others may look at, and that is a copy of one with words of its own. */
+/*
+ * Show TEXT instead, truncated to the length of the original command line. For a forked process, so that others do not see the
+ * arguments of its parent.
+ */
 void ak_title_set(const char *text);
 
 #endif

@@ -71,7 +71,7 @@ def test_sabotage_says_so_and_runs_nothing(tree):
     env = {k: v for k, v in os.environ.items() if k != "AK_SABOTAGE_OK"}
     for args in (["run", "true"], ["run", "--no-network", "true"]):
         r = subprocess.run([program, *args], capture_output=True, text=True, env=env, cwd="/")
-        assert r.returncode == 125 and "broken on purpose" in r.stderr, r
+        assert r.returncode == 125 and "deliberately broken" in r.stderr, r
     r = subprocess.run([program, "network", "selftest"], capture_output=True, text=True, env=env)
     assert r.returncode == 1 and "0 passed" in r.stdout, r.stdout
 

@@ -114,7 +114,7 @@ static void json_errors_name_the_place(void **state)
 	static const struct {
 		const char *text, *reason;
 	} cases[] = {
-		{ "{\n  \"a\": ]", "line 2, column 8: not valid JSON here" },
+		{ "{\n  \"a\": ]", "line 2, column 8: invalid JSON" },
 		{ "{} x", "line 1, column 4: text after the end of the JSON value" },
 		{ "{\"a\":{\"b\":1,\"b\":2}}", "b: key given twice" },
 	};
