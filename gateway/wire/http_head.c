@@ -37,7 +37,7 @@ static bool text_is(struct text t, const char *word)
 	return t.len == strlen(word) && strncasecmp(t.at, word, t.len) == 0;
 }
 
-/* No control characters but, where SPACE says so, the tab. Bytes past ASCII are let through. */
+/* No control characters, except a tab if TAB. Bytes beyond ASCII are accepted. */
 static bool is_clean(struct text t, bool tab)
 {
 	for (size_t i = 0; i < t.len; i++) {
@@ -52,8 +52,8 @@ static bool is_clean(struct text t, bool tab)
 /* ---- lines ---- */
 
 /*
- * The next line without its CRLF. MORE when it has not ended; what is there of it is checked all the same, so that
- * something that is not HTTP is refused by its first bytes.
+ * Return the next line without its CRLF; MORE if it is incomplete. The available part is checked anyway, so that data that is
+ * not HTTP is refused by its first bytes.
  */
 static enum http_status next_line(struct http_reader *r, const char *data, size_t len, struct text *ret)
 {
@@ -63,7 +63,7 @@ static enum http_status next_line(struct http_reader *r, const char *data, size_
 
 	if (lf && !cr)
 		return bad(&r->head, "line without CR");
-	/* A CR at the end is looked at again: with what follows it. */
+	/* Check a trailing CR again together with the next byte. */
 	end -= cr ? 1 : 0;
 	if (end > r->seen && !is_clean((struct text){ data + r->seen, end - r->seen }, true))
 		return bad(&r->head, "control character in the request head");
@@ -88,7 +88,7 @@ static bool port_ok(struct text t)
 	return true;
 }
 
-/* host[:port] → host; a bracketed IPv6 literal keeps its brackets, so that it is never taken for a name. */
+/* host[:port] → host; an IPv6 literal keeps its brackets, so that it is never taken for a name. */
 static bool split_authority(struct text t, struct text *ret_host)
 {
 	const char *end = t.len && t.at[0] == '[' ? memchr(t.at, ']', t.len) : memchr(t.at, ':', t.len);
@@ -150,7 +150,7 @@ static enum http_status check_target(struct text method, struct text target, str
 	return rest.len ? set_host(h, rest) : bad(h, "malformed request target");
 }
 
-/* What a body means is defined for none of these; a server that takes it for the next request would see one that we did not. */
+/* These methods define no meaning for a body. A server might parse the body as the next request, hidden from the relay. */
 static bool is_bodiless(struct text method)
 {
 	return text_is(method, "GET") || text_is(method, "HEAD") || text_is(method, "DELETE") || text_is(method, "TRACE");
@@ -181,7 +181,7 @@ static enum http_status parse_request_line(struct text line, struct http_reader 
 	return check_target(method, target, h);
 }
 
-/* The method of a line that has not ended: a token, and not longer than a method may be. */
+/* Check the method of an incomplete line: it must be a token of permitted length. */
 static enum http_status check_partial(struct text in, struct http_head *h)
 {
 	const char *sp = memchr(in.at, ' ', in.len < METHOD_MAX + 1 ? in.len : METHOD_MAX + 1);
@@ -248,7 +248,7 @@ static enum http_status parse_field(struct text line, const char *data, struct h
 	return HTTP_OK;
 }
 
-/* What must hold of the fields together. */
+/* Check the fields against each other. */
 static enum http_status check_fields(struct http_reader *r, const char *data)
 {
 	struct http_head *h = &r->head;
@@ -269,7 +269,7 @@ static enum http_status check_fields(struct http_reader *r, const char *data)
 	memcpy(target_host, h->host, sizeof(target_host));
 	if (set_host(h, (struct text){ data + r->host, r->host_len }) != HTTP_OK)
 		return HTTP_BAD;
-	/* RFC 9112 section 3.2.2 lets the target win; a server that does not know that must not be fooled. */
+	/* RFC 9112 section 3.2.2: the target wins. Require both to be equal, because some servers do not implement that. */
 	if (absolute && strcasecmp(target_host, h->host) != 0)
 		return bad(h, "Host differs from the request target");
 	return HTTP_OK;
@@ -280,7 +280,7 @@ static enum http_status read_request_line(struct http_reader *r, const char *dat
 	enum http_status st;
 	struct text line;
 
-	/* One empty line before a request is to be ignored (RFC 9112 section 2.2). */
+	/* Ignore one empty line before a request (RFC 9112 section 2.2). */
 	if (!r->line && len >= 2 && memcmp(data, "\r\n", 2) == 0)
 		r->line = r->seen = 2;
 	st = check_partial((struct text){ data + r->line, len - r->line }, &r->head);
@@ -349,7 +349,7 @@ static int hex_digit(char c)
 	return -1;
 }
 
-/* After a chunk's size line: its data, or the trailers when it was the last. */
+/* The state after the size line of a chunk: its data, or the trailers after the last chunk. */
 static enum http_body_state after_size(struct http_body *b)
 {
 	b->digits = 0;
@@ -371,7 +371,7 @@ static int body_size_char(struct http_body *b, char c)
 	return 0;
 }
 
-/* A byte of an extension or trailer: anything printable, up to CR. */
+/* Accept a byte of an extension or trailer: anything printable, up to CR. */
 static int body_extra_char(struct http_body *b, char c, enum http_body_state at_cr)
 {
 	if (++b->extra > EXTRA_MAX)

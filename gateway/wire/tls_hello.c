@@ -1,9 +1,9 @@
 /*
  * ClientHello reader (RFC 8446 section 4.1.2, RFC 6066 section 3, RFC 8446 section 5.1 for the records).
  *
- * The record headers are followed as they come. Once the handshake message is whole, it is joined if it came in several
- * records, and a bounded cursor walks it. Every length must add up exactly: a hello that two parsers could read in two ways
- * is refused.
+ * Record headers are parsed as they arrive. Once the handshake message is complete, it is joined if it spans several records
+ * and then parsed with a bounded cursor. All lengths must add up exactly: a hello that two parsers could read differently is
+ * refused.
  */
 #include "gateway/wire/tls_hello.h"
 
@@ -20,7 +20,7 @@ enum {
 	NAME_TYPE_HOST = 0,
 };
 
-/* ---- cursor: a failed take leaves it empty and marked ---- */
+/* ---- cursor: after a failed read it is empty and marked as failed ---- */
 
 struct cursor {
 	const uint8_t *at;
@@ -52,7 +52,7 @@ static unsigned take_uint(struct cursor *c, unsigned bytes)
 	return v;
 }
 
-/* A vector with a length of BYTES bytes before it. */
+/* Read a vector with a length prefix of BYTES bytes. */
 static struct cursor take_vector(struct cursor *c, unsigned bytes)
 {
 	unsigned n = take_uint(c, bytes);
@@ -129,7 +129,7 @@ static enum tls_hello_status read_message(struct cursor msg, struct tls_hello *h
 
 /* ---- records ---- */
 
-/* The first bytes decide whether this is TLS at all, as soon as each of them is there. */
+/* Decide from the first bytes whether this is TLS, each as soon as it is available. */
 static enum tls_hello_status check_start(const uint8_t *d, size_t len, struct tls_hello *h)
 {
 	if (len >= 1 && d[0] & 0x80 && (len < 3 || d[2] == 1))
@@ -143,7 +143,7 @@ static enum tls_hello_status check_start(const uint8_t *d, size_t len, struct tl
 	return len < RECORD_HEADER ? TLS_HELLO_MORE : TLS_HELLO_OK;
 }
 
-/* The record at R->record: how much of its payload is there, 0 while its header is not. */
+/* Parse the record at R->record: returns how much of its payload is available, 0 while its header is incomplete. */
 static enum tls_hello_status check_record(
 	const struct tls_hello_reader *r, const uint8_t *data, size_t len, size_t *ret_size, size_t *ret_got, struct tls_hello *h)
 {
@@ -162,7 +162,7 @@ static enum tls_hello_status check_record(
 	return TLS_HELLO_OK;
 }
 
-/* The message's length, header included, once that is known; 0 before. GOT bytes at AT follow the R->have before them. */
+/* The length of the message including its header, or 0 if not known yet. GOT bytes at AT follow the R->have earlier ones. */
 static size_t message_size(struct tls_hello_reader *r, const uint8_t *at, size_t got)
 {
 	for (size_t i = r->have; i < MESSAGE_HEADER && i - r->have < got; i++)
@@ -172,7 +172,7 @@ static size_t message_size(struct tls_hello_reader *r, const uint8_t *at, size_t
 	return MESSAGE_HEADER + ((size_t)r->head[1] << 16 | (size_t)r->head[2] << 8 | r->head[3]);
 }
 
-/* Follow the records that have come; OK once the first handshake message is whole, with its length. */
+/* Walk the received records; OK with the length once the first handshake message is complete. */
 static enum tls_hello_status follow_records(
 	struct tls_hello_reader *r, const uint8_t *data, size_t len, struct tls_hello *h, size_t *ret_want)
 {
@@ -196,7 +196,7 @@ static enum tls_hello_status follow_records(
 	}
 }
 
-/* A message in several records: seldom, and the buffer is large. */
+/* A message in several records: rare, and the buffer is large. */
 static __attribute__((noinline)) enum tls_hello_status read_joined(const uint8_t *data, size_t want, struct tls_hello *h)
 {
 	uint8_t buf[MESSAGE_HEADER + TLS_HELLO_BODY_MAX];
