@@ -1,9 +1,9 @@
 /*
- * Is it the host's own address? See relay/host.h.
+ * Detects addresses of the host itself: see relay/host.h.
  *
- * Two rtnetlink sockets. ASK carries one question at a time; the kernel has answered when send() returns. WATCH hears of
- * new local, anycast and broadcast routes, of addresses and of rules. An answer is never kept; only the list of addresses
- * is, until WATCH has something to say.
+ * Two rtnetlink sockets. ASK carries one request at a time; the reply is queued when send() returns. WATCH receives
+ * notifications about new local, anycast and broadcast routes, addresses and rules. Replies are never cached; only the list
+ * of addresses is, until WATCH reports a change.
  */
 #include "gateway/relay/host.h"
 
@@ -20,8 +20,8 @@
 #include <sys/socket.h>
 
 #define ADDRS_MAX 65536
-#define DUMP_READS_MAX 4096 /* datagrams of a list of addresses */
-#define WATCH_BUDGET 64 /* notifications a turn */
+#define DUMP_READS_MAX 4096 /* datagrams of an address dump */
+#define WATCH_BUDGET 64 /* notifications per event */
 #define GROUP(g) (1u << ((g)-1))
 
 struct relay_host {
@@ -31,11 +31,11 @@ struct relay_host {
 	void *ctx; /* borrowed: outlives us */
 	uint32_t seq;
 	bool watching;
-	bool lost; /* notifications were, and nobody has been told yet */
-	bool stale; /* the list below is to be asked for again */
+	bool lost; /* notifications were lost and this has not been reported yet */
+	bool stale; /* the list below must be read again */
 	struct ak_addr *addrs; /* owned, sorted */
 	size_t n_addrs, cap_addrs;
-	_Alignas(8) char buf[32768]; /* one datagram of the kernel's */
+	_Alignas(8) char buf[32768]; /* one datagram from the kernel */
 };
 
 /* ---- sockets ---- */
@@ -48,8 +48,8 @@ static int open_rtnetlink(void)
 }
 
 /*
- * Of routes only what makes an address the host's: a router's other routes come and go by the thousand. Addresses and rules pass. Loads are of
- * network order, the message is in the host's.
+ * Of the routes, pass only those that make an address local: a router changes thousands of other routes. Addresses and rules
+ * pass. BPF loads convert to network order, but the message is in host order.
  */
 static int watch_filter(int fd)
 {
@@ -69,7 +69,7 @@ static int watch_filter(int fd)
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) < 0 ? -errno : 0;
 }
 
-/* With the first flow: a sandbox that has none does not pay for it. */
+/* Start with the first flow, so that a sandbox without flows does not pay for it. */
 static int watch_start(struct relay_host *h)
 {
 	const struct sockaddr_nl groups = { .nl_family = AF_NETLINK,
@@ -89,7 +89,7 @@ static int watch_start(struct relay_host *h)
 
 /* ---- messages ---- */
 
-/* A request: a message header, then HEADER, then attributes. */
+/* A request: a netlink header, then HEADER, then attributes. */
 struct request {
 	struct nlmsghdr nlh;
 	_Alignas(NLMSG_ALIGNTO) char data[64];
@@ -114,7 +114,7 @@ static void request_attr(struct request *q, uint16_t type, const void *data, siz
 	q->nlh.nlmsg_len += (uint32_t)RTA_SPACE(len);
 }
 
-/* The attribute TYPE behind a header of HEADER bytes, when it is an address of FAMILY. */
+/* Get the attribute TYPE after a header of HEADER bytes if it is an address of FAMILY. */
 static bool attr_addr(const struct nlmsghdr *nlh, size_t header, uint16_t type, uint8_t family, struct ak_addr *ret)
 {
 	size_t at = NLMSG_HDRLEN + NLMSG_ALIGN(header), size = family == AF_INET ? 4 : 16;
@@ -144,7 +144,7 @@ static bool is_inet(uint8_t family)
 	return family == AF_INET || family == AF_INET6;
 }
 
-/* The address that a message about one gives to an interface: with a peer it is the local one. */
+/* The local address in a message about an interface address (with a peer, IFA_ADDRESS is the peer). */
 static bool message_addr(const struct nlmsghdr *nlh, struct ak_addr *ret)
 {
 	struct ifaddrmsg ifa;
@@ -185,7 +185,7 @@ static int keep_addr(struct relay_host *h, const struct ak_addr *addr)
 	struct ak_addr *grown;
 
 	if (h->n_addrs == ADDRS_MAX)
-		return 0; /* past all reason: the routes still tell */
+		return 0; /* absurdly many: the route lookup still works */
 	if (h->n_addrs == h->cap_addrs) {
 		grown = realloc(h->addrs, cap * sizeof(*grown));
 		if (!grown)
@@ -197,7 +197,7 @@ static int keep_addr(struct relay_host *h, const struct ak_addr *addr)
 	return 0;
 }
 
-/* One datagram of the list: 1 when it was the last, -EAGAIN when the list changed while it was told. */
+/* Handle one datagram of the dump: 1 if it was the last, -EAGAIN if the list changed during the dump. */
 static int take_addrs(struct relay_host *h, size_t len)
 {
 	const struct nlmsghdr *nlh;
@@ -242,7 +242,7 @@ static int list_addrs(struct relay_host *h)
 	return rc == 1 ? 0 : -EIO;
 }
 
-/* Notifications that no turn of the loop has read yet make the list stale too. */
+/* The list is also stale if notifications are queued that the event loop has not read yet. */
 static bool watch_waits(struct relay_host *h)
 {
 	char byte;
@@ -251,7 +251,7 @@ static bool watch_waits(struct relay_host *h)
 		return true;
 	if (errno == EAGAIN)
 		return false;
-	/* The error is told once, and has been: the loop would not hear of it. */
+	/* The kernel reports the error only once, and it was read here: the event loop would miss it. */
 	h->lost = true;
 	event_active(h->on_watch, EV_READ, 0);
 	return true;
@@ -271,7 +271,7 @@ static bool type_is_host(uint8_t type)
 	return type == RTN_LOCAL || type == RTN_ANYCAST || type == RTN_BROADCAST || type == RTN_MULTICAST;
 }
 
-/* The kernel's answer about one route: 1 the host's, 0 not, else -errno. */
+/* Handle the reply about one route: 1 if it is local, 0 if not, else -errno. */
 static int take_route(struct relay_host *h, size_t len)
 {
 	const struct nlmsghdr *nlh;
@@ -289,7 +289,7 @@ static int take_route(struct relay_host *h, size_t len)
 		memcpy(&rt, NLMSG_DATA(nlh), sizeof(rt));
 		return type_is_host(rt.rtm_type);
 	}
-	return -EAGAIN; /* left over from an earlier question */
+	return -EAGAIN; /* reply to an earlier request */
 }
 
 static int route_is_host(struct relay_host *h, const struct ak_addr *addr, uint8_t proto, uint16_t port)
@@ -301,7 +301,7 @@ static int route_is_host(struct relay_host *h, const struct ak_addr *addr, uint8
 
 	request_init(&q, RTM_GETROUTE, 0, ++h->seq, &rt, sizeof(rt));
 	request_attr(&q, RTA_DST, addr->bytes, ak_addr_bits(addr) / 8);
-	/* Rules may look at these. */
+	/* Routing rules may match these. */
 	request_attr(&q, RTA_IP_PROTO, &proto, sizeof(proto));
 	request_attr(&q, RTA_DPORT, &dport, sizeof(dport));
 	rc = ask(h, &q);
@@ -317,7 +317,7 @@ static int route_is_host(struct relay_host *h, const struct ak_addr *addr, uint8
 	return rc;
 }
 
-/* What the routes refuse to carry cannot be dialled either, and dialling will say why; so it is with IPv6 where the kernel has none. */
+/* An unroutable address cannot be connected to either, and connect() reports why; the same holds if the kernel lacks IPv6. */
 static bool leads_nowhere(int rc, uint8_t family)
 {
 	if (family == AF_INET6 && (rc == -EOPNOTSUPP || rc == -EAFNOSUPPORT))
@@ -343,7 +343,7 @@ bool relay_host_owns(struct relay_host *h, const struct ak_addr *addr, uint8_t p
 #endif
 	if ((!h->watching && watch_start(h) < 0) || owns(h, addr, proto, port))
 		return true;
-	/* A translator or a tunnel outside may bring it back. */
+	/* A translator or tunnel outside may route it back to the host. */
 	return ak_addr_embedded_v4(addr, &v4) && owns(h, &v4, proto, port);
 }
 
@@ -368,7 +368,7 @@ static void take_change(struct relay_host *h, const struct nlmsghdr *nlh)
 	h->moved(h->ctx, &net, rt.rtm_dst_len);
 }
 
-/* MOVED asks questions, whose answers come into h->buf: a notification is copied first. They are short. */
+/* MOVED may send requests, whose replies overwrite h->buf: copy each notification first. They are short. */
 static void take_changes(struct relay_host *h, size_t len)
 {
 	_Alignas(8) char copy[4096];
@@ -394,7 +394,7 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
 
 		if (n == -EAGAIN)
 			break;
-		if (n < 0) /* ENOBUFS: they came faster than we read */
+		if (n < 0) /* ENOBUFS: notifications arrived faster than we read */
 			h->lost = h->stale = true;
 		else
 			take_changes(h, (size_t)n);
@@ -405,7 +405,7 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
 	}
 }
 
-/* ---- life ---- */
+/* ---- create and free ---- */
 
 int relay_host_new(struct event_base *base, relay_host_moved moved, void *ctx, struct relay_host **ret, struct ak_err *err)
 {

@@ -1,9 +1,9 @@
 /*
- * What a flow says of itself: its ClientHello or its HTTP requests, read from the bytes that wait to go out.
+ * Extracts the name that a flow gives, from its ClientHello or its HTTP requests, before the bytes are forwarded.
  *
- * Where an allowlist is in force (route NAMED) doubt cuts the flow, and so it does on ports 80 and 443 while a rule denies names there: the name
- * may hide in what we cannot read. Else bytes that make no sense to us pass. A flow that says in a readable way that it has no
- * name is judged by its address: names that are denied are never resolved, so no address was learned for them.
+ * If an allowlist is in force (route NAMED), or on ports 80 and 443 while a rule denies names there, data that cannot be parsed
+ * cuts the flow: it could hide a denied name. Otherwise it passes. A flow that parses and has no name is judged by its
+ * address: denied names are never resolved, so no address was learned for them.
  */
 #include "gateway/relay/flow.h"
 
@@ -27,7 +27,7 @@ static enum relay_look cut(struct relay_tcp *t, const char *why)
 	return RELAY_LOOK_CUT;
 }
 
-/* Nothing more to see: everything that waits, and all that follows, passes. */
+/* Inspection is complete: forward all buffered bytes and everything that follows. */
 static enum relay_look pass_all(struct relay_tcp *t)
 {
 	t->inspect = RELAY_INSPECT_OFF;
@@ -35,7 +35,7 @@ static enum relay_look pass_all(struct relay_tcp *t)
 	return RELAY_LOOK_PASS;
 }
 
-/* Something passes that we cannot read: remembered, for a policy to come may not want it. */
+/* Forward data that cannot be parsed. Remember it, because a later policy may not allow it. */
 static enum relay_look pass_unread(struct relay_tcp *t)
 {
 	t->unread = true;
@@ -58,7 +58,7 @@ static bool is_literal(const char *raw)
 	return ak_addr_parse(inner, &addr) == 0 && addr.family == AF_INET6;
 }
 
-/* RAW is no name. */
+/* RAW is not a host name. */
 static enum relay_look judge_odd_name(struct relay_tcp *t, const char *raw)
 {
 	bool is_addr = is_literal(raw);
@@ -71,19 +71,19 @@ static enum relay_look judge_odd_name(struct relay_tcp *t, const char *raw)
 	return RELAY_LOOK_PASS;
 }
 
-/* ---- names that were let in ---- */
+/* ---- admitted names ---- */
 
 /*
- * Requests come by the hundred, for a few hosts: a verdict stands until the policy changes. The flow itself holds the last one, with what the
- * log tells of it; these are those before.
+ * Connections carry hundreds of requests for a few hosts, so a verdict is reused until the policy changes. The flow holds the
+ * last name, with its details for the log; this table holds the previous ones.
  */
 struct relay_names {
 	struct let_in {
-		char *raw; /* owned: as the flow gave it, or NULL */
+		char *raw; /* owned: as sent by the flow, or NULL */
 		struct policy_decision decision;
 		struct learned_name *name; /* owned reference, or NULL */
 	} past[NAMES_PAST];
-	unsigned at; /* whose place is next */
+	unsigned at; /* the next slot to replace */
 };
 
 static void let_in_done(struct let_in *p)
@@ -101,7 +101,7 @@ void relay_names_forget(struct relay_tcp *t)
 	t->names = NULL;
 }
 
-/* The flow's last name and P change places. */
+/* Swap the flow's last name with P. */
 static void names_swap(struct relay_flow *f, struct let_in *p)
 {
 	struct let_in last = { f->sni, f->decision, f->name };
@@ -112,7 +112,7 @@ static void names_swap(struct relay_flow *f, struct let_in *p)
 	*p = last;
 }
 
-/* Was RAW let in before? Then it is the flow's last name from here on. */
+/* Was RAW admitted before? If so, make it the flow's last name. */
 static bool names_find(struct relay_tcp *t, const char *raw)
 {
 	struct relay_flow *f = &t->flow;
@@ -133,7 +133,7 @@ static bool names_find(struct relay_tcp *t, const char *raw)
 	return false;
 }
 
-/* Another name follows: keep the last one if it was let in. Without memory for that it is judged again, nothing worse. */
+/* Before another name replaces it, keep the last one if it was admitted. Without memory, it is only judged again. */
 static void names_keep(struct relay_tcp *t)
 {
 	struct relay_flow *f = &t->flow;
@@ -151,7 +151,7 @@ static void names_keep(struct relay_tcp *t)
 	f->sni = NULL;
 }
 
-/* The flow has named RAW. */
+/* Judge RAW, a name that the flow gave. */
 static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
 {
 	struct relay_flow *f = &t->flow;
@@ -169,7 +169,7 @@ static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
 		return judge_odd_name(t, raw);
 	relay_judge_named(f->sb, f->route, &f->target, name, f->name, ak_now_ms(), &v);
 	relay_flow_judged(f, &v);
-	f->end = RELAY_END_DENIED; /* overwritten by whatever ends a flow that passes */
+	f->end = RELAY_END_DENIED; /* overwritten when a flow that passes ends */
 	return v.allow ? RELAY_LOOK_PASS : RELAY_LOOK_CUT;
 }
 
@@ -207,7 +207,7 @@ static enum relay_look http_doubt(struct relay_tcp *t, const char *why)
 	return is_strict(t) ? cut(t, why) : pass_unread(t);
 }
 
-/* One whole request head: judge it, let it go on, and know how its body ends. */
+/* Handle one complete request head: judge it, forward it, and set up the parsing of its body. */
 static enum relay_look http_request(struct relay_tcp *t, const struct http_head *head)
 {
 	t->flow.seen = "http";
@@ -227,7 +227,7 @@ static enum relay_look http_request(struct relay_tcp *t, const struct http_head 
 	t->out.ready += head->len;
 	http_body_init(&t->body, head);
 	t->in_body = t->body.state != HTTP_BODY_DONE;
-	/* Only the answer to a connection's first request can be told from the answers to others. */
+	/* Only the response to the first request of a connection can be identified reliably. */
 	if (++t->requests == 1 && head->websocket)
 		t->upgrade = RELAY_UPGRADE_ASKED;
 	return RELAY_LOOK_PASS;
@@ -265,9 +265,9 @@ static enum relay_look look_http(struct relay_tcp *t)
 	return d->ready ? RELAY_LOOK_PASS : RELAY_LOOK_MORE;
 }
 
-/* ---- both ---- */
+/* ---- common ---- */
 
-/* Which of the two to expect: the port says it where a name is needed or may be denied, else the first byte does. */
+/* Choose the protocol: by the port if a name is needed or may be denied, otherwise by the first byte. */
 static enum relay_inspect sniff(const struct relay_tcp *t)
 {
 	bool is_80 = t->flow.target.port == 80;

@@ -1,6 +1,6 @@
 /*
- * The relay's verdicts. Pure functions over the sandbox's policy and what it has learned, so that the same question
- * gets the same answer when a flow begins, when it names itself, and when the policy changes under it.
+ * The relay's verdicts. Pure functions of the sandbox's policy and its learned names, so that the result is the same when a
+ * flow starts, when it gives a name, and when the policy changes.
  */
 #include "gateway/relay/flow.h"
 
@@ -53,14 +53,14 @@ static void judge_host(const struct relay_sandbox *sb, const struct relay_target
 	ret->decision = policy_judge_name(sb->policy, POLICY_HOST_NAME, t->proto, t->port);
 	ret->allow = ret->decision.allow;
 	ret->detail = ret->allow ? NULL : "a service of the host";
-	/* The name opens by a rule that names it with a port, never by a default or a wildcard over everything. */
+	/* Only a rule with this name and a port opens it, never a default or a wildcard over everything. */
 	if (ret->allow && ret->decision.reason != POLICY_REASON_RULE) {
 		ret->allow = ret->decision.allow = false;
 		ret->decision.reason = POLICY_REASON_INTERNAL;
 	}
 }
 
-/* By the names that DNS has bound to the address, else by the address alone. */
+/* Judge by the names that DNS has bound to the address, otherwise by the address alone. */
 static void judge_nameless(
 	const struct relay_sandbox *sb, const struct relay_target *t, uint64_t now_ms, struct relay_verdict *ret)
 {
@@ -107,14 +107,14 @@ enum relay_route relay_judge_route(
 	return RELAY_ROUTE_NONE;
 }
 
-/* The flow's own binding may have run out in the table; it still holds it. */
+/* The flow's own binding may have expired in the table; the flow still holds it. */
 static struct learned_name *binding_of(const struct relay_sandbox *sb, const struct relay_target *t, const char *name,
 	struct learned_name *held, uint64_t now_ms)
 {
 	return held && strcmp(held->name, name) == 0 ? held : learned_find(sb->learned, &t->dst, name, now_ms);
 }
 
-/* The allowlist's question: is the name allowed, and was this address learned for it? */
+/* For an allowlist: is the name allowed, and was this address learned for it? */
 static void judge_bound(const struct relay_sandbox *sb, const struct relay_target *t, const char *name, struct learned_name *held,
 	uint64_t now_ms, struct relay_verdict *ret)
 {

@@ -1,9 +1,9 @@
 /*
  * Which names an address was learned for: see relay/learned.h.
  *
- * A host is one address with its bindings, newest first; hosts hang in a hash table. All bindings of the
- * sandbox stand in one binary heap by expiry, so that the one to go at the cap is always at its top, and
- * each knows its place there, so that an extension or a removal is O(log n).
+ * A host is one address with its bindings, newest first; hosts are in a hash table. All bindings of the sandbox are in
+ * one binary heap ordered by expiry, so that the next to evict is at the top. Each binding knows its position there, so
+ * that extending or removing it is O(log n).
  */
 #include "gateway/relay/learned.h"
 
@@ -17,7 +17,7 @@
 #define BUCKETS_MIN 64
 
 struct binding {
-	struct host *host; /* borrowed: lives while it has a binding */
+	struct host *host; /* borrowed: exists while it has a binding */
 	struct learned_name *name; /* owned reference */
 	struct binding *next, **pprev;
 	uint64_t expires_ms;
@@ -172,7 +172,7 @@ static struct host *host_find(const struct learned *l, const struct ak_addr *add
 	return h;
 }
 
-/* Failing to grow is harmless: chains get longer. */
+/* A failure to grow is harmless: the chains only get longer. */
 static void table_grow(struct learned *l)
 {
 	struct learned wide = { .n_buckets = l->n_buckets * 2 };
@@ -247,7 +247,7 @@ static void binding_link(struct host *h, struct binding *b)
 	h->n++;
 }
 
-/* Leaves an empty host behind for the caller to drop. */
+/* May leave an empty host, which the caller must remove. */
 static void binding_free(struct learned *l, struct binding *b)
 {
 	heap_remove(l, b->heap_at);
@@ -295,7 +295,7 @@ static int binding_new(struct learned *l, struct host *h, struct learned_name *n
 
 	if (h->n >= NAMES_PER_ADDR)
 		binding_free(l, binding_soonest(h));
-	/* The new one is not in the heap yet, so the top is never it, nor does its host vanish under us. */
+	/* The new binding is not in the heap yet, so the top is another one, and its host is not removed. */
 	if (l->n >= LEARNED_CAP) {
 		struct binding *top = l->heap[0];
 
@@ -331,7 +331,7 @@ static int bind_one(struct learned *l, const struct ak_addr *addr, struct learne
 		host_drop_if_empty(l, h);
 		return rc;
 	}
-	/* Seen again: the newer answer speaks for it, and it never gets shorter-lived. */
+	/* Seen again: use the newer answer, and never shorten the life. */
 	learned_name_ref(n);
 	learned_name_unref(b->name);
 	b->name = n;
@@ -380,7 +380,7 @@ void learned_free(struct learned *l)
 
 int learned_add(struct learned *l, struct learned_name *n, uint64_t now_ms, uint64_t life_ms)
 {
-	/* A life past the end of time would never expire: UINT64_MAX itself is always in the past. */
+	/* Clamp the expiry: UINT64_MAX itself means "always expired". */
 	uint64_t expires_ms = life_ms < UINT64_MAX - 1 - now_ms ? now_ms + life_ms : UINT64_MAX - 1;
 	int rc = 0;
 

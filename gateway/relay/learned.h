@@ -1,6 +1,6 @@
 /*
- * Which names an address was learned for, per sandbox: the relay's half of "two layers agree".
- * Bounded: past the cap the entry that expires first goes. Entries live as long as their set element
+ * Which names an address was learned for, per sandbox: the relay checks flows against this table, in addition to the kernel's
+ * sets. Bounded: at the limit, the entry that expires first is evicted. Entries live as long as their set element
  * in the kernel, and while a flow holds them.
  */
 #ifndef AK_LEARNED_H
@@ -23,7 +23,7 @@ struct learned_name {
 	char *name; /* owned */
 	char *cname[LEARNED_CNAMES]; /* owned */
 	size_t n_cname;
-	struct ak_addr *addrs; /* owned: all answers of the question */
+	struct ak_addr *addrs; /* owned: all addresses of the answer */
 	size_t n_addrs;
 	uint32_t ttl_s;
 };
@@ -34,7 +34,7 @@ void learned_name_unref(struct learned_name *n);
 
 int learned_new(struct learned **ret);
 
-/* FN is told of each binding that goes before its time because the table is full; the binding is still there during the call. */
+/* FN is called for each binding evicted early because the table is full; the binding still exists during the call. */
 void learned_on_evict(struct learned *l, void (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx);
 
 void learned_free(struct learned *l);
@@ -45,12 +45,12 @@ int learned_add(struct learned *l, struct learned_name *n, uint64_t now_ms, uint
 /* The binding of ADDR to NAME, or NULL. Borrowed. */
 struct learned_name *learned_find(struct learned *l, const struct ak_addr *addr, const char *name, uint64_t now_ms);
 
-/* The names of ADDR, newest first, at most CAP; the count. Borrowed. */
+/* Store the names of ADDR, newest first, at most CAP; returns the count. Borrowed. */
 size_t learned_names(struct learned *l, const struct ak_addr *addr, uint64_t now_ms, struct learned_name **ret, size_t cap);
 
 size_t learned_count(const struct learned *l);
 
-/* Call FN for each live (name, address); removal of the entry when FN returns true. */
+/* Call FN for each live (name, address); if FN returns true, the entry is removed. */
 void learned_sweep(struct learned *l, uint64_t now_ms,
 	bool (*fn)(void *ctx, const struct learned_name *n, const struct ak_addr *a), void *ctx);
 

@@ -1,4 +1,4 @@
-/* IP, UDP and ICMP headers by hand: see relay/packet.h. All fields are written as network-order bytes. */
+/* Builds IP, UDP and ICMP headers: see relay/packet.h. All fields are written as network-order bytes. */
 #include "gateway/relay/packet.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 #define IP6_HEADER 40
 #define FRAGMENT_HEADER 8
 #define UDP_HEADER 8
-#define DATAGRAM_MAX 65535 /* UDP header included */
+#define DATAGRAM_MAX 65535 /* including the UDP header */
 
 static void put16(uint8_t *at, unsigned v)
 {
@@ -45,7 +45,7 @@ uint16_t relay_checksum_fold(uint32_t sum)
 	return (uint16_t)~sum;
 }
 
-/* The pseudo header of RFC 768 and RFC 8200 section 8.1: the same sum for both families. */
+/* The pseudo header of RFC 768 and RFC 8200 section 8.1; the sum is the same for both families. */
 static uint32_t pseudo_sum(const struct ak_addr *src, const struct ak_addr *dst, unsigned proto, size_t len)
 {
 	uint32_t sum = proto + (uint32_t)len;
@@ -54,7 +54,7 @@ static uint32_t pseudo_sum(const struct ak_addr *src, const struct ak_addr *dst,
 	return relay_checksum_add(sum, dst->bytes, addr_len(dst));
 }
 
-/* FRAG is the offset in bytes, with 1 added when more fragments follow. */
+/* FRAG is the offset in bytes, plus 1 if more fragments follow. */
 static size_t put_ip4(
 	uint8_t *at, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto, uint16_t id, size_t frag, size_t len)
 {
@@ -115,7 +115,7 @@ static void put_udp(uint8_t *at, const struct relay_endpoints *e, const void *pa
 	put16(at + 6, 0);
 	sum = relay_checksum_add(sum, at, UDP_HEADER);
 	folded = relay_checksum_fold(relay_checksum_add(sum, payload, len));
-	put16(at + 6, folded ? folded : 0xffff); /* 0 would say "no checksum" */
+	put16(at + 6, folded ? folded : 0xffff); /* 0 would mean "no checksum" */
 }
 
 int relay_packet_udp(const struct relay_endpoints *e, uint16_t id, const void *payload, size_t len,

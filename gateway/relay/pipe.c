@@ -1,6 +1,6 @@
 /*
- * Pipes between two sockets. Few are ever needed at once, as a direction holds one only while bytes wait in it, so
- * a small pool of empty ones saves the system calls.
+ * Pipes between two sockets. A direction holds one only while bytes wait in it, so few are needed at once, and a small pool
+ * of empty ones saves system calls.
  */
 #include "gateway/relay/flow.h"
 
@@ -30,7 +30,7 @@ struct relay_pipe *relay_pipe_get(struct relay_pipe_pool *pool)
 		free(p);
 		return NULL;
 	}
-	/* An ordinary user has a budget of pipe pages; past it the pipe keeps the size it was born with. */
+	/* The kernel limits the pipe pages of an ordinary user; beyond that the pipe keeps its default size. */
 	for (size = PIPE_BYTES; size > 65536 && fcntl(p->fd[1], F_SETPIPE_SZ, size) < 0; size /= 4)
 		;
 	size = fcntl(p->fd[1], F_GETPIPE_SZ);
@@ -49,7 +49,7 @@ void relay_pipe_put(struct relay_pipe_pool *pool, struct relay_pipe *p, bool emp
 {
 	if (!p)
 		return;
-	/* What is left in it belongs to one flow and must never reach another. */
+	/* Leftover bytes belong to one flow and must never reach another. */
 	if (!empty || pool->n_free >= POOL_MAX) {
 		pipe_free(p);
 		return;

@@ -1,4 +1,4 @@
-/* Local ports: see relay/ports.h. Linux 6.3 and later take a range of ports for one socket (IP_LOCAL_PORT_RANGE). */
+/* Local ports: see relay/ports.h. Linux 6.3 and later support a port range per socket (IP_LOCAL_PORT_RANGE). */
 #include "gateway/relay/ports.h"
 
 #include "gateway/base/cleanup.h"
@@ -14,8 +14,8 @@
 #ifndef IP_LOCAL_PORT_RANGE
 #define IP_LOCAL_PORT_RANGE 51
 #endif
-#define WINDOW 16u /* ports that the kernel is asked to look through at once */
-#define TRIES 32u /* windows for one connection: all taken by another sandbox once in 2^32 */
+#define WINDOW 16u /* number of ports that the kernel searches at once */
+#define TRIES 32u /* windows tried per connection: the chance that another sandbox has taken all is 2^-32 */
 #define WINDOWS_MIN 64u
 
 void relay_ports_init(struct relay_ports *p)
@@ -35,7 +35,7 @@ void relay_ports_init(struct relay_ports *p)
 	p->n_windows = (high - low + 1) / WINDOW;
 }
 
-/* Half of all windows are a sandbox's, as good as drawn by lot (the finaliser of MurmurHash3). */
+/* Assigns a pseudo-random half of the windows to each sandbox (the finaliser of MurmurHash3). */
 static bool is_ours(const struct relay_ports *p, uint32_t id, unsigned window)
 {
 	uint64_t h = p->salt ^ ((uint64_t)id << 32 | window);

@@ -1,10 +1,10 @@
 /*
- * Moving bytes between the two sockets of a TCP flow.
+ * Moves bytes between the two sockets of a TCP flow.
  *
- * Sockets are watched edge-triggered, so each direction remembers whether its source may have bytes and its
- * destination may have room, and only EAGAIN takes that back. A direction reads only when nothing waits in it: that is
- * the back pressure, and it makes EAGAIN from splice unambiguous (an empty pipe has room). After a few rounds the flow
- * gives way to others and queues again.
+ * Sockets are watched edge-triggered: each direction remembers that its source may have bytes and its destination may have
+ * room, until a call returns EAGAIN. A direction reads only when nothing waits in it. This provides back pressure and makes
+ * EAGAIN from splice unambiguous (an empty pipe has room). After a few rounds the flow lets others run and goes back to
+ * the queue.
  */
 #include "gateway/relay/flow.h"
 
@@ -18,9 +18,9 @@
 #include <sys/socket.h>
 
 #define ROUNDS 8
-#define LOOK_ROUNDS 4 /* what must be looked at takes longer: it counts as so many */
-#define LOOK_BYTES HTTP_HEAD_MAX /* what every flow may collect: a head fits, and so does nearly every ClientHello */
-#define LARGE_PER_SANDBOX 32 /* flows that may collect TLS_HELLO_MAX at once */
+#define LOOK_ROUNDS 4 /* inspection takes longer: it counts as this many rounds */
+#define LOOK_BYTES HTTP_HEAD_MAX /* buffer of every flow: fits a request head and nearly every ClientHello */
+#define LARGE_PER_SANDBOX 32 /* flows that may buffer TLS_HELLO_MAX at the same time */
 #define COPY_BYTES 65536
 
 /* ---- buffers ---- */
@@ -44,7 +44,7 @@ static int dir_room(struct relay_dir *d, size_t max)
 	return 0;
 }
 
-/* Read once into D's buffer: the count, 0 at the end, -EAGAIN, or another -errno. */
+/* Read once into D's buffer. Returns the count, 0 at the end, -EAGAIN or another -errno. */
 static ssize_t dir_read(struct relay_dir *d, int fd, size_t max)
 {
 	int rc = dir_room(d, max);
@@ -90,7 +90,7 @@ void relay_dir_done(struct relay *r, struct relay_dir *d)
 	memset(d, 0, sizeof(*d));
 }
 
-/* Nothing waits: an idle flow holds neither buffer nor pipe. */
+/* Free buffer and pipe of an empty direction. */
 static void dir_rest(struct relay *r, struct relay_dir *d)
 {
 	if (!d->piped) {
@@ -104,7 +104,7 @@ static void dir_rest(struct relay *r, struct relay_dir *d)
 	}
 }
 
-/* ---- one way ---- */
+/* ---- one direction ---- */
 
 struct way {
 	struct relay_tcp *t;
@@ -120,7 +120,7 @@ static size_t way_clamp(const struct way *w, size_t n)
 	return left < n ? (size_t)left : n;
 }
 
-/* A write of N bytes came back with RC; 1 when it moved something, 0 when there is no room, -1 when the flow ends. */
+/* Handle the result RC of a write: 1 if it made progress, 0 if there is no room, -1 if the flow ends. */
 static int way_wrote(const struct way *w, ssize_t rc)
 {
 	if (rc > 0) {
@@ -144,7 +144,7 @@ static int way_over_limit(const struct way *w)
 	return relay_flow_fail(&w->t->flow, RELAY_END_LIMIT, "egress limit reached");
 }
 
-/* Write what was judged of the buffer; 1 when all of it went. */
+/* Write the judged part of the buffer; 1 if all of it was written. */
 static int flush_buf(const struct way *w)
 {
 	struct relay_dir *d = w->d;
@@ -190,7 +190,7 @@ static int flush_pipe(const struct way *w)
 	return 1;
 }
 
-/* A read came back with RC (a count or -errno); 1 when there is something to do about it. */
+/* Handle the result RC of a read (a count or -errno); 1 if there is something to do. */
 static int way_read(const struct way *w, ssize_t rc)
 {
 	if (rc > 0 || rc == -EINTR)
@@ -211,7 +211,7 @@ static int way_read(const struct way *w, ssize_t rc)
 	return relay_flow_fail(&w->t->flow, RELAY_END_RESET, w->out ? "reset by the sandbox" : "reset by the far side");
 }
 
-/* Take at most MAX bytes without looking at them; *RET_N is how many. */
+/* Move at most MAX bytes into the pipe without inspecting them; *RET_N is the count. */
 static int fill_blind(const struct way *w, uint64_t max, size_t *ret_n)
 {
 	struct relay_dir *d = w->d;
@@ -232,7 +232,7 @@ static int fill_blind(const struct way *w, uint64_t max, size_t *ret_n)
 	return way_read(w, n);
 }
 
-/* The rest of a body whose length is known needs no look, nor does the rest of a chunk that is longer than a look. */
+/* The rest of a body with known length needs no inspection, nor does the rest of a long chunk. */
 static bool body_is_blind(const struct relay_tcp *t)
 {
 	if (t->inspect != RELAY_INSPECT_HTTP || !t->in_body || t->out.len)
@@ -269,8 +269,8 @@ static int fill_looked(const struct way *w)
 }
 
 /*
- * The far side's answer to a request to become a WebSocket, seen before it goes on: with 101 the sandbox's bytes are
- * no longer HTTP, with anything else they still are. 1 when it is known.
+ * Parse the server's response to a WebSocket upgrade before forwarding it: after 101 the sandbox's bytes are no longer HTTP,
+ * after any other status they still are. 1 if the result is known.
  */
 static int fill_upgrade(const struct way *w)
 {
@@ -309,14 +309,14 @@ static int way_fill(const struct way *w)
 	return fill_blind(w, SIZE_MAX, &n);
 }
 
-/* The source has ended and what was judged has gone. */
+/* The source has ended and the judged bytes were written: shut the destination down. */
 static void way_finish(const struct way *w)
 {
 	struct relay_dir *d = w->d;
 
 	if (d->shut)
 		return;
-	/* Bytes of an unfinished request are dropped; an unfinished ClientHello is none, and only those demand a look. */
+	/* Drop the bytes of an incomplete request. (An incomplete ClientHello never gets here.) */
 	if (d->len && w->out && w->t->upgrade == RELAY_UPGRADE_ASKED)
 		return;
 	shutdown(w->dst, SHUT_WR);
@@ -336,13 +336,13 @@ static bool way_release_rest(const struct way *w)
 	return true;
 }
 
-/* How many rounds the next one counts as. */
+/* Number of rounds that the next one counts as. */
 static int way_cost(const struct way *w)
 {
 	return w->out && w->t->inspect != RELAY_INSPECT_OFF && !body_is_blind(w->t) ? LOOK_ROUNDS : 1;
 }
 
-/* 0 when this way waits, 1 when it used up its turn, -1 when the flow is to end. */
+/* 0 if this direction waits, 1 if it used up its turn, -1 if the flow is to end. */
 static int way_pump(const struct way *w)
 {
 	struct relay_dir *d = w->d;
@@ -372,7 +372,7 @@ static int way_pump(const struct way *w)
 	return 1;
 }
 
-/* ---- both ways ---- */
+/* ---- both directions ---- */
 
 int relay_pump(struct relay_tcp *t)
 {
@@ -388,7 +388,7 @@ int relay_pump(struct relay_tcp *t)
 		return b;
 	if (t->out.shut && t->in.shut)
 		return relay_flow_fail(&t->flow, RELAY_END_CLOSED, NULL);
-	/* The answer to an upgrade frees the other way. */
+	/* The response to an upgrade unblocks the other direction. */
 	if (asked && t->upgrade != RELAY_UPGRADE_ASKED)
 		return 1;
 	return a > b ? a : b;

@@ -1,5 +1,5 @@
 /*
- * The relay's frame: listeners, sandboxes, and what flows of both protocols have in common. See relay/relay.h.
+ * The core of the relay: listeners, sandboxes, and the code that TCP and UDP flows share. See relay/relay.h.
  */
 #include "gateway/relay/flow.h"
 
@@ -15,7 +15,7 @@
 
 #define ACCEPT_BUDGET 64
 #define RESUME_MS 100
-#define RUN_US 300 /* how long flows run before the sockets are asked again */
+#define RUN_US 300 /* how long flows run before the event loop polls the sockets again */
 #define CONNECTIONS_DEFAULT 512
 
 /* ---- flows ---- */
@@ -49,7 +49,7 @@ void relay_flow_tell(struct relay_flow *f)
 		.port = f->target.port,
 		.seen = f->seen,
 		.sni = f->sni,
-		/* One that was let in and cut later is told with the name that let it in. */
+		/* A flow that was admitted and cut later is reported with the name that admitted it. */
 		.name = f->decision.allow || f->end != RELAY_END_DENIED ? f->name : NULL,
 		.decision = f->decision,
 		.detail = f->detail,
@@ -99,7 +99,7 @@ void relay_flow_judged(struct relay_flow *f, const struct relay_verdict *v)
 	f->name = learned_name_ref(v->name);
 }
 
-/* Past a limit the decision is the policy's own, with the limit as its rule. */
+/* Over a limit, the decision names the policy, and the limit as its rule. */
 static bool over_limit(struct relay_flow *f, const char *rule, const char *detail)
 {
 	f->decision =
@@ -108,7 +108,7 @@ static bool over_limit(struct relay_flow *f, const char *rule, const char *detai
 	return false;
 }
 
-/* What would leave no trace does not begin (invariant 10). */
+/* A flow that cannot be recorded does not start (invariant 10). */
 static bool recordable(struct relay_flow *f)
 {
 	const struct relay_hooks *hooks = &f->relay->hooks;
@@ -135,7 +135,7 @@ bool relay_flow_admit(struct relay_flow *f)
 	f->route = relay_judge_route(f->sb, &f->target, f->started_ms, &v);
 	relay_flow_judged(f, &v);
 	f->end = RELAY_END_DENIED;
-	/* Such a flow cannot pass without a name anyway; hearing it out tells the log what was wanted. */
+	/* This flow is denied without a name anyway, but reading its name shows in the log what it wanted. */
 	wait_for_name = f->route == RELAY_ROUTE_NAMED && relay_port_needs_name(&f->target);
 	if (!v.allow && !wait_for_name)
 		return false;
@@ -154,12 +154,12 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named)
 		if (has_name) {
 			relay_judge_named(f->sb, f->route, &f->target, name, f->name, now_ms, &v);
 		} else if (f->route == RELAY_ROUTE_NAMED && relay_port_needs_name(&f->target)) {
-			v.allow = !named; /* one that still peeks gets its chance under the new policy */
+			v.allow = !named; /* a flow that is still peeking is judged under the new policy later */
 		} else if (f->name && f->route != RELAY_ROUTE_OPEN) {
 			struct policy_decision d =
 				policy_judge_name(f->sb->policy, f->name->name, f->target.proto, f->target.port);
 
-			/* The binding may have run out in the table; the flow that holds it lives on. */
+			/* The binding may have expired in the table; a flow that holds it continues. */
 			if (d.allow)
 				v = (struct relay_verdict){ .allow = true, .decision = d, .name = f->name };
 		}
@@ -168,7 +168,7 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named)
 		relay_flow_judged(f, &v);
 		return true;
 	}
-	/* It keeps the binding that admitted it: the record of its end names what the user had allowed. */
+	/* Keep the binding that admitted it: the record of the end names what the user had allowed. */
 	f->decision = v.decision;
 	f->decision.allow = false;
 	f->detail = v.detail;
@@ -211,7 +211,7 @@ static void flow_end(struct relay_flow *f, enum relay_end end)
 		relay_udp_end((struct relay_udp *)f, end, f->detail);
 }
 
-/* ---- is it the host's own address? ---- */
+/* ---- addresses of the host ---- */
 
 bool relay_flow_is_host(struct relay_flow *f)
 {
@@ -231,7 +231,7 @@ static bool wraps(const struct ak_addr *a, const struct ak_addr *net, unsigned b
 	return ak_addr_embedded_v4(a, &v4) && ak_addr_in_prefix(&v4, net, bits);
 }
 
-/* The host has got addresses or routes: cut the flows whose destination is now itself. */
+/* The host's addresses or routes changed: cut the flows whose destination is now the host itself. */
 static void on_host_moved(void *ctx, const struct ak_addr *net, unsigned bits)
 {
 	struct relay *r = ctx;
@@ -261,7 +261,7 @@ void relay_pause(struct relay *r)
 				event_del(r->listeners[i]);
 		r->paused = true;
 	}
-	/* The descriptors may be freed by others than us, so time alone resumes too. */
+	/* Other processes may free descriptors too, so also resume after a timeout. */
 	event_add(r->resume, &resume_after);
 }
 
@@ -306,7 +306,7 @@ static void on_datagram(evutil_socket_t fd, short what, void *arg)
 	relay_udp_receive(r, fd, fd == r->socks.udp4 ? AF_INET : AF_INET6);
 }
 
-/* ---- taking turns ---- */
+/* ---- scheduling flows ---- */
 
 void relay_run_later(struct relay_tcp *t)
 {
@@ -319,7 +319,7 @@ void relay_run_later(struct relay_tcp *t)
 	t->run_pprev = r->run_tail;
 	*r->run_tail = t;
 	r->run_tail = &t->run_next;
-	/* A timer of zero comes after the sockets have been asked; event_active would come before and starve them. */
+	/* A timer of zero runs after the sockets are polled; event_active would run before and starve them. */
 	event_add(r->kick, &now);
 }
 
@@ -336,8 +336,8 @@ void relay_run_cancel(struct relay_tcp *t)
 }
 
 /*
- * Others wait meanwhile, the DNS proxy among them, so flows run for a moment only before the sockets are asked again. It is counted in time and
- * not in flows, because what one costs is the sandbox's choice.
+ * Other work waits meanwhile, including the DNS proxy, so flows run only briefly before the sockets are polled again. The limit
+ * is a time, not a number of flows, because the sandbox controls how expensive a flow is.
  */
 bool relay_run_now(struct relay_tcp *t)
 {
@@ -420,7 +420,7 @@ int relay_new(struct event_base *base, const struct relay_sockets *socks, const 
 	r->run_tail = &r->run_queue;
 	r->hooks = *hooks;
 	r->conf = conf ? *conf : (struct relay_conf){ 0 };
-	r->socks = (struct relay_sockets){ -1, -1, -1, -1, -1, -1 }; /* the caller's until we succeed */
+	r->socks = (struct relay_sockets){ -1, -1, -1, -1, -1, -1 }; /* owned by the caller until we succeed */
 	conf_defaults(&r->conf);
 	if (!(event_base_get_features(base) & EV_FEATURE_ET)) {
 		relay_free(r);

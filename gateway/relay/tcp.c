@@ -1,16 +1,16 @@
 /*
  * TCP flows.
  *
- * Theory of operation. A flow is in one of three states and each callback runs it until it waits:
+ * Theory of operation. A flow is in one of three states, and each callback runs it until it must wait:
  *
- *   PEEK    the client's first bytes are collected and looked at; nothing has been dialled. On ports 80 and 443 a name
- *           is demanded where an allowlist is in force; elsewhere it is waited for a moment only.
- *   DIAL    connect() is under way. On all other ports a flow begins here, because the far side may speak first; the
- *           client's first bytes are then looked at when they come, before they go on.
- *   SPLICE  relay/pump.c moves bytes; requests on port 80 are still looked at, each of them.
+ *   PEEK    collect and inspect the client's first bytes; no connection yet. On ports 80 and 443 a name is required if an
+ *           allowlist is in force; otherwise the flow waits for it only briefly.
+ *   DIAL    connect() is in progress. On all other ports a flow starts here, because the server may send first; the
+ *           client's first bytes are then inspected when they arrive, before they are forwarded.
+ *   SPLICE  relay/pump.c moves bytes; every request on port 80 is still inspected.
  *
- * Functions below that return int never free the flow: -1 means "to end as flow.end says", and only relay_tcp_run
- * and the callbacks act on it.
+ * Functions below that return int never free the flow: -1 means "end the flow as flow.end says", and only relay_tcp_run
+ * and the callbacks do so.
  */
 #include "gateway/relay/flow.h"
 
@@ -23,11 +23,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define GRACE_MS 300 /* how long a flow that needs no name is waited for to give one */
+#define GRACE_MS 300 /* how long to wait for the name of a flow that does not need one */
 
 /* ---- end ---- */
 
-/* Closing with a zero linger sends a reset: the client fails at once instead of reading a false end of file. */
+/* Closing with a zero linger sends a reset: the client fails immediately instead of seeing a false end of file. */
 static int close_reset(int fd)
 {
 	const struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -44,7 +44,7 @@ static void server_close(struct relay_tcp *t, bool reset)
 	t->server = reset ? close_reset(t->server) : ak_close(t->server);
 }
 
-/* Tell how it ended and give everything back. */
+/* Report the end and free everything. */
 static void tcp_finish(struct relay_tcp *t)
 {
 	bool reset = t->flow.end != RELAY_END_CLOSED;
@@ -149,7 +149,7 @@ static int tcp_dial(struct relay_tcp *t)
 	rc = relay_ports_connect(&t->flow.relay->ports, t->flow.sb->id, t->server, &ss, len);
 	if (rc < 0)
 		return tcp_dial_failed(t, -rc);
-	/* Watched only after connect: an unconnected socket would report a hang-up. */
+	/* Watch only after connect: an unconnected socket would report a hang-up. */
 	event_assign(&t->on_server, t->flow.relay->base, t->server, EV_READ | EV_WRITE | EV_ET | EV_PERSIST, on_server, t);
 	if (event_add(&t->on_server, NULL) < 0)
 		return relay_flow_fail(&t->flow, RELAY_END_LIMIT, "out of memory");
@@ -169,27 +169,27 @@ static int tcp_dialled(struct relay_tcp *t)
 
 /* ---- peek ---- */
 
-/* Time has passed since the flow was let in. */
+/* Check again whether the destination is the host, because time has passed since the flow was admitted. */
 static int peek_passed(struct relay_tcp *t)
 {
 	return relay_flow_is_host(&t->flow) ? -1 : tcp_dial(t);
 }
 
-/* It did not say, in time and whole, what it must. */
+/* The flow did not send a required name, in time or completely. */
 static int peek_denied(struct relay_tcp *t, const char *detail)
 {
 	t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
 	return relay_flow_fail(&t->flow, RELAY_END_DENIED, detail);
 }
 
-/* The client has nothing more to say. */
+/* The client has closed its side. */
 static int peek_ended(struct relay_tcp *t)
 {
 	if (!t->needs_name && !(t->must_read && t->out.len))
 		return peek_passed(t);
 	if (t->out.len)
 		return peek_denied(t, "ended before it gave a name");
-	/* A client that tries two addresses at once drops the slower one unused: no offence. */
+	/* A client that tries two addresses in parallel drops the slower one unused: not a violation. */
 	return relay_flow_fail(
 		&t->flow, t->flow.decision.allow ? RELAY_END_CLOSED : RELAY_END_DENIED, "closed before it gave a name");
 }
@@ -237,7 +237,7 @@ static int tcp_step(struct relay_tcp *t)
 		return tcp_peek(t);
 	case RELAY_SPLICE:
 		return relay_pump(t);
-	case RELAY_DIAL: /* only the far side moves it */
+	case RELAY_DIAL: /* only the server side makes progress */
 	case RELAY_STATE_NUM:
 		break;
 	}
@@ -257,7 +257,7 @@ void relay_tcp_run(struct relay_tcp *t)
 	tcp_after(t, tcp_step(t));
 }
 
-/* Something has come or may go. A flow that is looked at, which costs more, waits for its turn if it has one to come. */
+/* A socket is ready: run the flow. A flow under inspection, which costs more, stays in the run queue if it is already there. */
 static void tcp_ready(struct relay_tcp *t)
 {
 	if (t->run_pprev && t->inspect != RELAY_INSPECT_OFF)
@@ -266,7 +266,7 @@ static void tcp_ready(struct relay_tcp *t)
 		relay_run_later(t);
 }
 
-/* Past its end of file a socket has only one thing left to say. */
+/* After end of file, the only event left is a reset. */
 static bool was_reset(const struct relay_dir *d, int fd, short what)
 {
 	int error = 0;
@@ -316,7 +316,7 @@ static int tcp_timed_out(struct relay_tcp *t)
 
 	if (t->state == RELAY_PEEK && !t->needs_name && !(t->must_read && t->out.len))
 		return peek_passed(t);
-	/* It has begun to speak: hear it out before anything is dialled. */
+	/* The client has started to send: wait for its name before connecting. */
 	if (t->state == RELAY_PEEK && !t->needs_name && idle_ms < peek_ms) {
 		relay_timer_arm(&t->flow, (unsigned)(peek_ms - idle_ms));
 		return 0;
@@ -327,7 +327,7 @@ static int tcp_timed_out(struct relay_tcp *t)
 		return relay_flow_fail(&t->flow, RELAY_END_TIMEOUT, "connect timed out");
 	if (idle_ms >= limit_ms)
 		return relay_flow_fail(&t->flow, RELAY_END_TIMEOUT, "idle");
-	/* The timer is not moved with every byte: it looks back when it rings. */
+	/* The timer is not restarted with every byte; when it fires, it checks the idle time. */
 	relay_timer_arm(&t->flow, (unsigned)(limit_ms - idle_ms));
 	return 0;
 }
@@ -341,7 +341,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 /* ---- begin ---- */
 
-/* The accepted socket's own address is what the sandbox wanted to reach. */
+/* The local address of the accepted socket is the sandbox's intended destination. */
 static int tcp_who(int fd, struct ak_addr *ret_src, struct relay_target *ret)
 {
 	struct sockaddr_storage ss = { 0 };
@@ -375,7 +375,7 @@ static int tcp_begin(struct relay_tcp *t)
 	return tcp_peek(t);
 }
 
-/* What the route asks of the flow's first bytes. */
+/* Set what the route requires of the flow's first bytes. */
 static void tcp_set_demands(struct relay_tcp *t)
 {
 	t->needs_name = t->flow.route == RELAY_ROUTE_NAMED && relay_port_needs_name(&t->flow.target);
@@ -413,9 +413,9 @@ bool relay_tcp_rejudge(struct relay_tcp *t)
 	bool stays = relay_flow_rejudge(&t->flow, t->state != RELAY_PEEK);
 
 	relay_names_forget(t);
-	/* A flow that had only a moment to name itself may now have to. */
+	/* A flow whose name was optional may now need one. */
 	tcp_set_demands(t);
-	/* What was let through unread, as no name mattered, cannot be judged any more. */
+	/* Data that was forwarded unread, while no name was required, can no longer be judged. */
 	if (t->must_read && t->unread)
 		stays = t->flow.decision.allow = false;
 	if (t->needs_name && t->state != RELAY_PEEK && t->flow.target.port == 80 && t->inspect == RELAY_INSPECT_OFF &&

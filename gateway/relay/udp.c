@@ -1,10 +1,10 @@
 /*
- * UDP flows: one connected socket on the host's side for each (sandbox's address and port, wanted address and port).
+ * UDP flows: one connected socket on the host side for each pair of sandbox address and port and destination address and port.
  *
- * The sandbox's datagrams come on a transparent socket whose control message names the wanted destination. Replies
- * must carry that destination as their source; they leave through a raw socket with headers of our making, because one
- * bound socket per far address would have to be opened inside the gateway's namespace, where this process is not.
- * A refused flow leaves a short-lived marker behind, so that its retries cost one answer each and one event in all, their sum.
+ * The sandbox's datagrams arrive on a transparent socket whose control message contains the intended destination. Replies must
+ * have that destination as their source. They are sent through a raw socket with headers built here, because a bound socket
+ * per destination would have to be opened inside the gateway's namespace, where this process is not. A refused flow leaves a
+ * short-lived marker, so that each retry gets one reply and all retries together one event.
  */
 #include "gateway/relay/flow.h"
 
@@ -20,9 +20,9 @@
 
 #define BUDGET 64
 #define REFUSED_MS 5000
-#define REFUSED_KEEP_BELOW 256 /* flows of the sandbox: past it refusals are not remembered */
+#define REFUSED_KEEP_BELOW 256 /* with more flows than this in the sandbox, refusals are not remembered */
 #define DATAGRAM_MAX 65536
-#define KEEP_EVERY_MS 10000 /* how often a live flow looks after its place in the kernel's set */
+#define KEEP_EVERY_MS 10000 /* how often a live flow extends its element in the kernel's set */
 #define KEEP_GRACE_S 30
 
 #ifndef IPV6_ORIGDSTADDR
@@ -30,16 +30,16 @@
 #endif
 
 struct relay_udp {
-	struct relay_flow flow; /* first */
+	struct relay_flow flow; /* must be first */
 	struct relay_udp *next, **pprev; /* the hash chain */
 	struct ak_addr src;
 	uint16_t sport;
-	int fd; /* -1: refused, only remembered */
-	uint64_t kept_ms; /* when its place in the kernel's set was last looked after */
+	int fd; /* -1: a remembered refusal */
+	uint64_t kept_ms; /* when its element in the kernel's set was last extended */
 	struct event on_far;
 };
 
-static uint8_t datagram[DATAGRAM_MAX]; /* one event loop, one datagram at a time */
+static uint8_t datagram[DATAGRAM_MAX]; /* shared: one event loop handles one datagram at a time */
 
 /* ---- table ---- */
 
@@ -73,7 +73,7 @@ static void udp_insert(struct relay_udp *u)
 	*bucket = u;
 }
 
-/* ---- towards the sandbox ---- */
+/* ---- to the sandbox ---- */
 
 struct raw_out {
 	int fd;
@@ -96,7 +96,7 @@ static struct raw_out raw_out(struct relay_udp *u)
 	return (struct raw_out){ u->src.family == AF_INET ? s->raw4 : s->raw6, &u->src };
 }
 
-/* What cannot be sent now is lost, as datagrams are. */
+/* A reply that cannot be sent now is dropped. */
 static void udp_reply(struct relay_udp *u, size_t len)
 {
 	struct relay_endpoints e = { u->flow.target.dst, u->src, u->flow.target.port, u->sport };
@@ -116,7 +116,7 @@ static void udp_icmp(struct relay_udp *u, enum relay_icmp kind, size_t len)
 	send_raw(&out, packet, n);
 }
 
-/* ---- life ---- */
+/* ---- create and free ---- */
 
 static void udp_release(struct relay_udp *u)
 {
@@ -134,7 +134,7 @@ static void udp_release(struct relay_udp *u)
 
 void relay_udp_end(struct relay_udp *u, enum relay_end end, const char *detail)
 {
-	/* The refused ones told theirs when they were refused: only how often it came again is new. */
+	/* Refusals were reported immediately: only the number of repetitions is new. */
 	if (u->fd >= 0)
 		relay_flow_fail(&u->flow, end, detail);
 	if (u->fd >= 0 || u->flow.again)
@@ -150,7 +150,7 @@ static void on_expiry(evutil_socket_t fd, short what, void *arg)
 	if (u->fd >= 0 && idle_ms < limit_ms)
 		relay_timer_arm(&u->flow, (unsigned)(limit_ms - idle_ms));
 	else
-		relay_udp_end(u, RELAY_END_CLOSED, NULL); /* silence is how a UDP flow ends */
+		relay_udp_end(u, RELAY_END_CLOSED, NULL); /* a UDP flow ends normally by being idle */
 }
 
 static void udp_far_failed(struct relay_udp *u, int error)
@@ -172,7 +172,7 @@ static void on_far(evutil_socket_t fd, short what, void *arg)
 		}
 		if (errno == EAGAIN)
 			return;
-		/* A router's "too large": the kernel knows the path now and cuts what follows. The flow goes on. */
+		/* "Packet too big" from a router: the kernel now knows the path MTU and fragments. The flow continues. */
 		if (errno != EINTR && errno != EMSGSIZE) {
 			udp_far_failed(u, errno);
 			return;
@@ -201,7 +201,7 @@ fail:
 	return relay_flow_fail(&u->flow, RELAY_END_UNREACHABLE, "no route");
 }
 
-/* Tell the refusal once, answer it, and remember it for a while. */
+/* Report the refusal once, reply to it, and remember it for a while. */
 static void udp_refuse(struct relay_udp *u, size_t len)
 {
 	enum relay_icmp kind = u->flow.end == RELAY_END_UNREACHABLE ? RELAY_ICMP_PORT : RELAY_ICMP_PROHIBITED;
@@ -240,9 +240,9 @@ static struct relay_udp *udp_begin(
 	return u;
 }
 
-/* ---- towards the far side ---- */
+/* ---- to the server ---- */
 
-/* An answer's life bounds when a flow may begin, not how long it may last. */
+/* The TTL of an answer limits when a flow may start, not how long it may last. */
 static void udp_keep(struct relay_udp *u)
 {
 	struct relay_flow *f = &u->flow;
@@ -255,7 +255,7 @@ static void udp_keep(struct relay_udp *u)
 		hooks->keep(hooks->ctx, f->sb, &f->target.dst, f->target.port, f->relay->conf.udp_idle_ms / 1000 + KEEP_GRACE_S);
 }
 
-/* An error that waits on the socket is told by the next send; after a "too large" the same datagram passes, in pieces. */
+/* send() reports a pending socket error first; after "packet too big", sending again succeeds with fragments. */
 static ssize_t send_far(int fd, size_t len)
 {
 	ssize_t n = send(fd, datagram, len, MSG_NOSIGNAL);
@@ -284,10 +284,10 @@ static void udp_forward(struct relay_udp *u, size_t len)
 	} else if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH) {
 		udp_far_failed(u, errno);
 	}
-	/* Anything else (no room, too long for any path) loses the datagram and nothing more. */
+	/* Any other error (no room, too long for any path) only drops the datagram. */
 }
 
-/* The destination that the sandbox wrote on the datagram. */
+/* The intended destination of the datagram. */
 static bool wanted_dst(struct msghdr *msg, struct relay_target *ret)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
@@ -348,7 +348,7 @@ bool relay_udp_rejudge(struct relay_udp *u)
 	bool stays;
 
 	if (u->fd < 0)
-		return false; /* what was refused is judged afresh when it tries again */
+		return false; /* forget a refusal: a retry is judged under the new policy */
 	stays = relay_flow_rejudge(&u->flow, true);
 	if (!stays)
 		u->flow.detail = "the policy changed";
