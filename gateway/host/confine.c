@@ -1,4 +1,4 @@
-/* The gateway process without power: see host/confine.h. */
+/* Drops the privileges of the gateway process: see host/confine.h. */
 #include "gateway/host/confine.h"
 
 #include "gateway/base/cleanup.h"
@@ -16,13 +16,13 @@
 
 #include "seccomp_gateway.inc"
 
-/* No rule is added: every access to a path is refused. What is open stays usable. */
+/* Without any rule, Landlock refuses every access to a path. Open files stay usable. */
 static int close_file_system(struct ak_err *err)
 {
 	struct landlock_ruleset_attr attr = { .handled_access_fs = (1ull << 13) - 1 }; /* the rights of ABI 1 */
 	_cleanup_close_ int fd = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr.handled_access_fs), 0);
 
-	/* Kernels without Landlock: the filter still has no call that opens a path. */
+	/* On kernels without Landlock, the filter still has no call that opens a path. */
 	if (fd < 0)
 		return errno == ENOSYS || errno == EOPNOTSUPP ? 0 : ak_fail_errno(err, errno, "landlock");
 	if (syscall(SYS_landlock_restrict_self, fd, 0) < 0)
@@ -31,8 +31,8 @@ static int close_file_system(struct ak_err *err)
 }
 
 /*
- * Capabilities on the host go; those over the gateway's own namespace stay, because its user namespace belongs to our user:
- * the kernel grants them to its owner without a capability.
+ * Drop the capabilities on the host. Those over the gateway's own namespace remain: its user namespace belongs to our user, and
+ * the kernel grants the owner all capabilities in it.
  */
 static int drop_capabilities(struct ak_err *err)
 {

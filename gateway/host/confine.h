@@ -1,6 +1,6 @@
 /*
- * Take every power from the process that parses what sandboxes send (invariant 6): no file system (Landlock), no
- * exec, no ptrace, no new kinds of sockets (system-call filter), no capability, no privilege to gain.
+ * Drops all privileges of the process that parses sandbox traffic (invariant 6): no file system (Landlock), no exec,
+ * no ptrace, no new kinds of sockets (system-call filter), no capabilities, no way to gain privileges.
  *
  * The filter is written and compiled in host/gen/main.c, when the program is built.
  */

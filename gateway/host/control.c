@@ -1,4 +1,4 @@
-/* The gateway's side of the talk with its supervisor. */
+/* The gateway's side of the protocol with its supervisor. */
 #include "gateway/host/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -16,13 +16,13 @@
 #define POLICY_MAX (32u << 20)
 #define SEND_PATIENCE_MS 2000
 
-/* A message and what came with it; the handler takes what it uses. */
+/* A message with its descriptors; the handler takes those it uses. */
 struct request {
 	struct gw_msg msg;
 	int fds[GW_FDS_MAX]; /* owned; -1 where absent */
 };
 
-/* An answer must not get lost, and a supervisor that does not read for this long is no supervisor. */
+/* Replies must not be lost. If the supervisor does not read for this long, assume that it is dead. */
 void gw_send(struct gw *gw, const struct gw_msg *msg)
 {
 	struct pollfd p = { .fd = gw->control, .events = POLLOUT };
@@ -49,7 +49,7 @@ static int read_memory(int fd, char **ret, size_t *ret_len, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "the supervisor's memory file") : 0;
 }
 
-/* A policy travels in its compiled form, which extends nothing: no file is looked for. */
+/* Policies are sent in compiled form, which extends nothing: no file is needed. */
 static int read_policy(int fd, struct policy **ret, struct ak_err *err)
 {
 	static const struct policy_dirs none;
@@ -80,7 +80,7 @@ static void on_add(struct gw *gw, struct request *r)
 	answer(gw, r, rc, &err);
 }
 
-/* What a sandbox has counted; zeros for one that is not here. LAST: it goes. */
+/* Send the counters of a sandbox; zeros if it is unknown. LAST: the sandbox is being removed. */
 static void tell_counts(struct gw *gw, const struct request *r, bool last)
 {
 	struct gw_msg msg = { .type = GW_MSG_STATS, .id = r->msg.id };
@@ -108,7 +108,7 @@ static void on_counts(struct gw *gw, struct request *r)
 static int set_policy(struct gw_sandbox *sb, const struct request *r, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	int rc = sb ? read_policy(r->fds[0], &p, err) : ak_fail(err, ENOENT, "sandbox %u is not here", r->msg.id);
+	int rc = sb ? read_policy(r->fds[0], &p, err) : ak_fail(err, ENOENT, "the gateway has no sandbox %u", r->msg.id);
 
 	return rc < 0 ? rc : gw_sandbox_set_policy(sb, p, r->msg.generation, err);
 }
@@ -121,12 +121,12 @@ static void on_policy(struct gw *gw, struct request *r)
 	answer(gw, r, rc, &err);
 }
 
-/* A warm sandbox gets the name, log and policy of the job that it is used for. */
+/* Give a warm sandbox the name, log and policy of its job. */
 static void on_assign(struct gw *gw, struct request *r)
 {
 	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
 	struct ak_err err;
-	/* First the policy: the record of its change belongs to the waiting, not to the job. */
+	/* Set the policy first: the record of this change does not belong into the job's log. */
 	int rc = set_policy(sb, r, &err);
 
 	if (rc == 0) {
@@ -138,7 +138,7 @@ static void on_assign(struct gw *gw, struct request *r)
 	answer(gw, r, rc, &err);
 }
 
-/* One remembered answer: learned again, as if the client had just asked. */
+/* Learn one restored answer, as if the client had just queried it. */
 static int restore_one(struct gw_sandbox *sb, const cJSON *item, struct ak_err *err)
 {
 	struct ak_addr addrs[DNS_ANSWER_MAX];
@@ -161,7 +161,7 @@ static int restore_one(struct gw_sandbox *sb, const cJSON *item, struct ak_err *
 	}
 	dns.ttl_s = ttl ? (uint32_t)ttl : 1;
 	if (!policy_name_ok(dns.name) || !policy_judge_dns(sb->policy, dns.name).allow)
-		return 0; /* the policy has moved on since */
+		return 0; /* the policy no longer allows it */
 	rc = gw_sandbox_learn(sb, &dns);
 	return rc < 0 ? ak_fail_errno(err, -rc, "%s", dns.name) : 0;
 }
@@ -174,12 +174,13 @@ static void on_learned(struct gw *gw, struct request *r)
 	const cJSON *item;
 	struct ak_err err;
 	size_t len;
-	int rc = sb ? read_memory(r->fds[0], &text, &len, &err) : ak_fail(&err, ENOENT, "sandbox %u is not here", r->msg.id);
+	int rc = sb ? read_memory(r->fds[0], &text, &len, &err)
+		    : ak_fail(&err, ENOENT, "the gateway has no sandbox %u", r->msg.id);
 
 	if (rc == 0)
 		rc = json_parse(text, len, &list, &err);
 	if (rc == 0 && !cJSON_IsArray(list))
-		rc = ak_fail(&err, EINVAL, "not an array");
+		rc = ak_fail(&err, EINVAL, "learned addresses: must be a JSON array");
 	for (item = rc == 0 ? list->child : NULL; item && rc == 0; item = item->next)
 		rc = restore_one(sb, item, &err);
 	answer(gw, r, rc, &err);
@@ -211,7 +212,7 @@ static void on_stop(struct gw *gw, struct request *r)
 
 		if (!gw->by_id[id])
 			continue;
-		/* The namespaces go with us or belong to those who stay: either way the kernel's objects are left alone. */
+		/* The namespaces end with us or belong to processes that stay: in both cases leave the kernel objects alone. */
 		gw_sandbox_finish(gw->by_id[id], &msg.stats);
 		gw_send(gw, &msg);
 	}
@@ -237,7 +238,7 @@ void gw_control_readable(struct gw *gw)
 
 	if (rc == -EAGAIN)
 		return;
-	if (rc <= 0) { /* the supervisor is gone, so must we be */
+	if (rc <= 0) { /* the supervisor is gone: exit too */
 		event_base_loopbreak(gw->base);
 		return;
 	}

@@ -1,4 +1,4 @@
-/* From what the DNS proxy, the relay and the kernel report to audit records. */
+/* Turns the events of the DNS proxy, the relay and the kernel into audit records. */
 #include "gateway/host/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define RULE_TEXT 320
-#define STUCK_TELL_MS 60000 /* a sandbox can fill and free a disk many times a second */
+#define STUCK_TELL_MS 60000 /* limits the messages: a sandbox can fill and free a disk many times a second */
 
 const char *gw_qtype_text(uint16_t qtype, char *buf, size_t size)
 {
@@ -49,7 +49,7 @@ const char *gw_qtype_text(uint16_t qtype, char *buf, size_t size)
 	return buf;
 }
 
-/* A refusal must not take the room that is set aside for what was allowed. */
+/* A record of a denial must not use the space reserved for records of allowed flows. */
 static void put_record(struct gw_sandbox *sb, const struct audit_net *rec)
 {
 	if (!rec->has_bytes && !audit_writer_spare(&sb->log, sb->relay.n_flows))
@@ -58,7 +58,7 @@ static void put_record(struct gw_sandbox *sb, const struct audit_net *rec)
 		audit_write_net(&sb->log, rec);
 }
 
-/* The first denial of its kind outlives rotation: in the log's first file, or in the copies. */
+/* Keep the first denial of each kind despite rotation: in the log's first file, or in the copies. */
 static void keep_first(struct gw_sandbox *sb, const struct audit_net *rec, const struct audit_kind *kind)
 {
 	uint64_t written = sb->kept.written;
@@ -121,7 +121,7 @@ bool gw_log_ready(struct gw_sandbox *sb)
 }
 
 static const struct {
-	const char *verdict, *reason; /* reason NULL: the decision's own */
+	const char *verdict, *reason; /* reason NULL: use the decision's own */
 } dns_outcomes[DNS_OUTCOME_NUM] = {
 	[DNS_OUTCOME_ANSWERED] = { "allow", NULL },
 	[DNS_OUTCOME_NODATA] = { "allow", "record type withheld" },
@@ -162,7 +162,7 @@ void gw_record_repeats(struct gw_sandbox *sb)
 	}
 }
 
-/* Add to the sum of a cached answer; false when it must be written by itself. */
+/* Add to the sum of a cached answer; false if it needs a record of its own. */
 static bool count_repeat(struct gw_sandbox *sb, const struct dns_event *event)
 {
 	struct gw_repeat *rep;
@@ -213,7 +213,7 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 	if (count_repeat(sb, event))
 		return;
 	if (event->outcome == DNS_OUTCOME_BUDGET)
-		sb->noisy = true; /* more may come that is told in sums */
+		sb->noisy = true; /* more may follow that is counted only */
 	if (event->outcome != DNS_OUTCOME_MALFORMED) {
 		rec.rule = policy_rule_label(&event->decision, rule, sizeof(rule));
 		if (!rec.reason)
@@ -314,7 +314,7 @@ static const char *l4_text(uint8_t l4proto, char *buf, size_t size)
 	return buf;
 }
 
-/* Why the kernel refused, in the matcher's own words where it was the policy that decided. */
+/* Explain why the kernel denied a packet, with the matcher's reason if the policy decided. */
 static void explain_denial(struct gw_sandbox *sb, const struct fw_denial *d, struct audit_net *rec, char *rule, size_t size)
 {
 	enum policy_proto proto = d->l4proto == IPPROTO_UDP ? POLICY_UDP : POLICY_TCP;
@@ -332,7 +332,7 @@ static void explain_denial(struct gw_sandbox *sb, const struct fw_denial *d, str
 	case FW_REASON_PROTO:
 		rec->rule = "builtin: protocol";
 		rec->reason = d->l4proto == IPPROTO_TCP || d->l4proto == IPPROTO_UDP
-			? "fragments and IP options may not pass" /* a datagram larger than the MTU, most often */
+			? "fragments and IP options may not pass" /* most often a datagram larger than the MTU */
 			: "only TCP and UDP may pass";
 		return;
 	case FW_REASON_RATE:
@@ -359,7 +359,7 @@ void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
 	sb->noisy = true;
 	rec.proto = l4_text(d->l4proto, proto, sizeof(proto));
 	explain_denial(sb, d, &rec, rule, sizeof(rule));
-	/* An address learned for a name but not for this port: say the name, it is what the user knows. */
+	/* An address learned for a name, but not for this port: record the name, which the user knows. */
 	if (learned_names(sb->learned, &d->dst, ak_now_ms(), names, 1) == 1) {
 		struct policy_decision by_name = policy_judge_name(
 			sb->policy, names[0]->name, d->l4proto == IPPROTO_UDP ? POLICY_UDP : POLICY_TCP, d->dport);
@@ -373,7 +373,7 @@ void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
 	write_record(sb, &rec);
 }
 
-/* Frames that never became packets have no address to tell: one record for all since the last. */
+/* Dropped frames have no IP address: write one record for all since the last. */
 static void record_frames(struct gw_sandbox *sb, uint64_t total)
 {
 	struct audit_net rec = { .event = "packet", .verdict = "deny", .proto = "link", .rule = "builtin: link" };

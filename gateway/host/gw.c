@@ -1,9 +1,9 @@
 /*
  * The gateway process: see host/gw.h.
  *
- * Order of a start (invariant 1): sockets arrive → rules acknowledged → DNS and relay listen → confined → link up → READY.
- * Order of an end: processes dead → flows ended → what the kernel still has to say → last record → STATS → exit.
- * Any failure on the way says FAILED with its reason and exits: the namespace goes, and the link with it.
+ * Start (invariant 1): sockets arrive → rules acknowledged → DNS and relay listen → confined → link up → READY.
+ * End: processes dead → flows ended → pending kernel log messages read → last record → STATS → exit.
+ * On any failure it sends FAILED with the reason and exits: the namespace and the link end with it.
  */
 #include "gateway/host/internal.h"
 
@@ -25,8 +25,8 @@
 #include <unistd.h>
 
 #define TICK_MS 1000
-#define SLICE_NS 100000 /* the least that the kernel grants */
-#define KEEP_POLICY 0x08 /* SCHED_FLAG_KEEP_POLICY, whose header does not go with the C library's */
+#define SLICE_NS 100000 /* the minimum that the kernel accepts */
+#define KEEP_POLICY 0x08 /* SCHED_FLAG_KEEP_POLICY; its header conflicts with the C library's */
 #define LOG_BUDGET 256
 
 static void arm_tick(struct gw *gw)
@@ -37,7 +37,7 @@ static void arm_tick(struct gw *gw)
 		evtimer_add(gw->on_tick, &delay);
 }
 
-/* After any record: it is anchored soon, and a fresh file is asked for once the present one has grown enough. */
+/* Call after each record: schedules an anchor, and requests a new file once the current one is large enough. */
 static void check_log_size(struct gw_sandbox *sb)
 {
 	struct gw_msg msg = { .type = GW_MSG_LOG_FULL, .id = sb->link.id };
@@ -55,7 +55,7 @@ static struct dns_client *client_of(void *ctx, unsigned ifindex, const struct ak
 {
 	struct gw_sandbox *sb = gw_sandbox_by_addr(ctx, src);
 
-	(void)ifindex; /* the rules have tied the source address to the link */
+	(void)ifindex; /* the rules bind the source address to the link */
 	return sb ? sb->dns : NULL;
 }
 
@@ -113,14 +113,14 @@ static void keep_element(void *ctx, struct relay_sandbox *rs, const struct ak_ad
 	struct gw_sandbox *sb = gw_sandbox_find(ctx, rs->id);
 	struct ak_err err;
 
-	/* Only where the policy's own set admits it; a default-allow policy has no element to keep. */
+	/* Only if the policy's set admits it; a default-allow policy has no element to extend. */
 	if (!sb || policy_default_allow(rs->policy))
 		return;
 	sb->kept_ms = ak_now_ms() + life_s * 1000ull;
 	(void)fw_learn(sb->gw->fw, rs->id, &elem, 1, false, &err);
 }
 
-/* ---- what the kernel refused ---- */
+/* ---- denials by the kernel ---- */
 
 static void on_denial(void *ctx, const struct fw_denial *denial)
 {
@@ -136,7 +136,7 @@ static void on_loss(void *ctx)
 {
 	struct gw *gw = ctx;
 
-	/* The counters know how many there were, but not whose: look at all. */
+	/* The kernel does not say whose messages were lost: check the counters of all sandboxes. */
 	for (size_t id = 0; id < gw->n_ids; id++) {
 		if (gw->by_id[id])
 			gw->by_id[id]->noisy = true;
@@ -151,7 +151,7 @@ static void on_log_readable(evutil_socket_t fd, short what, void *ctx)
 	fw_log_read(gw->fw_log, LOG_BUDGET);
 }
 
-/* What is told in sums. */
+/* Write pending sums. */
 static void tell_sums(struct gw_sandbox *sb)
 {
 	struct fw_counts counts;
@@ -166,7 +166,7 @@ static void tell_sums(struct gw_sandbox *sb)
 	gw_record_suppressed(sb, &counts);
 }
 
-/* The records come first, and then how far they go: what is anchored is in the file. */
+/* Write the records before anchoring them: the anchor must never be ahead of the file. */
 static void anchor(struct gw_sandbox *sb)
 {
 	struct gw_msg msg = { .type = GW_MSG_ANCHOR, .id = sb->link.id };
@@ -182,7 +182,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct gw *gw = ctx;
 
-	fw_log_read(gw->fw_log, LOG_BUDGET); /* first what came one by one, then what is missing */
+	fw_log_read(gw->fw_log, LOG_BUDGET); /* read individual denials before computing how many are missing */
 	for (size_t id = 0; id < gw->n_ids; id++) {
 		if (!gw->by_id[id])
 			continue;
@@ -261,7 +261,7 @@ static int start_events(struct gw *gw, struct ak_err *err)
 	return 0;
 }
 
-/* One thread only, and file descriptors that live longer than one turn of the loop: spare the system calls that serve others. */
+/* One thread, and descriptors that live longer than one loop iteration: skip the system calls that are only needed otherwise. */
 static struct event_base *new_base(void)
 {
 	struct event_config *cfg = event_config_new();
@@ -286,7 +286,7 @@ static int start_services(struct gw *gw, const struct gw_conf *conf, int fds[sta
 	return rc < 0 ? rc : start_events(gw, err);
 }
 
-/* The sandbox of a run: its rules came with the table, its link goes up last. */
+/* The sandbox of a `run`: its rules were installed with the table, and its link is set up last. */
 static int start_first(struct gw *gw, const struct gw_first *first, struct gw_sandbox **ret, struct ak_err *err)
 {
 	int rc = gw_sandbox_new(gw, first->name, &first->link, first->policy, 1, first->log_fd, &first->log, ret, err);
@@ -299,7 +299,7 @@ static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 	int fds[GWNS_FD_NUM], peer_rtnl, rc;
 	struct gw_sandbox *sb = NULL;
 
-	/* What needs nothing from the setup child is done while it works. */
+	/* Do everything that does not need the setup child while it works. */
 	gw->base = new_base();
 	if (!gw->base)
 		return ak_fail(err, ENOMEM, "event loop");
@@ -325,7 +325,7 @@ static int start(struct gw *gw, const struct gw_conf *conf, struct ak_err *err)
 
 /* ---- process ---- */
 
-/* Nothing of the supervisor's stays open here but what the gateway was given. */
+/* Close the supervisor's descriptors, except those passed to the gateway. */
 static void close_others(const struct gw_conf *conf)
 {
 	int keep[GWNS_FD_NUM + 3], n = 0;
@@ -341,8 +341,8 @@ static void close_others(const struct gw_conf *conf)
 }
 
 /*
- * What the gateway does at a time is short and others wait for it: a small slice brings it to its turn early, beside sandboxes that compute, and gives it
- * no more time than they have. Linux 6.12 and later; before, it is without effect.
+ * The gateway runs briefly and others wait for it. A short time slice lets it run sooner next to busy sandboxes, without
+ * giving it more CPU time. Linux 6.12 and later; no effect before.
  */
 static void ask_for_short_slices(void)
 {
@@ -354,7 +354,7 @@ static void ask_for_short_slices(void)
 		uint64_t slice_ns, deadline, period;
 	} attr = { .size = sizeof(attr), .flags = KEEP_POLICY, .nice = getpriority(PRIO_PROCESS, 0), .slice_ns = SLICE_NS };
 
-	/* Refused, and rightly, where someone gave us a real-time priority. */
+	/* Fails, correctly, if someone gave us a real-time priority. */
 	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
@@ -375,7 +375,7 @@ static int gw_process(const struct gw_conf *conf)
 	ak_set_nonblock(gw.control, true);
 	gw_send(&gw, &msg);
 	event_base_dispatch(gw.base);
-	/* The process ends here and the kernel frees everything: taking it apart by hand would only take time. */
+	/* The process exits and the kernel frees everything: doing it by hand would only cost time. */
 	return 0;
 }
 
@@ -397,11 +397,11 @@ int gw_spawn(const struct gw_conf *conf, pid_t *ret, struct ak_err *err)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	setsid(); /* Ctrl-C is for the command */
+	setsid(); /* Ctrl-C is meant for the command */
 	prctl(PR_SET_NAME, "ak-gateway");
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a full log is counted loss, not the end */
+	signal(SIGXFSZ, SIG_IGN); /* a full log is reported as loss; it must not kill the gateway */
 	_exit(gw_process(conf));
 }

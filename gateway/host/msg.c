@@ -1,7 +1,7 @@
 /*
- * Messages between the gateway and its supervisor, taken in: see host/gw.h. Neither side believes the other to be right, and the supervisor not even to mean
- * well: the gateway has read what sandboxes sent. What gets past here has the right direction, texts that end and hashes that are hashes;
- * what a message of its type does not carry is zero.
+ * Receiving messages between the gateway and its supervisor: see host/gw.h. Both sides validate every message; the supervisor treats
+ * the gateway as compromised, because it parses sandbox traffic. An accepted message has the right direction, terminated strings
+ * and well-formed hashes; fields that its type does not use are zero.
  */
 #include "gateway/host/gw.h"
 
@@ -38,7 +38,7 @@ static const struct {
 	[GW_MSG_ANCHOR] = { BACK, STATS, false },
 };
 
-/* 64 hexadecimal digits, or none where there is no record yet. */
+/* 64 hexadecimal digits, or empty if there is no record yet. */
 static bool hash_ok(const char hash[static SHA256_HEX])
 {
 	size_t len = strnlen(hash, SHA256_HEX);
@@ -46,7 +46,7 @@ static bool hash_ok(const char hash[static SHA256_HEX])
 	return len == 0 || (len == SHA256_HEX - 1 && strspn(hash, "0123456789abcdef") == len);
 }
 
-/* Records are numbered on from where the log stands, which the file itself says: any number is right. */
+/* Record numbers continue from the log file's own, so any number is valid. */
 static bool stats_ok(const struct gw_stats *s)
 {
 	return s->allowed <= GW_COUNT_MAX && s->denied <= GW_COUNT_MAX && s->learned <= GW_COUNT_MAX &&

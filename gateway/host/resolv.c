@@ -15,7 +15,7 @@
 #define SERVERS_MAX 4
 #define FILE_MAX 65536
 
-/* One line; the server's text in RET when it is a nameserver line. A scope ("fe80::1%eth0") is kept. */
+/* Parse one line; if it is a nameserver line, RET is the server. A scope ("fe80::1%eth0") is kept. */
 static bool nameserver_of(const char *line, size_t len, char *ret, size_t size)
 {
 	static const char word[] = "nameserver";
@@ -35,7 +35,7 @@ static bool nameserver_of(const char *line, size_t len, char *ret, size_t size)
 	return true;
 }
 
-/* An address, or an IPv6 one with the name of a link: a comma or a bracket in that name would make another list of it. */
+/* An address, optionally with a scope. A comma or bracket in the scope would break the list. */
 static bool server_ok(const char *text)
 {
 	static const char link[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
@@ -92,7 +92,7 @@ int resolv_servers(char *ret_csv, size_t size, struct ak_err *err)
 	rc = resolv_parse(text, ret_csv, size);
 	if (rc < 0)
 		return ak_fail(
-			err, ENOENT, "%s names no resolver; add a line 'nameserver ADDRESS', or use --no-network", RESOLV_PATH);
+			err, ENOENT, "%s has no resolver; add a line 'nameserver ADDRESS', or use --no-network", RESOLV_PATH);
 	return 0;
 }
 
@@ -120,6 +120,6 @@ bool resolv_host_has_ipv6(void)
 	};
 	_cleanup_close_ int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	/* Connecting a datagram socket only looks up a route. */
+	/* Connecting a datagram socket only looks up a route and sends nothing. */
 	return fd >= 0 && connect(fd, (struct sockaddr *)&somewhere, sizeof(somewhere)) == 0;
 }

@@ -1,4 +1,4 @@
-/* The host's resolvers: read from resolv.conf, followed when the file changes. */
+/* The host's resolvers: read from resolv.conf, and again when the file changes. */
 #ifndef AK_RESOLV_H
 #define AK_RESOLV_H
 
@@ -10,20 +10,20 @@
 
 #define RESOLV_PATH "/etc/resolv.conf"
 
-/* "1.1.1.1:53,[2606::1]:53" from the text of a resolv.conf; -ENOENT when it names no server. */
+/* Convert the text of a resolv.conf to "1.1.1.1:53,[2606::1]:53"; -ENOENT if it has no name server. */
 int resolv_parse(const char *text, char *ret_csv, size_t size);
 
-/* The same from RESOLV_PATH, with a reason a user can act on. */
+/* The same from RESOLV_PATH, with an error message for the user. */
 int resolv_servers(char *ret_csv, size_t size, struct ak_err *err);
 
-/* What the file was when last looked at. Looking costs one system call, where a kernel watch costs ten milliseconds at exit. */
+/* Identifies the version of the file last read. A check costs one system call; an inotify watch costs ten milliseconds at exit. */
 struct resolv_stamp {
 	uint64_t ino, mtime_ns, size;
 };
 void resolv_look(struct resolv_stamp *ret);
 bool resolv_same(const struct resolv_stamp *a, const struct resolv_stamp *b);
 
-/* Can this host reach the IPv6 Internet? Asks the routing table; sends nothing. */
+/* Does this host have a route to the IPv6 Internet? Sends nothing. */
 bool resolv_host_has_ipv6(void);
 
 #endif

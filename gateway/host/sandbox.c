@@ -1,4 +1,4 @@
-/* One hosted sandbox of the gateway: its life, its policy, what it has learned. See host/internal.h. */
+/* One sandbox in the gateway: its life cycle, its policy, its learned addresses. See host/internal.h. */
 #include "gateway/host/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,16 +11,16 @@
 #include <string.h>
 
 #define LEARN_PORTS_MAX 32
-#define LEARNED_MARGIN_MS 2000 /* how much longer our table remembers than the kernel's set */
+#define LEARNED_MARGIN_MS 2000 /* how much longer our table keeps an address than the kernel's set */
 
-/* ---- finding ---- */
+/* ---- lookup ---- */
 
 struct gw_sandbox *gw_sandbox_find(const struct gw *gw, uint32_t id)
 {
 	return id < gw->n_ids ? gw->by_id[id] : NULL;
 }
 
-/* Addresses are made from ids (gwns_link_plan), so the id can be read back from one; the comparison is what counts. */
+/* Addresses are derived from ids (gwns_link_plan), so an address yields an id; the comparison then verifies it. */
 struct gw_sandbox *gw_sandbox_by_addr(const struct gw *gw, const struct ak_addr *src)
 {
 	const uint8_t *b = src->bytes + (src->family == AF_INET ? 0 : 12);
@@ -52,14 +52,14 @@ static int reserve_id(struct gw *gw, uint32_t id)
 	return 0;
 }
 
-/* ---- what was learned and had to go ---- */
+/* ---- eviction of learned addresses ---- */
 
 static size_t elems_of(
 	const struct policy *p, const char *name, const struct ak_addr *addr, uint32_t timeout_s, struct fw_elem *ret);
 
 /*
- * The table is full: what it forgets, the kernel must forget too, or it would hold addresses that no one answers for. Cached DNS answers may
- * speak of them, so those are learned again before they are served.
+ * The table is full: the kernel must drop the evicted address too, otherwise it would admit addresses that the relay does not
+ * know. Cached DNS answers may contain it, so they are learned again before they are served.
  */
 static void on_evict(void *ctx, const struct learned_name *n, const struct ak_addr *addr)
 {
@@ -74,13 +74,13 @@ static void on_evict(void *ctx, const struct learned_name *n, const struct ak_ad
 	if (sb->dns)
 		dns_client_forget(sb->dns);
 	if (learned_names(sb->learned, addr, ak_now_ms(), names, 2) > 1)
-		return; /* another name still answers for it */
+		return; /* another name has the same address */
 	count = elems_of(sb->policy, n->name, addr, 1, elems);
 	if (count)
 		(void)fw_forget(sb->gw->fw, sb->link.id, elems, count, &err);
 }
 
-/* ---- life ---- */
+/* ---- create and free ---- */
 
 static void sandbox_free(struct gw_sandbox *sb)
 {
@@ -257,14 +257,14 @@ void gw_sandbox_finish(struct gw_sandbox *sb, struct gw_stats *ret)
 	write_suppressed(sb);
 	gw_record_edge(sb, "end");
 	audit_writer_trim(&sb->log);
-	sb->kept.reserved = AUDIT_KEPT_BYTES; /* since it was made: see audit_open_kept */
+	sb->kept.reserved = AUDIT_KEPT_BYTES; /* reserved when the file was created: see audit_open_kept */
 	audit_writer_trim(&sb->kept);
 	gw_sandbox_stats(sb, ret);
 }
 
 /*
- * The link is left to the kernel, which takes it along with the dead sandbox's network namespace: to delete it from here would hold up
- * everyone for the milliseconds that the kernel waits for its own readers. Without an entry in the link map nothing passes it meanwhile.
+ * The kernel removes the link with the dead sandbox's network namespace. Deleting it here would block all sandboxes for some
+ * milliseconds, while the kernel waits for its own readers. Without an entry in the link map no packet passes meanwhile.
  */
 void gw_sandbox_drop(struct gw_sandbox *sb)
 {
@@ -278,7 +278,7 @@ void gw_sandbox_drop(struct gw_sandbox *sb)
 
 /* ---- learning ---- */
 
-/* Elements that NAME's address needs under P; the count. */
+/* Collect the elements that NAME's address needs under P; returns the count. */
 static size_t elems_of(
 	const struct policy *p, const char *name, const struct ak_addr *addr, uint32_t timeout_s, struct fw_elem *ret)
 {
@@ -291,10 +291,10 @@ static size_t elems_of(
 	return n;
 }
 
-/* The kernel's acknowledgement is here when this returns. */
+/* The kernel has acknowledged the elements when this returns. */
 static int open_elems(struct gw_sandbox *sb, const struct fw_elem *elems, size_t n, bool fresh, struct ak_err *err)
 {
-#ifdef AK_SABOTAGE_NOACKWAIT /* the addresses of an answer open when the next one comes */
+#ifdef AK_SABOTAGE_NOACKWAIT /* opens the addresses of an answer only with the next answer */
 	static struct fw_elem late[DNS_ANSWER_MAX * LEARN_PORTS_MAX];
 	static size_t n_late;
 	int rc = n_late ? fw_learn(sb->gw->fw, sb->link.id, late, n_late, false, err) : 0;
@@ -314,7 +314,7 @@ int gw_sandbox_learn(struct gw_sandbox *sb, const struct dns_answer *answer)
 	uint64_t now_ms = ak_now_ms();
 	struct ak_err err;
 	size_t n = 0;
-	/* What the table does not know, the kernel does not hold: entries live longer here, unless the table is full and evicts. */
+	/* The kernel holds no address that our table lacks: our entries live longer, unless the table is full and evicts. */
 	bool fresh = learned_count(sb->learned) + DNS_ANSWER_MAX < LEARNED_CAP && now_ms > sb->kept_ms;
 	int rc;
 
@@ -335,9 +335,9 @@ int gw_sandbox_learn(struct gw_sandbox *sb, const struct dns_answer *answer)
 	return rc;
 }
 
-/* ---- a changed policy ---- */
+/* ---- policy change ---- */
 
-/* What the kernel must hold under one policy, gathered from the table of learned names. */
+/* The elements that the kernel must hold under one policy, collected from the table of learned names. */
 struct gather {
 	const struct policy *policy;
 	struct fw_elem *elems; /* owned by the caller */
@@ -360,7 +360,7 @@ static bool gather_one(void *ctx, const struct learned_name *name, const struct 
 		g->elems = grown;
 		g->cap = cap;
 	}
-	/* The table does not tell how long an entry has left; its answer's own life is the bound it had. */
+	/* The table does not store the remaining life of an entry; use the full life of its answer as a bound. */
 	g->n += elems_of(g->policy, name->name, addr, name->ttl_s + DNS_LEARN_GRACE_S, g->elems + g->n);
 	return false;
 }
@@ -387,7 +387,7 @@ static int gather(struct gw_sandbox *sb, const struct policy *p, struct gather *
 		return -ENOMEM;
 	if (g->n)
 		qsort(g->elems, g->n, sizeof(*g->elems), by_key);
-	for (size_t i = 0; i < g->n; i++) { /* two names of one address may want the same port */
+	for (size_t i = 0; i < g->n; i++) { /* two names of one address may need the same port */
 		if (n == 0 || by_key(&g->elems[n - 1], &g->elems[i]) != 0)
 			g->elems[n++] = g->elems[i];
 	}
@@ -395,7 +395,7 @@ static int gather(struct gw_sandbox *sb, const struct policy *p, struct gather *
 	return 0;
 }
 
-/* Keep in A only what is not in B; both sorted. */
+/* Remove from A what is also in B; both are sorted. */
 static void subtract(struct gather *a, const struct gather *b)
 {
 	size_t n = 0, j = 0;

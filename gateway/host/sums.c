@@ -1,4 +1,4 @@
-/* Refusals told in sums: see host/sums.h. A small table; where two kinds want one place, the earlier one's sum is written and it makes room. */
+/* Sums of repeated denials: see host/sums.h. A small hash table; on a collision, the older entry's sum is written and replaced. */
 #include "gateway/host/sums.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ struct sum {
 	struct audit_kind kind;
 	bool used;
 	uint64_t count;
-	struct strbuf members; /* what the record said */
+	struct strbuf members; /* the members of the JSON record */
 };
 
 struct gw_sums {
@@ -55,7 +55,7 @@ void gw_sums_begin(struct gw_sums **sums, const struct audit_kind *kind, struct 
 		*sums = calloc(1, sizeof(**sums));
 	if (!*sums || !len)
 		return;
-	strbuf_add(&members, log->line.data + log->members_at, len); /* before the line is used for another's sum */
+	strbuf_add(&members, log->line.data + log->members_at, len); /* copy first: writing another sum reuses the line */
 	s = place_of(*sums, kind);
 	flush_one(s, log, sandbox);
 	strbuf_done(&s->members);

@@ -1,5 +1,5 @@
 /*
- * Refusals that come again and again: the first is written at once, those of its kind that follow are counted, and their sum is
+ * Repeated denials: the first is written immediately, further ones of the same kind are counted, and their sum is
  * written about a second later.
  */
 #ifndef AK_GW_SUMS_H
@@ -9,13 +9,13 @@
 
 struct gw_sums;
 
-/* Whether KIND was written a moment ago: N more of it have been counted, then. */
+/* True if KIND was written recently; its count is then increased by N. */
 bool gw_sums_count(struct gw_sums *sums, const struct audit_kind *kind, uint64_t n);
 
-/* KIND has just been written to LOG as a record of SANDBOX: count those that follow. Makes *SUMS when there is none. */
+/* KIND has just been written to LOG as a record of SANDBOX: count repetitions from now on. Allocates *SUMS if it is NULL. */
 void gw_sums_begin(struct gw_sums **sums, const struct audit_kind *kind, struct audit_writer *log, const char *sandbox);
 
-/* Write all sums to LOG. NULL is fine here and above. */
+/* Write all sums to LOG. SUMS may be NULL here, in gw_sums_count and in gw_sums_free. */
 void gw_sums_flush(struct gw_sums *sums, struct audit_writer *log, const char *sandbox);
 void gw_sums_free(struct gw_sums *sums);
 
