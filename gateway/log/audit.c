@@ -1,6 +1,6 @@
 /*
- * The writer of audit records: see log/audit.h. Runs in the confined gateway process on the path of every DNS answer, so it opens
- * nothing, allocates nothing once its line buffer has grown, and never makes its caller fail.
+ * The writer of audit records: see log/audit.h. It runs in the confined gateway process and handles every DNS answer. It
+ * therefore opens nothing, allocates nothing once its line buffer has grown, and never makes its caller fail.
  */
 #include "gateway/log/audit_line.h"
 
@@ -50,7 +50,7 @@ static void put_uint(struct strbuf *sb, uint64_t value)
 	strbuf_add(sb, p, (size_t)(buf + sizeof(buf) - p));
 }
 
-/* How much of TEXT has no more than AUDIT_TEXT_MAX bytes as JSON. */
+/* How many bytes of TEXT fit into AUDIT_TEXT_MAX bytes of JSON. */
 static size_t text_fits(const char *text)
 {
 	size_t n = 0, used = 0;
@@ -65,7 +65,7 @@ static size_t text_fits(const char *text)
 	return n;
 }
 
-/* A long text is cut, and ends with an ellipsis. */
+/* Truncate a long text and append an ellipsis. */
 static void put_text(struct strbuf *sb, const char *text)
 {
 	size_t n = text_fits(text);
@@ -172,12 +172,12 @@ void audit_line_begin(struct audit_writer *w)
 	put_uint(&w->line, w->seq + 1);
 }
 
-/* Give back what a failed write left behind, so that the file ends with a whole line again. */
+/* Remove what a failed write left behind, so that the file ends with a complete line again. */
 static void take_back(struct audit_writer *w)
 {
 	if (!w->torn_open || ftruncate(w->fd, (off_t)w->size) < 0)
 		return;
-	w->reserved = 0; /* given back along with it */
+	w->reserved = 0; /* ftruncate released it too */
 	w->torn -= w->torn_open;
 	w->torn_open = 0;
 }
@@ -203,10 +203,10 @@ static int append(struct audit_writer *w, const char *data, size_t len)
 	w->torn += (uint64_t)n;
 	w->torn_open = (uint64_t)n;
 	take_back(w);
-	return -ENOSPC; /* a regular file is written short only when there is no room for the rest */
+	return -ENOSPC; /* a write to a regular file is short only if the disk is full */
 }
 
-/* End a broken line that could not be taken back. */
+/* Terminate a broken line that could not be removed. */
 static int close_tear(struct audit_writer *w)
 {
 	ssize_t n;
@@ -257,7 +257,7 @@ int audit_line_end(struct audit_writer *w)
 	return 0;
 }
 
-/* strerror may look for translations; the writer has no file system. */
+/* strerror may load translations, but the writer has no file system access. */
 static const char *loss_reason(int code)
 {
 	switch (code) {
@@ -300,7 +300,7 @@ int audit_write_loss(struct audit_writer *w, const char *sandbox)
 	return 0;
 }
 
-/* Before any record: say what was lost. */
+/* Before any record: report lost ones. */
 static int begin(struct audit_writer *w, const char *sandbox)
 {
 	int rc = w->fd < 0 ? -EBADF : w->lost || w->torn ? audit_write_loss(w, sandbox) : 0;

@@ -1,4 +1,7 @@
-/* Anchors of the audit logs: see log/audit_anchor.h. One line of fixed length that is written in place, so that it is whole whoever is killed when. */
+/*
+ * Anchors of the audit logs: see log/audit_anchor.h. An anchor is one line of fixed length, written in place with one write, so that
+ * it is complete even if the writer is killed.
+ */
 #include "gateway/log/audit_anchor.h"
 
 #include "gateway/base/cleanup.h"
@@ -164,7 +167,7 @@ int audit_anchor_set(const char *dir, const char *name, const struct audit_key *
 		return fd;
 	(void)read_anchor(fd, name, key, &before);
 	now.settled = before.newest.seq && before.wall_us + SETTLE_US <= now.wall_us ? before.newest : before.settled;
-	if (now.settled.seq > seq) /* another log of this name */
+	if (now.settled.seq > seq) /* a different log with this name */
 		now.settled = (struct audit_point){ 0 };
 	snprintf(now.newest.hash, sizeof(now.newest.hash), "%s", hash);
 	rc = print_anchor(&now, name, key, line);

@@ -1,10 +1,11 @@
 /*
- * Anchors: how far a log had come, kept in another place than the log (STATE/anchors/NAME), so that a log that is shorter than it was, or
- * not there at all, is noticed.
+ * Anchors: record how long a log was, in another place than the log (STATE/anchors/NAME), so that a truncated or deleted log
+ * is detected.
  *
- * The record comes first and its anchor after it: an anchor may lag, by the records of about a second, and never leads. That holds for killed
- * processes. Losing power may cost a log more of its end than its anchor, so an anchor has two entries: the newest, which counts while the machine has
- * not been restarted since; and one that was a minute old when the newest was written, which counts always.
+ * The record is written before its anchor: an anchor may lag by about a second, but is never ahead. That holds if processes are
+ * killed. After a power failure, a log may lose more of its end than its anchor. An anchor therefore has two entries: the
+ * newest, which counts only if the machine has not been restarted since; and one that was a minute old when the newest was
+ * written, which always counts.
  */
 #ifndef AK_AUDIT_ANCHOR_H
 #define AK_AUDIT_ANCHOR_H
@@ -25,18 +26,18 @@ struct audit_point {
 
 struct audit_anchor {
 	struct audit_point newest, settled;
-	uint64_t wall_us, boot_us; /* when the newest was written, by both clocks */
+	uint64_t wall_us, boot_us; /* when the newest entry was written, by both clocks */
 };
 
-/* The log NAME of the state folder DIR stands at SEQ and HASH. KEY may be NULL. */
+/* Record that the log NAME of the state folder DIR is at SEQ and HASH. KEY may be NULL. */
 int audit_anchor_set(const char *dir, const char *name, const struct audit_key *key, uint64_t seq, const char *hash);
 
-/* -ENOENT when there is none; -EBADMSG when it was altered, or KEY (not NULL) did not make it. */
+/* -ENOENT if there is none; -EBADMSG if it was altered, or not made with KEY (if not NULL). */
 int audit_anchor_get(const char *dir, const char *name, const struct audit_key *key, struct audit_anchor *ret);
 
 void audit_anchor_drop(const char *dir, const char *name);
 
-/* Whether the machine may have been restarted since A was written. */
+/* May the machine have been restarted since A was written? */
 bool audit_anchor_restarted(const struct audit_anchor *a);
 
 #endif

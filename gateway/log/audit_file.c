@@ -1,8 +1,8 @@
 /*
- * Audit files: opening one at the end of its chain, rotating, and the events log that many commands share. See log/audit.h.
+ * Audit files: opening one at the end of its chain, rotation, and the shared events log. See log/audit.h.
  *
- * The events log is locked by flock on the file itself. Whoever got the lock makes sure that PATH still is that file, because the
- * holder before may have rotated it away.
+ * The events log is locked by flock on the file itself. After getting the lock, a writer checks that PATH is still that file,
+ * because the previous holder may have rotated it.
  */
 #include "gateway/log/audit_line.h"
 
@@ -23,21 +23,21 @@
 
 #define LOCK_WAIT_MS 10000
 
-/* The window that surely holds the last whole line and a torn one after it. */
+/* A window that is certain to contain the last complete line and a torn one after it. */
 #define TAIL_MAX (2u * AUDIT_LINE_MAX)
 #define TAIL_FIRST 8192u
-#define ROTATE_ROOM (2u << 20) /* of a fresh file */
-#define EVENTS_ROOM 65536 /* set aside beyond the end of the events log, … */
-#define EVENTS_STEP 32768 /* … each time it has grown by this */
+#define ROTATE_ROOM (2u << 20) /* reserved in a new file */
+#define EVENTS_ROOM 65536 /* reserved beyond the end of the events log, … */
+#define EVENTS_STEP 32768 /* … renewed each time it has grown by this */
 
 struct tail {
 	uint64_t seq;
-	char hash[SHA256_HEX]; /* "" when no record was found */
+	char hash[SHA256_HEX]; /* "" if no record was found */
 	uint64_t whole; /* size up to the last newline */
 	uint64_t size;
 };
 
-/* The newest record in the LEN bytes at DATA; damaged lines after it are passed over: verification will name them. */
+/* Find the newest record in the LEN bytes at DATA. Skips damaged lines after it, which verification will report. */
 static bool last_record(const char *data, size_t len, struct tail *t)
 {
 	const char *end = memrchr(data, '\n', len);
@@ -71,7 +71,7 @@ static int read_tail_window(int fd, uint64_t size, size_t window, struct tail *t
 		return (int)got;
 	nl = memrchr(data, '\n', (size_t)got);
 	if (!nl && want < size && window == TAIL_MAX)
-		return -EBADMSG; /* one endless line: nothing of ours */
+		return -EBADMSG; /* one endless line: not our file */
 	t->whole = nl ? size - want + (uint64_t)(nl + 1 - data) : 0;
 	*ret_found = last_record(data, (size_t)got, t);
 	return 0;
@@ -89,7 +89,7 @@ static int read_tail(int fd, struct tail *ret)
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
 	t.size = (uint64_t)st.st_size;
-	/* Records are a few hundred bytes: the small window does, nearly always. */
+	/* Records have a few hundred bytes: the small window is nearly always enough. */
 	rc = read_tail_window(fd, t.size, TAIL_FIRST, &t, &found);
 	if (rc == 0 && !found && t.size > TAIL_FIRST)
 		rc = read_tail_window(fd, t.size, TAIL_MAX, &t, &found);
@@ -98,7 +98,7 @@ static int read_tail(int fd, struct tail *ret)
 	return rc;
 }
 
-/* An empty file may be one that was just rotated: then the chain ends in its predecessor. */
+/* An empty file may have just been created by rotation: then the chain ends in its predecessor. */
 static int open_number(const char *path, unsigned n)
 {
 	char name[PATH_MAX];
@@ -128,7 +128,7 @@ static int read_predecessor(const char *path, struct tail *t)
 	return 0;
 }
 
-/* Take FD over as a writer at the end of its chain. */
+/* Use FD as a writer at the end of its chain; takes ownership of FD. */
 static int continue_chain(const char *path, int fd, struct audit_writer *w)
 {
 	_cleanup_close_ int owned = fd;
@@ -142,7 +142,7 @@ static int continue_chain(const char *path, int fd, struct audit_writer *w)
 	audit_writer_init(w, TAKE_FD(owned), t.seq, t.hash[0] ? t.hash : NULL, t.whole);
 	if (t.whole == t.size)
 		return 0;
-	/* A torn last line: take it back now, or let the next record attest it. */
+	/* A torn last line: remove it now, or let the next record attest it. */
 	if (ftruncate(fd, (off_t)t.whole) == 0)
 		return 0;
 	w->torn = w->torn_open = t.size - t.whole;
@@ -179,7 +179,7 @@ int audit_open(const char *path, struct audit_writer *w, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot continue '%s'", path) : 0;
 }
 
-/* The first file of all goes to a place of its own, once. */
+/* Rename the very first file to NAME.first, once. */
 static int keep_first(const char *path)
 {
 	char first[PATH_MAX];
@@ -192,7 +192,7 @@ static int keep_first(const char *path)
 	return rename(path, first) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* From the oldest on, so that a failure half-way loses nothing. */
+/* Start with the oldest, so that a failure half-way loses nothing. */
 static int shift_files(const char *path)
 {
 	char from[PATH_MAX], to[PATH_MAX];
@@ -237,7 +237,7 @@ int audit_rotate(const char *path, struct ak_err *err)
 
 	if (snprintf(fresh, sizeof(fresh), "%s.new", path) >= (int)sizeof(fresh))
 		return ak_fail(err, ENAMETOOLONG, "path too long");
-	(void)unlink(fresh); /* of one who was killed */
+	(void)unlink(fresh); /* left by a process that was killed */
 	fd = open_append(fresh, O_EXCL);
 	if (fd < 0)
 		rc = fd;
@@ -256,7 +256,7 @@ int audit_rotate(const char *path, struct ak_err *err)
 
 /* ---- the shared events log ---- */
 
-/* Wait for the lock, but not for ever: its holder may be stopped. */
+/* Wait for the lock, with a timeout: its holder may be stopped. */
 static int lock_file(int fd)
 {
 	uint64_t deadline = ak_now_ms() + LOCK_WAIT_MS;
@@ -280,7 +280,7 @@ static bool still_there(const char *path, int fd)
 	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* The locked writer of PATH, rotated before when it was full. */
+/* Lock PATH and return its writer; rotates it first if it is full. */
 static int open_locked(const char *path, struct audit_writer *w)
 {
 	for (int tries = 0; tries < 100; tries++) {
@@ -299,7 +299,7 @@ static int open_locked(const char *path, struct audit_writer *w)
 			return rc;
 		rc = shift_files(path);
 		if (rc < 0)
-			return 0; /* a log that grows too long is better than none */
+			return 0; /* a log that is too long is better than none */
 		audit_writer_done(w);
 	}
 	return -EAGAIN;
@@ -313,7 +313,7 @@ static int write_line(struct audit_writer *w, const char *fields)
 	return audit_line_end(w);
 }
 
-/* The log is shorter than its anchor: the next record would move the anchor and hide it, so this one tells. */
+/* The log is shorter than its anchor: record it, because the next record would move the anchor and hide the gap. */
 static int tell_gap(struct audit_writer *w, const char *dir, const struct audit_key *key)
 {
 	struct audit_anchor a;
@@ -353,7 +353,7 @@ static int write_event(struct audit_writer *w, const char *path, const char *dir
 	return rc;
 }
 
-/* The folder that PATH is in. */
+/* The folder that contains PATH. */
 static int folder_of(const char *path, char ret[static PATH_MAX])
 {
 	const char *slash = strrchr(path, '/');
@@ -370,7 +370,7 @@ int audit_event(const char *path, const char *fields, struct ak_err *err)
 	int rc;
 
 	if (!fields[0] || strpbrk(fields, "\r\n"))
-		return ak_fail(err, EINVAL, "an event must be members on one line");
+		return ak_fail(err, EINVAL, "event fields must be JSON members on one line");
 	if (folder_of(path, dir) < 0)
 		return ak_fail(err, ENAMETOOLONG, "path too long");
 	rc = open_locked(path, &w);
@@ -383,6 +383,6 @@ int audit_event(const char *path, const char *fields, struct ak_err *err)
 		if (rc < 0)
 			ak_fail_errno(err, -rc, "cannot write '%s'", path);
 	}
-	audit_writer_done(&w); /* and the lock with it */
+	audit_writer_done(&w); /* also releases the lock */
 	return rc;
 }

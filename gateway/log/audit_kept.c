@@ -1,7 +1,9 @@
 /*
- * NAME.kept: copies that outlive rotation. Those of a network log are chosen by the gateway process (host/events.c); those of the events log are chosen here, by kind.
+ * NAME.kept: copies that survive rotation. The gateway process selects those of a network log (host/events.c); this file selects
+ * those of the events log, by kind.
  *
- * The events log has many writers and none of them remembers anything, so each copy ends with how much every origin has used of its share up to and with it.
+ * The events log has many writers without shared memory, so each copy ends with how much every origin has used of its share so
+ * far.
  */
 #include "gateway/log/audit_line.h"
 
@@ -14,14 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TAIL 512 /* of a record: holds what was used, the hashes and the MAC */
+#define TAIL 512 /* end of a record: contains the used shares, the hashes and the MAC */
 
-/* In the order of enum run_origin; what has no origin is the user's. */
+/* In the order of enum run_origin; events without an origin count as the user's. */
 static const char *const origins[] = { "cli", "http", "mcp" };
 #define ORIGINS ARRAY_SIZE(origins)
 #define SHARE (AUDIT_KEPT_BYTES / ORIGINS)
 
-/* What happens at every turn may use only half of a share. */
+/* Frequent events may use only half of a share. */
 static const struct {
 	const char *event;
 	bool often;
@@ -67,7 +69,7 @@ uint64_t audit_kept_stand(const char *path, char ret_hash[static SHA256_HEX])
 	return seq;
 }
 
-/* How much of a share events like FIELDS may use; 0: they are not kept. */
+/* How much of a share events like FIELDS may use; 0: not kept. */
 static uint64_t room_for(const char *fields)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -80,7 +82,7 @@ static uint64_t room_for(const char *fields)
 	return 0;
 }
 
-/* Texts have their quotes escaped: only a member of ours looks like this. */
+/* Quotes in texts are escaped, so only a member of our own matches. */
 static size_t origin_of(const char *fields)
 {
 	for (size_t i = 0; i < ORIGINS; i++) {
@@ -93,7 +95,7 @@ static size_t origin_of(const char *fields)
 	return 0;
 }
 
-/* What the last record says; all is used when it says nothing. */
+/* Read the used shares from the last record; if it has none, count all of them as used. */
 static void read_used(const struct audit_writer *w, uint64_t used[static ORIGINS])
 {
 	char tail[TAIL + 1], *at = NULL;

@@ -1,6 +1,6 @@
 /*
- * Kinds of refusals: see log/audit_kinds.h. Who asks chooses the names, so kinds are told apart by a hash that nobody finds two texts for: a deed cannot hide
- * behind an earlier one that was made to look the same.
+ * Kinds of denials: see log/audit_kinds.h. The sandbox chooses the names, so kinds are identified by a collision-resistant hash:
+ * a denial cannot be hidden behind an earlier one that was crafted to look the same.
  */
 #include "gateway/log/audit_kinds.h"
 
@@ -77,7 +77,7 @@ static bool grow(struct audit_kinds *k)
 	return true;
 }
 
-/* Remember KIND; false when it was there, or there is no place for it. */
+/* Remember KIND; false if it was known, or if there is no room. */
 static bool add(struct audit_kinds *k, const struct audit_kind *kind, bool room)
 {
 	struct audit_kind *slot;
@@ -92,7 +92,7 @@ static bool add(struct audit_kinds *k, const struct audit_kind *kind, bool room)
 	return true;
 }
 
-/* What only rule, reason and protocol tell apart has places of its own, which no flood of destinations can take. */
+/* Kinds identified only by rule, reason and protocol have their own slots, which a flood of destinations cannot use up. */
 static bool first_of_sort(struct audit_kinds *k, const struct audit_net *rec)
 {
 	struct audit_kind sort;
@@ -120,7 +120,7 @@ void audit_kinds_forget(struct audit_kinds *k, const struct audit_kind *kind)
 
 	if (!slot || memcmp(slot, kind, sizeof(*kind)) != 0)
 		return;
-	*slot = (struct audit_kind){ { 0 } }; /* no other was put past it since */
+	*slot = (struct audit_kind){ { 0 } }; /* safe: nothing was inserted after it */
 	k->used--;
 }
 

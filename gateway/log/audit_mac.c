@@ -144,10 +144,10 @@ int audit_key_load(const char *path, struct audit_key *ret, struct ak_err *err)
 		return ak_fail_errno(err, -rc, "cannot read '%s'", path);
 	return parse_key(text, ret)
 		? 0
-		: ak_fail(err, EBADMSG, "'%s' is not an audit key; move it away, and a new one is made", path);
+		: ak_fail(err, EBADMSG, "'%s' is not an audit key; move it away, and the next command creates a new one", path);
 }
 
-/* Whole under a name of its own first: whoever finds a key finds all of it, and of two who make one, one wins. */
+/* Write the key under a temporary name and link it: a reader never sees a partial key, and of two writers one wins. */
 static int make_key(const char *path, const char *events)
 {
 	char temp[PATH_MAX], hex[SHA256_HEX], hash[SHA256_HEX], text[512];
@@ -166,7 +166,7 @@ static int make_key(const char *path, const char *events)
 	if (before)
 		snprintf(text + strlen(text), sizeof(text) - strlen(text), " %llu %s", (unsigned long long)before, hash);
 	strcat(text, "\n");
-	(void)unlink(temp); /* of one with our number who was killed */
+	(void)unlink(temp); /* left by a killed process with our pid */
 	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
@@ -189,5 +189,5 @@ int audit_key_of(const char *dir, struct audit_key *ret, struct ak_err *err)
 	if (rc != -ENOENT)
 		return rc;
 	rc = make_key(path, events);
-	return rc < 0 ? ak_fail_errno(err, -rc, "cannot make '%s'", path) : audit_key_load(path, ret, err);
+	return rc < 0 ? ak_fail_errno(err, -rc, "cannot create '%s'", path) : audit_key_load(path, ret, err);
 }

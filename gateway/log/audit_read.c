@@ -1,4 +1,4 @@
-/* Reading audit files: lines over rotated files, the link of one record, verification of a chain. See log/audit.h. */
+/* Reads audit files: lines across rotated files, and the link of one record. See log/audit.h. */
 #include "gateway/log/audit_line.h"
 
 #include "gateway/base/cleanup.h"
@@ -36,7 +36,7 @@ int audit_file_name(const char *path, unsigned n, char *buf, size_t size)
 
 /* ---- one record ---- */
 
-/* Step over TEXT at *P, or fail. */
+/* Skip TEXT at *P, or fail. */
 static bool skip(const char **p, const char *end, const char *text)
 {
 	size_t len = strlen(text);
@@ -63,7 +63,7 @@ static bool take_uint(const char **p, const char *end, uint64_t *ret)
 	return true;
 }
 
-/* N hexadecimal digits. */
+/* Read N hexadecimal digits. */
 static bool take_hex(const char **p, const char *end, size_t n, char *ret)
 {
 	if ((size_t)(end - *p) < n)
@@ -91,7 +91,7 @@ uint64_t audit_line_number(const char *line, size_t len, const char *mark)
 	return take_uint(&p, line + len, &value) ? value : 0;
 }
 
-/* A loss record's own count of torn bytes: its last member before the link. */
+/* The torn byte count of a loss record: its last member before the link. */
 static uint64_t find_torn(const char *line, const char *end)
 {
 	const char *p = end;
@@ -104,7 +104,7 @@ static uint64_t find_torn(const char *line, const char *end)
 	return memmem(line, (size_t)(end - line), "\"event\":\"loss\"", 14) ? torn : 0;
 }
 
-/* The end of the line, from its last member before the link on: prev, hash and, where there is one, the MAC. */
+/* Parse the end of the line: prev, hash and, if present, the MAC. */
 static bool take_tail(const char *line, const char *tail, const char *end, bool has_mac, struct audit_link *ret)
 {
 	const char *p = tail, *hashed;
@@ -124,7 +124,7 @@ static bool take_tail(const char *line, const char *tail, const char *end, bool 
 	return strcmp(hash, ret->hash) == 0;
 }
 
-/* With a MAC, the line ends with `","mac":"` and its digits. */
+/* A line with a MAC ends with `","mac":"` and its digits. */
 static bool ends_with_mac(const char *line, size_t len)
 {
 	const size_t at = strlen("\",\"mac\":\"") + AUDIT_MAC_HEX - 1 + strlen("\"}");
@@ -159,7 +159,7 @@ bool audit_link_parse(const char *line, size_t len, struct audit_link *ret)
 	return true;
 }
 
-/* ---- lines over files ---- */
+/* ---- lines across files ---- */
 
 static int open_nth(struct audit_reader *r, unsigned n)
 {
@@ -195,7 +195,7 @@ bool audit_first_link(int fd, struct audit_link *ret)
 	return nl && audit_link_parse(data, (size_t)(nl - data), ret);
 }
 
-/* NAME.kept repeats what the rotated files may still have; what is only in there ends where the oldest of those begins. */
+/* NAME.kept repeats records that the rotated files may still have; skip those from the oldest rotated file on. */
 static uint64_t oldest_rotated(const struct audit_reader *r)
 {
 	for (unsigned n = AUDIT_KEEP_FILES; n-- > 0;) {
@@ -212,7 +212,7 @@ static uint64_t oldest_rotated(const struct audit_reader *r)
 	return UINT64_MAX;
 }
 
-/* The newest file that is older than number BELOW. */
+/* Open the newest file that is older than number BELOW. */
 static int open_below(struct audit_reader *r, unsigned below)
 {
 	for (unsigned n = below; n-- > 0;) {
@@ -258,7 +258,7 @@ void audit_reader_done(struct audit_reader *r)
 	r->buf = NULL;
 }
 
-/* Which number has the file DEV, INO? 0 is the newest; AUDIT_NUMBERS when it was rotated away. */
+/* The number of the file DEV, INO: 0 is the newest; AUDIT_NUMBERS if it was deleted. */
 static unsigned number_of(const struct audit_reader *r, dev_t dev, ino_t ino)
 {
 	char name[PATH_MAX];
@@ -278,7 +278,7 @@ static bool has_newer(const struct audit_reader *r)
 	return number_of(r, r->dev, r->ino) > 0;
 }
 
-/* More bytes of the file: 1, 0 at its end, or -errno. */
+/* Read more of the file: 1, 0 at its end, or -errno. */
 static int fill(struct audit_reader *r)
 {
 	ssize_t n;
@@ -305,7 +305,7 @@ static int fill(struct audit_reader *r)
 	return n > 0;
 }
 
-/* Hand out the first LEN bytes and step over them and over the newline. */
+/* Return the first LEN bytes and skip them and the newline. */
 static int hand_out(struct audit_reader *r, size_t len, bool newline, char **ret_line, size_t *ret_len)
 {
 	char *line = r->buf + r->start;
@@ -320,7 +320,7 @@ static int hand_out(struct audit_reader *r, size_t len, bool newline, char **ret
 	return 1;
 }
 
-/* A line that is in the buffer: 1; 0 when there is none. */
+/* Return a complete line from the buffer: 1; 0 if there is none. */
 static int buffered_line(struct audit_reader *r, char **ret_line, size_t *ret_len, bool *ret_whole)
 {
 	while (r->len > 0) {
@@ -347,7 +347,7 @@ static int buffered_line(struct audit_reader *r, char **ret_line, size_t *ret_le
 	return 0;
 }
 
-/* At the end of a file: go on with the next one, if there is one. Files may be renamed while we look: look again until they were not. */
+/* At the end of a file, continue with the next one. Files may be renamed meanwhile: repeat until they were not. */
 static int next_file(struct audit_reader *r)
 {
 	dev_t dev = r->dev;
@@ -359,7 +359,7 @@ static int next_file(struct audit_reader *r)
 
 		if (ours == 0)
 			return 0;
-		rc = open_below(r, ours == AUDIT_NUMBERS ? AUDIT_KEEP_FILES : ours); /* rotated away: the oldest that is left */
+		rc = open_below(r, ours == AUDIT_NUMBERS ? AUDIT_KEEP_FILES : ours); /* deleted: continue with the oldest left */
 		if (rc < 0 && rc != -ENOENT)
 			return rc;
 		if (rc == 0 && number_of(r, dev, ino) == ours)
@@ -368,7 +368,7 @@ static int next_file(struct audit_reader *r)
 	return 0;
 }
 
-/* A copy of what comes later by itself. */
+/* Is this a copy of a record that follows later in another file? */
 static bool comes_again(const struct audit_reader *r, const char *line, size_t len)
 {
 	return r->number == AUDIT_NUMBER_KEPT && audit_line_number(line, len, ",\"of\":") >= r->kept_until;

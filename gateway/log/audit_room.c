@@ -1,6 +1,6 @@
 /*
- * Room that is set aside for records: see log/audit.h. A file system that is filled by others, the sandbox among them, still takes what
- * fallocate has promised to the log. The size of the file does not change by it, so readers and the chain notice nothing.
+ * Reserved space for records: see log/audit.h. Even if others, including the sandbox, fill the file system, the log can use the
+ * space that fallocate has reserved. The file size does not change, so readers and the chain are not affected.
  */
 #include "gateway/log/audit_line.h"
 
@@ -10,9 +10,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define RECORD_ROOM 2048u /* one of the longer records */
-#define SLACK 32768u /* for questions under way and refusals */
-#define CHUNK 65536u /* asked for beyond what is needed, so that it is seldom asked for */
+#define RECORD_ROOM 2048u /* size of a long record */
+#define SLACK 32768u /* for queries in flight and denials */
+#define CHUNK 65536u /* reserved beyond the need, so that reservations are rare */
 #define RETRY_MS 250
 
 void audit_writer_lose(struct audit_writer *w, int code)
@@ -46,7 +46,7 @@ int audit_set_room(int fd, uint32_t bytes)
 	return rc == -ENOSPC || rc == -EDQUOT ? rc : 0;
 }
 
-/* What cannot promise anything is trusted until a write fails. */
+/* If the file system cannot reserve space, trust it until a write fails. */
 static bool makes_no_promises(int rc)
 {
 	return rc == -EOPNOTSUPP || rc == -ENODEV || rc == -ESPIPE || rc == -ENOSYS || rc == -EPERM || rc == -EINVAL;
@@ -75,7 +75,7 @@ bool audit_writer_ready(struct audit_writer *w, const char *sandbox, uint32_t pe
 	now_ms = ak_now_ms();
 	if (w->fd < 0 || now_ms < w->retry_ms)
 		return false;
-	/* Say what was lost before anything else happens; that it can be said shows that the file can be written again. */
+	/* Record the loss first; if that works, the file is writable again. */
 	if (reserve(w, need) && (!w->lost || audit_write_loss(w, sandbox) == 0))
 		return true;
 	w->retry_ms = now_ms + RETRY_MS;

@@ -1,4 +1,4 @@
-/* RFC 3339 times, printed and read without any time zone file: see log/audit.h. */
+/* Prints and parses RFC 3339 times without a time zone file: see log/audit.h. */
 #include "gateway/log/audit.h"
 
 #include "gateway/base/number.h"
@@ -17,7 +17,7 @@ const char *audit_time_print(uint64_t wall_us, char buf[static AUDIT_TIME_MAX])
 {
 	uint64_t secs = wall_us / 1000000;
 	unsigned sod = (unsigned)(secs % 86400);
-	/* Days to a date in the Gregorian calendar, in years that start in March and eras of 400 years. */
+	/* Convert days to a Gregorian date, using years that start in March and eras of 400 years. */
 	uint64_t days = secs / 86400 + 719468, era = days / 146097;
 	unsigned doe = (unsigned)(days % 146097);
 	unsigned yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
@@ -43,7 +43,7 @@ const char *audit_time_print(uint64_t wall_us, char buf[static AUDIT_TIME_MAX])
 	return buf;
 }
 
-/* WIDTH digits at *P within LO … HI. */
+/* Read WIDTH digits at *P with a value from LO to HI. */
 static bool take_number(const char **p, unsigned width, int64_t lo, int64_t hi, int64_t *ret)
 {
 	int64_t value = 0;

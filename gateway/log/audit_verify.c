@@ -1,6 +1,6 @@
 /*
- * Verification of a chain: see log/audit.h. What the files themselves can prove is that no record was altered, moved or taken from between others; that none is missing
- * at the end, or that not all of it was made anew, is shown only by what is known from elsewhere (struct audit_proof).
+ * Verification of a chain: see log/audit.h. The files alone prove that no record was altered, moved or removed from the middle. Only
+ * evidence from other sources (struct audit_proof) shows that none is missing at the end and that the chain was not rewritten.
  */
 #include "gateway/log/audit_line.h"
 
@@ -18,13 +18,13 @@ struct verify {
 	struct audit_chain chain;
 	const struct audit_proof *proof; /* may be NULL */
 	struct audit_mac mac;
-	size_t mark; /* the next one of the proof */
-	bool after_first; /* the record before this one was in NAME.first */
-	uint64_t gap_from, gap_to; /* between NAME.first and the others */
-	uint64_t gone_from, gone_to; /* what rotation says that it took */
-	uint64_t kept; /* records of NAME.kept, as rotation saw them … */
-	char kept_hash[SHA256_HEX]; /* … and the last one's hash */
-	bool newest_is_empty; /* no record yet in the newest file: rotation has not had its say */
+	size_t mark; /* the next mark of the proof */
+	bool after_first; /* the previous record was in NAME.first */
+	uint64_t gap_from, gap_to; /* missing records between NAME.first and the other files */
+	uint64_t gone_from, gone_to; /* records that a "rotate" record declares deleted */
+	uint64_t kept; /* number of records in NAME.kept at the last rotation … */
+	char kept_hash[SHA256_HEX]; /* … and the hash of the last one */
+	bool newest_is_empty; /* the newest file has no record yet, so its "rotate" record is missing */
 	uint64_t torn; /* bytes of broken lines that a record must attest */
 	char torn_name[PATH_MAX];
 	uint64_t torn_line;
@@ -47,7 +47,7 @@ static void note_torn(struct verify *v, size_t len, bool whole)
 		v->torn_line = v->reader.line;
 		v->torn_after = v->chain.last_seq;
 	}
-	v->torn += len ? len : 1; /* an empty line is no tear that a writer leaves, and must not pass as none */
+	v->torn += len ? len : 1; /* count an empty line too: writers never leave one, and it must not pass as zero bytes */
 }
 
 static int fail_at(const struct verify *v, uint64_t seq, const char *why, struct ak_err *err)
@@ -58,7 +58,7 @@ static int fail_at(const struct verify *v, uint64_t seq, const char *why, struct
 
 /* ---- order ---- */
 
-/* After NAME.first, records may be gone: once, and rotation must say so. */
+/* After NAME.first, records may be missing: once, and a "rotate" record must declare them. */
 static bool is_gap(struct verify *v, const struct audit_link *link)
 {
 	if (!v->after_first || v->reader.number == AUDIT_NUMBER_FIRST || link->seq <= v->chain.last_seq + 1)
@@ -92,9 +92,11 @@ static int check_order(struct verify *v, const struct audit_link *link, struct a
 	return fail_at(v, link->seq, why, err);
 }
 
-/* ---- what is known from elsewhere ---- */
+/* ---- evidence from other sources ---- */
 
-/* Records from before there was a key have no MAC; which ones these are is known from elsewhere, for what they say of their time proves nothing. */
+/*
+ * Records older than the key have no MAC. The proof says which ones they are; their own time stamps prove nothing.
+ */
 static int check_mac(struct verify *v, const struct audit_link *link, struct ak_err *err)
 {
 	char mac[AUDIT_MAC_HEX];
@@ -108,7 +110,7 @@ static int check_mac(struct verify *v, const struct audit_link *link, struct ak_
 	return strcmp(mac, link->mac) == 0 ? 0 : fail_at(v, link->seq, "its MAC was not made with this key", err);
 }
 
-/* The marks are in the order of their numbers; those of records that were rotated away are passed over. */
+/* The marks are sorted by number; skip those of records that rotation deleted. */
 static int check_marks(struct verify *v, const struct audit_link *link, struct ak_err *err)
 {
 	const struct audit_proof *p = v->proof;
@@ -133,7 +135,7 @@ static int check_points(const struct verify *v, const struct audit_link *link, s
 	return 0;
 }
 
-/* What a "rotate" record says of those before it. */
+/* Read which records a "rotate" record declares deleted. */
 static void note_rotation(struct verify *v, const char *line, size_t len)
 {
 	static const char mark[] = ",\"kept_hash\":\"";
@@ -149,7 +151,7 @@ static void note_rotation(struct verify *v, const char *line, size_t len)
 		snprintf(v->kept_hash, sizeof(v->kept_hash), "%s", hash + strlen(mark));
 }
 
-/* ---- all of it ---- */
+/* ---- the whole chain ---- */
 
 static void take(struct verify *v, const struct audit_link *link)
 {
@@ -188,7 +190,7 @@ static int verify_line(struct verify *v, const char *line, size_t len, bool whol
 	return 0;
 }
 
-/* A writer may be in the middle of its line: give it a moment before the line is called torn. */
+/* A writer may be in the middle of a line: wait briefly before treating it as torn. */
 static int next_settled(struct audit_reader *r, char **line, size_t *len, bool *whole)
 {
 	for (int tries = 0; tries < 10; tries++) {
@@ -205,7 +207,7 @@ static int check_gap(const struct verify *v, struct ak_err *err)
 {
 	bool attested = v->gone_from == v->gap_from && v->gone_to >= v->gap_to;
 
-	/* Between the renaming of the files and the first record of the new one a writer may have been killed. */
+	/* A writer may have been killed between renaming the files and writing the first record of the new one. */
 	if (!v->gap_to || attested || v->newest_is_empty)
 		return 0;
 	return ak_fail(err, EBADMSG, "%s: seq %llu to %llu are missing, and no record says that they were rotated away",
@@ -245,7 +247,7 @@ static int verify_all(struct verify *v, struct ak_err *err)
 	return v->torn ? torn_unattested(v, err) : check_end(v, err);
 }
 
-/* NAME.kept has what rotation saw in it. What came after that, the other files still have. */
+/* NAME.kept must contain what it had at the last rotation. The other files still have everything after that. */
 static int verify_kept(const struct verify *v, struct ak_err *err)
 {
 	struct audit_proof proof = { .kind = "kept", .points = { { v->kept, v->kept_hash, "the log was rotated" } } };
@@ -265,7 +267,7 @@ static int verify_kept(const struct verify *v, struct ak_err *err)
 
 int audit_verify_log(const char *path, const struct audit_proof *proof, struct audit_chain *ret, struct ak_err *err)
 {
-	struct verify *v = calloc(1, sizeof(*v)); /* too large for a small stack */
+	struct verify *v = calloc(1, sizeof(*v)); /* too large for the stack */
 	int rc;
 
 	if (!v)

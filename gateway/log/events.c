@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* TEXT as JSON, no longer than MAX bytes and an ellipsis; whether it had to be cut. */
+/* Append TEXT as JSON, at most MAX bytes and an ellipsis; returns whether it was truncated. */
 static bool put_cut(struct strbuf *out, const char *text, size_t max)
 {
 	size_t len = strlen(text), n;
@@ -19,7 +19,7 @@ static bool put_cut(struct strbuf *out, const char *text, size_t max)
 	return n < len;
 }
 
-/* What was cut can still be recognised by whoever has it: its length and hash, as members named after KEY. */
+/* Add length and hash of a truncated text, as members named after KEY, so that its owner can identify it. */
 static void put_whole(struct strbuf *out, const char *key, size_t bytes, struct sha256 *s)
 {
 	uint8_t digest[SHA256_SIZE];
@@ -42,7 +42,7 @@ void event_put_text(struct strbuf *out, const char *key, const char *value)
 	put_whole(out, key, strlen(value), &s);
 }
 
-/* Each item with the NUL that ends it: two lists that differ never have the same hash. */
+/* Hash each item with its terminating NUL: different lists never have the same hash input. */
 static void put_whole_list(struct strbuf *out, const char *key, char *const *list)
 {
 	size_t n = 0, bytes = 0;

@@ -1,4 +1,4 @@
-/* What the events log tells of runs and logs: see log/events_story.h. */
+/* The history of runs and logs according to the events log: see log/events_story.h. */
 #include "gateway/log/events_story.h"
 
 #include "gateway/base/cleanup.h"
@@ -18,7 +18,7 @@ void events_story_done(struct events_story *s)
 	*s = (struct events_story){ 0 };
 }
 
-/* Room for one more of N things of SIZE bytes; NULL when out of memory. */
+/* Make room for one more element of SIZE bytes; NULL if out of memory. */
 static void *grow(void *list, size_t n, size_t *cap, size_t size)
 {
 	void *grown;
@@ -31,7 +31,7 @@ static void *grow(void *list, size_t n, size_t *cap, size_t size)
 	return grown;
 }
 
-/* One event is one entry; those of a run are made one at the end. */
+/* Add one entry per event; merge() joins the events of a run at the end. */
 static int add_run(struct events_story *s, const cJSON *name, const struct run_story *event)
 {
 	struct run_story *runs;
@@ -140,7 +140,7 @@ static int add_event(struct events_story *s, const cJSON *obj, bool keyless)
 	return add_log_event(s, event, obj, keyless);
 }
 
-/* Parsing is the costly part, and most events are of other kinds in a busy log. */
+/* Filter before parsing, which is expensive: most events in a busy log are of other kinds. */
 static bool tells(const char *line, size_t len)
 {
 	return memmem(line, len, "\"event\":\"run_", 13) || memmem(line, len, "\"event\":\"log_", 13) ||
@@ -174,7 +174,7 @@ static int logs_by_name_and_order(const void *a, const void *b)
 	return c ? c : x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* A name that is used again begins anew. */
+/* Merge the events of each run. A reused name starts a new run. */
 static void merge(struct events_story *s)
 {
 	size_t n = 0;
@@ -202,7 +202,7 @@ static void merge(struct events_story *s)
 
 int events_story_read(const char *path, struct events_story *ret, struct ak_err *err)
 {
-	static struct audit_reader r; /* large */
+	static struct audit_reader r; /* too large for the stack */
 	int rc;
 
 	*ret = (struct events_story){ 0 };

@@ -1,4 +1,4 @@
-/* Waiting for a folder to change: see log/follow.h. */
+/* Wait for changes in a folder: see log/follow.h. */
 #include "gateway/log/follow.h"
 
 #include "gateway/base/cleanup.h"
@@ -25,7 +25,7 @@ void ak_follow_wait(struct ak_follow *f, int timeout_ms)
 	struct pollfd p = { .fd = f->fd, .events = POLLIN };
 	char events[16 * (sizeof(struct inotify_event) + NAME_MAX + 1)];
 
-	if (poll(&p, 1, timeout_ms) <= 0) /* poll passes over a negative descriptor */
+	if (poll(&p, 1, timeout_ms) <= 0) /* poll ignores a negative descriptor */
 		return;
 	while (read(f->fd, events, sizeof(events)) > 0)
 		continue;

@@ -1,4 +1,4 @@
-/* Waiting for a folder to change, for --follow. Works without inotify too, only less promptly. */
+/* Wait for changes in a folder, for --follow. Also works without inotify, with a delay. */
 #ifndef AK_FOLLOW_H
 #define AK_FOLLOW_H
 
@@ -9,7 +9,7 @@ struct ak_follow {
 void ak_follow_init(struct ak_follow *f, const char *dir);
 void ak_follow_done(struct ak_follow *f);
 
-/* Return when something in the folder changed, or after TIMEOUT_MS. */
+/* Return when the folder has changed, or after TIMEOUT_MS. */
 void ak_follow_wait(struct ak_follow *f, int timeout_ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* Records of a network log, joined and aggregated: see log/netlog.h. */
+/* Joins and aggregates the records of a network log: see log/netlog.h. */
 #include "gateway/log/netlog.h"
 
 #include "gateway/base/cleanup.h"
@@ -10,7 +10,7 @@
 
 /* ---- one record ---- */
 
-/* Ours are printable ASCII, or UTF-8 in events, whatever was in them; anything else was put there by someone. */
+/* Our records are always printable ASCII, or UTF-8 in events; anything else was not written by us. */
 static bool plain(const char *line, size_t len, bool utf8)
 {
 	const unsigned char *p = (const unsigned char *)line;
@@ -23,7 +23,7 @@ static bool plain(const char *line, size_t len, bool utf8)
 	return true;
 }
 
-/* cJSON would end a string at \u0000 and so hide what follows: show the picture of a NUL (U+2400) in its place. */
+/* cJSON ends a string at \u0000, which would hide the rest: replace it with the symbol for NUL (U+2400). */
 static char *copy_without_nul(const char *line, size_t len)
 {
 	char *copy = malloc(len + 1);
@@ -150,7 +150,7 @@ static int map_grow(struct map *m)
 	return 0;
 }
 
-/* The place of KEY's value, made (NULL) when missing; NULL when out of memory. */
+/* The value slot of KEY, created with NULL if missing; NULL if out of memory. */
 static void **map_at(struct map *m, const char *key)
 {
 	struct entry *e;
@@ -185,7 +185,7 @@ struct netlog {
 	struct netlog_row **rows; /* owned, and what they point to */
 	size_t n, cap;
 	struct map by_key; /* to rows */
-	struct map by_name; /* to the first DNS question of a name */
+	struct map by_name; /* to the first DNS query of a name */
 	struct strbuf key, dest;
 };
 
@@ -266,7 +266,7 @@ static const char *row_proto(const struct netlog_rec *rec)
 	return rec->proto[0] ? rec->proto : rec->event;
 }
 
-/* What two records must share to be one row. */
+/* Build the key of a row: records with the same key are aggregated. */
 static int put_key(struct netlog *log, const struct netlog_rec *rec)
 {
 	strbuf_reset(&log->dest);
@@ -312,7 +312,7 @@ static int keep_row(struct netlog *log, struct netlog_row *row)
 	return 0;
 }
 
-/* Chain a DNS question to the others of its name. */
+/* Link a DNS query to the others of the same name. */
 static int index_name(struct netlog *log, struct netlog_row *row, const char *name)
 {
 	void **first = map_at(&log->by_name, name);
@@ -386,13 +386,13 @@ int netlog_add(struct netlog *log, const struct netlog_rec *rec)
 
 	if (!strcmp(rec->event, "start") || !strcmp(rec->event, "end"))
 		return 0;
-	/* Rotation counts anew each time what is gone; nothing may be. */
+	/* Skip "rotate" records that declare no deleted records. */
 	if (!strcmp(rec->event, "rotate") && !rec->detail[0])
 		return 0;
 	rc = find_row(log, rec, &row);
 	if (rc < 0)
 		return rc;
-	/* Answers from the cache are written in sums, later than the flow that used them. */
+	/* Sums of cached answers are written later than the flow that used them. */
 	if (row->folded && !strcmp(rec->detail, "from the cache"))
 		return 0;
 	row->folded = false;

@@ -1,8 +1,8 @@
 /*
- * What a user sees of the network: records of a sandbox's log, joined and aggregated into the rows of `network log`.
+ * Joins and aggregates the records of a sandbox's network log into the rows of `network log`.
  *
- * Like records (same verdict, protocol, destination, rule and reason) become one row with a count. An allowed DNS question is folded
- * into the flow that followed it under the same name; it stands alone only while no flow has used it.
+ * Similar records (same verdict, protocol, destination, rule and reason) become one row with a count. An allowed DNS query is
+ * merged into the flow that followed it under the same name; it has its own row only while no flow has used it.
  */
 #ifndef AK_NETLOG_H
 #define AK_NETLOG_H
@@ -15,9 +15,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define NETLOG_ADDRS 4 /* how many addresses of one destination are told apart */
+#define NETLOG_ADDRS 4 /* number of addresses listed per destination */
 
-/* One record. Strings are borrowed from JSON, "" when absent. */
+/* One record. Strings are borrowed from JSON, "" if absent. */
 struct netlog_rec {
 	cJSON *json; /* owned */
 	uint64_t time_us, seq;
@@ -25,29 +25,29 @@ struct netlog_rec {
 	uint16_t port;
 	bool has_bytes;
 	uint64_t bytes_out, bytes_in;
-	uint64_t count; /* with the suppressed ones */
+	uint64_t count; /* including suppressed ones */
 };
 
-/* -EBADMSG when the line is not a record of ours (or not plain ASCII, which ours always are). */
+/* -EBADMSG if the line is not one of our records, which are always printable ASCII. */
 int netlog_rec_parse(const char *line, size_t len, struct netlog_rec *ret);
 
-/* The same for a record of the events log, where command lines stand as UTF-8. */
+/* The same for a record of the events log, which contains command lines as UTF-8. */
 int netlog_event_parse(const char *line, size_t len, struct netlog_rec *ret);
 void netlog_rec_done(struct netlog_rec *rec);
 
 struct netlog_row {
 	uint64_t time_us, seq; /* of its first record */
-	char *verdict, *proto, *dest, *rule, *reason; /* owned; raw, not yet safe to print */
+	char *verdict, *proto, *dest, *rule, *reason; /* owned; raw, not safe to print yet */
 	char *addrs[NETLOG_ADDRS]; /* owned; of a destination with a name */
 	unsigned n_addrs;
 	bool more_addrs;
 	bool has_bytes;
 	uint64_t bytes_out, bytes_in, count;
-	bool note; /* a loss, or a change of policy: no verdict on a destination */
-	bool dns_allow; /* folds into a flow */
-	bool live; /* neither folded nor printed already */
-	bool folded; /* a question whose name a flow has used: the flow speaks for it */
-	struct netlog_row *same_name; /* next DNS question of the same name */
+	bool note; /* lost records, a policy change or a rotation, not a verdict on a destination */
+	bool dns_allow; /* an allowed DNS query, which can be merged into a flow */
+	bool live; /* neither merged nor printed yet */
+	bool folded; /* a query whose name a flow has used: the flow's row includes it */
+	struct netlog_row *same_name; /* next DNS query of the same name */
 };
 
 enum netlog_only { NETLOG_ALL, NETLOG_DENIED, NETLOG_ALLOWED, NETLOG_ONLY_NUM };
@@ -59,8 +59,10 @@ void netlog_free(struct netlog *log);
 void netlog_freep(struct netlog **log);
 int netlog_add(struct netlog *log, const struct netlog_rec *rec);
 
-/* The live rows, oldest first. With HOLD_US, DNS questions younger than that (at NOW_US) are left out: their flow may come yet.
- * The array is the caller's to free, the rows stay the log's. */
+/*
+ * The live rows, oldest first. With HOLD_US, DNS queries younger than that (at NOW_US) are omitted, because their flow may still
+ * follow. The caller frees the array; the rows belong to the log.
+ */
 int netlog_rows(
 	struct netlog *log, enum netlog_only only, uint64_t now_us, uint64_t hold_us, struct netlog_row ***ret, size_t *ret_n);
 
@@ -71,7 +73,10 @@ struct netlog_layout {
 	int time, verdict, proto, dest, rule, reason, bytes; /* widths */
 };
 
-/* Widths that fit ROWS into WIDTH columns; with FLOOR for rows still to come as well. The date is shown unless all is of today. */
+/*
+ * Compute widths that fit ROWS into WIDTH columns; with FLOOR, leave room for later rows as well. The date is shown unless all rows
+ * are from today.
+ */
 void netlog_layout_fit(
 	struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor);
 void netlog_print_header(const struct netlog_layout *l, FILE *out);
@@ -79,13 +84,13 @@ void netlog_print_row(const struct netlog_layout *l, const struct netlog_row *ro
 
 int netlog_print_summary(struct netlog_row *const *rows, size_t n, bool json, FILE *out);
 
-/* TEXT with everything but printable ASCII escaped as \xNN. */
+/* Append TEXT, escaping everything but printable ASCII as \xNN. */
 void netlog_safe(struct strbuf *out, const char *text);
 
 /* "0", "512", "4.1K", "88K", "1.2M" */
 const char *netlog_bytes(uint64_t n, char *buf, size_t size);
 
-/* Columns of the terminal on OUT, or 120. */
+/* Number of columns of the terminal on OUT, or 120. */
 int netlog_width(FILE *out);
 
 #endif

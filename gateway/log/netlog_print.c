@@ -17,7 +17,7 @@
 
 /* ---- text that is safe on a terminal ---- */
 
-/* The code point at P and how many bytes it takes; a lone byte stands for itself. */
+/* Decode the code point at P and its length; an invalid byte stands for itself. */
 static unsigned decode(const unsigned char *p, unsigned *ret_len)
 {
 	*ret_len = 1;
@@ -42,9 +42,9 @@ void netlog_safe(struct strbuf *out, const char *text)
 
 		if (len == 1 && c >= 0x20 && c < 0x7f)
 			strbuf_putc(out, (char)c);
-		else if (c == 0x2400) /* how the parser keeps a NUL */
+		else if (c == 0x2400) /* the parser's replacement for NUL */
 			strbuf_puts(out, "\\x00");
-		else if (c < 0x100) /* how the writer keeps a byte */
+		else if (c < 0x100) /* the writer's encoding of a byte */
 			strbuf_printf(out, "\\x%02x", c);
 		else
 			strbuf_printf(out, "\\u%04x", c);
@@ -119,7 +119,7 @@ static int columns(const struct strbuf *text)
 	return n;
 }
 
-/* TEXT in exactly WIDTH columns (cut with "…") and a gap; the last column is not filled up. */
+/* Print TEXT in exactly WIDTH columns (truncated with "…") and a gap; the last column is not padded. */
 static void print_cell(FILE *out, const struct strbuf *text, int width, const char *gap)
 {
 	int have = columns(text);
@@ -158,7 +158,7 @@ static bool same_day(uint64_t a_us, uint64_t b_us)
 	return x.tm_yday == y.tm_yday && x.tm_year == y.tm_year;
 }
 
-/* Take up to what EXCESS asks from *WIDTH, but not below MIN. */
+/* Reduce *WIDTH by up to *EXCESS, but not below MIN. */
 static void shrink(int *width, int min, int *excess)
 {
 	int take = MIN(*excess, MAX(*width - min, 0));
@@ -174,7 +174,7 @@ static void fit_width(struct netlog_layout *l, int width)
 
 	if (excess <= 0)
 		return;
-	/* First down to comfortable widths, then down to the least. */
+	/* First shrink to comfortable widths, then to the minimum. */
 	shrink(&l->rule, 20, &excess);
 	shrink(&l->reason, 20, &excess);
 	shrink(&l->dest, 35, &excess);

@@ -1,4 +1,4 @@
-/* What the gateway counts for one sandbox: the numbers that it reports, records and shows. */
+/* The counters of one sandbox that the gateway reports, records and shows. */
 #ifndef AK_STATS_H
 #define AK_STATS_H
 
@@ -6,12 +6,12 @@
 
 #include <stdint.h>
 
-#define GW_COUNT_MAX ((1ull << 53) - 1) /* what a JSON number holds exactly, and more than anyone will ever count */
+#define GW_COUNT_MAX ((1ull << 53) - 1) /* the largest exact JSON number, larger than any real count */
 
 struct gw_stats {
 	uint64_t allowed, denied;
 	uint64_t records, lost;
-	uint64_t learned, flows; /* at this moment */
+	uint64_t learned, flows; /* current numbers */
 	char hash[SHA256_HEX]; /* of the last record */
 };
 
