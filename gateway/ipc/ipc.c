@@ -1,4 +1,4 @@
-/* What is said between our own processes: packets, calls, lists. See ipc/ipc.h. */
+/* Messages between our own processes: packets, calls, lists. See ipc/ipc.h. */
 #include "gateway/ipc/ipc.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PACKET_MAX 32768 /* well below what a socket's buffer takes at once */
-#define MARK_MEMORY "@" /* the whole packet, when the object is in the first descriptor */
+#define PACKET_MAX 32768 /* well below the size of a socket buffer */
+#define MARK_MEMORY "@" /* the content of the packet if the object is in the first descriptor */
 
 static_assert(IPC_FDS_MAX + 1 <= AK_FDS_MAX, "a packet's descriptors and the memory file fit one message");
 
@@ -33,7 +33,7 @@ static void packet_freep(struct ipc_packet **p)
 	ipc_packet_free(*p);
 }
 
-/* The text, or the mark and a memory file. */
+/* Set the text, or the mark and a memory file. */
 static int packet_text(struct ipc_packet *p, const cJSON *obj)
 {
 	int fd;
@@ -118,7 +118,7 @@ int ipc_recv(int sock, cJSON **ret, int *fds, size_t *n_fds)
 	ssize_t n = ak_recv_fds(sock, buf, sizeof(buf), got, &n_got);
 	int rc;
 
-	if (n == -ECONNRESET) { /* it closed without having read all; its last word may still be there */
+	if (n == -ECONNRESET) { /* the peer closed without reading everything; its last message may still be queued */
 		n_got = AK_FDS_MAX;
 		n = ak_recv_fds(sock, buf, sizeof(buf), got, &n_got);
 	}
@@ -194,15 +194,15 @@ int ipc_call(int sock, const cJSON *request, const int *fds, size_t n_fds, int t
 	int rc = ipc_send(sock, request, fds, n_fds);
 
 	if (rc == -EPIPE || rc == -ECONNRESET)
-		rc = 0; /* whoever refused us said why before it closed */
+		rc = 0; /* a peer that refused us has sent the reason before closing */
 	if (rc == 0)
 		rc = wait_readable(sock, timeout_ms);
 	if (rc == 0)
 		rc = ipc_recv(sock, &answer, ret_fds, n_ret_fds ? n_ret_fds : &none);
 	if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET)
-		return ak_fail(err, EPIPE, "the other side ended the connection");
+		return ak_fail(err, EPIPE, "the other process closed the connection");
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "no answer");
+		return ak_fail_errno(err, -rc, "no reply");
 	rc = ipc_error_parse(answer, err);
 	if (rc < 0) {
 		for (size_t i = 0; n_ret_fds && i < *n_ret_fds; i++)

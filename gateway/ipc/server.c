@@ -1,4 +1,4 @@
-/* Serving many peers on one loop: see ipc/server.h. */
+/* Serves many peers on one event loop: see ipc/server.h. */
 #include "gateway/ipc/server.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,9 +11,9 @@
 #include <sys/queue.h>
 #include <sys/socket.h>
 
-#define READ_BUDGET 16 /* messages of one peer before the others get their turn */
+#define READ_BUDGET 16 /* messages of one peer per event, so that other peers get their turn */
 #define ACCEPT_BUDGET 32
-#define ACCEPT_PAUSE_MS 100 /* out of descriptors: try again after this */
+#define ACCEPT_PAUSE_MS 100 /* retry after this when out of descriptors */
 
 struct ipc_peer {
 	TAILQ_ENTRY(ipc_peer) link;
@@ -38,7 +38,7 @@ struct ipc_server {
 	uint64_t last_id;
 };
 
-/* ---- a peer's life ---- */
+/* ---- life cycle of a peer ---- */
 
 static void peer_free(struct ipc_peer *p)
 {
@@ -60,7 +60,7 @@ static void peer_free(struct ipc_peer *p)
 	free(p);
 }
 
-/* The end is told from the loop: whoever is using the peer right now still may. */
+/* The event loop reports the end later, so that current users of the peer can finish. */
 static void peer_kill(struct ipc_peer *p)
 {
 	if (p->dead)
@@ -97,7 +97,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 
 		if (rc == -EAGAIN)
 			return;
-		if (rc <= 0) { /* gone, or it does not speak our language */
+		if (rc <= 0) { /* closed, or a malformed message */
 			peer_kill(p);
 			return;
 		}
@@ -195,7 +195,7 @@ static void on_accept(evutil_socket_t listener, short what, void *ctx)
 			return;
 		}
 		if (s->n_peers >= s->max_peers) {
-			(void)ipc_send_error(fd, EBUSY, "too many clients at once; try again");
+			(void)ipc_send_error(fd, EBUSY, "too many clients at once; try again later");
 			ak_close(fd);
 			continue;
 		}
@@ -243,7 +243,7 @@ void ipc_server_free(struct ipc_server *s)
 	free(s);
 }
 
-/* ---- using one ---- */
+/* ---- functions for callers ---- */
 
 struct ipc_peer *ipc_server_find(const struct ipc_server *s, uint64_t id)
 {

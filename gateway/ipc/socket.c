@@ -1,4 +1,4 @@
-/* Where our own processes meet: listening on a path, connecting to it, and who may. See ipc/ipc.h. */
+/* Sockets between our own processes: listen, connect, and check the peer. See ipc/ipc.h. */
 #include "gateway/ipc/ipc.h"
 
 #include "gateway/base/cleanup.h"
@@ -19,7 +19,7 @@
 
 #define BACKLOG 256
 
-/* A socket address holds 107 bytes, a path may be longer: name the folder by its descriptor instead. */
+/* A socket address holds only 107 bytes. For longer paths, refer to the folder by its descriptor. */
 struct place {
 	int dir; /* owned */
 	struct sockaddr_un sun;
@@ -65,7 +65,7 @@ static int connect_place(const struct place *p, int flags)
 	return TAKE_FD(fd);
 }
 
-/* 0 when somebody listens, which a full backlog proves as well. */
+/* Returns 0 if a process listens; a full backlog proves that too. */
 static int try_place(const struct place *p)
 {
 	_cleanup_close_ int fd = connect_place(p, SOCK_NONBLOCK);
@@ -73,7 +73,7 @@ static int try_place(const struct place *p)
 	return fd >= 0 || fd == -EAGAIN ? 0 : fd;
 }
 
-/* Under the folder's lock: gone when nobody listens. */
+/* Call with the folder locked: removes the file if nobody listens. */
 static bool remove_stale(const struct place *p)
 {
 	int rc = try_place(p);
@@ -89,9 +89,9 @@ static int bind_place(const struct place *p, struct ak_err *err, const char *pat
 
 	if (fd < 0)
 		return ak_fail_errno(err, errno, "socket");
-	fchmod(fd, 0600); /* before there is a name: the file is never wider */
+	fchmod(fd, 0600); /* before bind, so that the file never has a wider mode */
 	if (!remove_stale(p))
-		return ak_fail(err, EADDRINUSE, "%s: another process serves it", path);
+		return ak_fail(err, EADDRINUSE, "%s: another process is listening on it", path);
 	if (bind(fd, (const struct sockaddr *)&p->sun, sizeof(p->sun)) < 0)
 		return ak_fail_errno(err, errno, "%s", path);
 	if (listen(fd, BACKLOG) < 0) {
@@ -103,7 +103,7 @@ static int bind_place(const struct place *p, struct ak_err *err, const char *pat
 	return TAKE_FD(fd);
 }
 
-/* Looking, removing and binding must be one step: two who start at once would remove each other's socket. */
+/* Check, remove and bind must be atomic: otherwise two processes that start at once would remove each other's socket. */
 int ipc_listen(const char *path, struct ak_err *err)
 {
 	_cleanup_(place_done) struct place p;
@@ -118,7 +118,7 @@ int ipc_listen(const char *path, struct ak_err *err)
 
 void ipc_listen_as_us(int listener)
 {
-	(void)listen(listener, BACKLOG); /* takes the caller's credentials each time */
+	(void)listen(listener, BACKLOG); /* each listen() sets the credentials to the caller's */
 }
 
 bool ipc_remove_stale(const char *path)
@@ -136,8 +136,8 @@ bool ipc_listens(const char *path)
 }
 
 /*
- * The other side looks into /proc at our namespaces, which it may only do as long as we have no capability that it lacks. A session's shell
- * can have one (CAP_WAKE_ALARM by pam_systemd) where the daemon has none. We need none.
+ * The peer reads our namespaces in /proc, which the kernel permits only if we have no capability that the peer lacks. A login
+ * shell can have one (CAP_WAKE_ALARM from pam_systemd) that the daemon does not have. We need none.
  */
 static void drop_capabilities(void)
 {
@@ -162,7 +162,7 @@ int ipc_connect(const char *path, struct ak_err *err)
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s", path);
 	rc = ipc_trust(fd, err);
-	/* A listener that was opened for the daemon by a service manager with more rights than ours: a sandbox has never more. */
+	/* EACCES: a service manager with more privileges than ours opened the listener. A sandbox never has more. */
 	if (rc < 0 && rc != -EACCES)
 		return ak_err_prefix(err, rc == -EPERM ? rc : -EPERM, "%s", path);
 	return TAKE_FD(fd);

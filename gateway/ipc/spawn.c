@@ -1,9 +1,10 @@
 /*
- * This program once more: see ipc/spawn.h.
+ * Re-exec this program as a detached process: see ipc/spawn.h.
  *
- * Theory of operation. Two children in a row, both in our memory and with our table of descriptors until the second executes, while we wait: nothing is
- * copied, however much we hold. The second takes a table of its own that ends at a place reserved early, where the descriptor for it lies, and
- * executes; the first ends at once, so that the second is nobody's child. Between clone and exec there are only system calls.
+ * Theory of operation. Two nested children share our memory and descriptor table until the second one calls exec, while we
+ * wait: nothing is copied, however much we hold. The second child unshares a descriptor table that ends at a slot reserved
+ * early, which holds its descriptor, and calls exec; the first exits at once, so that init adopts the second. Between clone
+ * and exec there are only system calls.
  */
 #include "gateway/ipc/spawn.h"
 
@@ -24,12 +25,12 @@
 
 struct birth {
 	char *const *argv; /* borrowed */
-	int error; /* what kept the program from running */
+	int error; /* errno if exec failed */
 	_Alignas(16) char stack[2][STACK_SIZE];
 };
 
 static struct reserve {
-	int null, place; /* owned, for the life of the process; PLACE is the highest descriptor that a child keeps */
+	int null, place; /* owned until the process ends; PLACE is the highest descriptor that a child keeps */
 } reserve = { -1, -1 };
 
 static int prepare(void)
@@ -43,10 +44,10 @@ static int prepare(void)
 
 void spawn_prepare(void)
 {
-	(void)prepare(); /* what fails now is told by the first that needs it */
+	(void)prepare(); /* the first caller that needs it reports a failure */
 }
 
-/* Descriptors below the place, but for what is already ours to keep, close themselves when the program is executed. */
+/* All descriptors below PLACE are close-on-exec, except those that the program keeps. */
 static int execute(void *ctx)
 {
 	struct birth *b = ctx;
@@ -57,7 +58,7 @@ static int execute(void *ctx)
 		if (dup2(reserve.null, fd) < 0)
 			goto failed;
 	}
-	/* A descriptor that is in its place already needs its flag taken off; a copy has none. */
+	/* If the descriptor already has its number, clear its flag; a duplicate has none. */
 	if (reserve.place == SPAWN_FD ? fcntl(SPAWN_FD, F_SETFD, 0) < 0 : dup2(reserve.place, SPAWN_FD) < 0)
 		goto failed;
 	execve("/proc/self/exe", b->argv, environ);
@@ -76,7 +77,7 @@ static int leave(void *ctx)
 	return 0;
 }
 
-/* No handler may run in memory that is not its process's own. */
+/* Block all signals: no handler may run in memory shared with another process. */
 static pid_t clone_quietly(struct birth *b)
 {
 	sigset_t all, before;
@@ -93,7 +94,7 @@ static pid_t clone_quietly(struct birth *b)
 
 int spawn_detached(char *const argv[], int fd, struct ak_err *err)
 {
-	static struct birth b; /* too large for a stack; one at a time */
+	static struct birth b; /* too large for the stack; used by one call at a time */
 	int rc = prepare();
 	pid_t pid;
 
@@ -102,12 +103,12 @@ int spawn_detached(char *const argv[], int fd, struct ak_err *err)
 	b.argv = argv;
 	b.error = 0;
 	pid = clone_quietly(&b);
-	dup3(reserve.null, reserve.place, O_CLOEXEC); /* an end that stays open here would never be seen to close */
+	dup3(reserve.null, reserve.place, O_CLOEXEC); /* close our copy: otherwise the peer would never see the end of file */
 	if (pid < 0)
-		return ak_fail_errno(err, -pid, "new process");
+		return ak_fail_errno(err, -pid, "cannot create a process");
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	return b.error ? ak_fail_errno(err, b.error, "starting this program once more") : 0;
+	return b.error ? ak_fail_errno(err, b.error, "cannot re-execute this program") : 0;
 }
 
 static void settle(void)
@@ -162,5 +163,5 @@ int spawn_fork(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, stru
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	return status == 0 ? 0 : ak_fail(err, EAGAIN, "fork: no more processes");
+	return status == 0 ? 0 : ak_fail(err, EAGAIN, "cannot fork: process limit reached");
 }

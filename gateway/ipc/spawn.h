@@ -1,8 +1,8 @@
 /*
- * This program once more, as a process of its own: nobody's child, with nothing of ours but the environment and one descriptor.
+ * Re-exec this program as a detached process that inherits only the environment and one descriptor.
  *
- * Unlike a fork it shares no memory with us. A thousand forks of one process make every look at one of its pages, by whatever part of the kernel
- * watches or reclaims memory, a walk past a thousand address spaces.
+ * Unlike a fork, the new process shares no memory with us. With a thousand forks of one process, every kernel operation on one
+ * of its pages (reclaim, for example) has to visit a thousand address spaces.
  */
 #ifndef AK_SPAWN_H
 #define AK_SPAWN_H
@@ -12,21 +12,21 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define SPAWN_FD 3 /* where the new process finds its descriptor */
+#define SPAWN_FD 3 /* the descriptor number in the new process */
 
-/* Early in a process that will hold many descriptors: what is copied then is only what came before. */
+/* Call early in a process that will hold many descriptors: a child copies only those opened before this. */
 void spawn_prepare(void);
 
-/* Start it with ARGV and FD (borrowed); its standard streams are the null device, its session is new. 0 once the program runs. */
+/* Start it with ARGV and FD (borrowed), standard streams on /dev/null, in a new session. Returns 0 once exec has succeeded. */
 int spawn_detached(char *const argv[], int fd, struct ak_err *err);
 
-/* What the new process does first: default signals, no mask, private files, and SPAWN_FD closed on exec. */
+/* First steps of the new process: default signals (SIGPIPE ignored), empty mask, umask 077, cwd /, SPAWN_FD closed on exec. */
 void spawn_settle(void);
 
-/* Run FN(CTX) in a fork that is nobody's child here and has no descriptor but the N of KEEP; 0 once it is on its way. */
+/* Run FN(CTX) in a detached fork that keeps only the N descriptors in KEEP; 0 once it has started. */
 int spawn_fork(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err);
 
-/* The same, as a child that the caller must wait for: its pid, or -errno. */
+/* The same in a child that the caller must wait for; returns its pid, or -errno. */
 pid_t spawn_child(void (*fn)(void *ctx), void *ctx, const int *keep, size_t n, struct ak_err *err);
 
 #endif

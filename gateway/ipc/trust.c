@@ -1,10 +1,10 @@
 /*
- * Whom we talk to: a process of our own user, or root, in our own user and mount namespace. A sandbox has neither of the two, so a socket that
- * it reaches by some way nobody thought of is of no use to it. See ipc/ipc.h.
+ * Checks the peer: it must run as our user or root, in our user and mount namespace. A sandbox is in different namespaces, so a
+ * socket that it reaches in some unforeseen way is of no use to it. See ipc/ipc.h.
  *
- * The kernel names the process that connected (or listens) by its number. A number can be someone else's by the time we look, so the process is
- * held by a descriptor, its namespaces are read, and then it must still be there. Before Linux 6.5 the descriptor is opened by number: that
- * leaves the moment between connect and accept, in which a number would have to be given out a second time.
+ * The kernel identifies the process that connected (or listens) by its pid. A pid can be reused by the time we check. So we hold
+ * the process by a pidfd, read its namespaces, and then check that it is still alive. Before Linux 6.5 the pidfd is opened by
+ * pid, which leaves a race: the pid would have to be reused between connect and accept.
  */
 #include "gateway/ipc/ipc.h"
 
@@ -41,7 +41,7 @@ static int hold(int sock, pid_t pid)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Its number is still its own: one that has ended, and may have been reaped, is told by a readable descriptor. */
+/* Is the pid still valid? The pidfd of a process that has ended, and may have been reaped, is readable. */
 static bool alive(int pidfd)
 {
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
@@ -49,7 +49,7 @@ static bool alive(int pidfd)
 	return poll(&p, 1, 0) == 0;
 }
 
-/* 1: PID and we share the namespace NAME; 0: we do not; -errno when that cannot be told. */
+/* 1: PID and we share the namespace NAME; 0: we do not; -errno if this cannot be determined. */
 static int same_namespace(pid_t pid, const char *name)
 {
 	char path[64], self[32];
@@ -65,8 +65,8 @@ static int same_namespace(pid_t pid, const char *name)
 static int refuse(struct ak_err *err, pid_t pid, const char *name)
 {
 	return ak_fail(err, EPERM,
-		"process %d is in another %s namespace than process %d of agentkernel: only commands of the same session are served, and no "
-		"sandbox is; run this outside of the container or service that it is in, or end the other process first",
+		"process %d is in another %s namespace than process %d of agentkernel, which serves only commands of the same session and "
+		"no sandbox; run this outside of the container or service that it is in, or end the other process first",
 		(int)pid, name, (int)getpid());
 }
 
@@ -82,7 +82,7 @@ static int compare(pid_t pid, struct ak_err *err)
 		if (rc == 0)
 			return refuse(err, pid, kinds[i].word);
 		if (rc < 0)
-			return ak_fail(err, -rc, "whether process %d is in this %s namespace cannot be told: %s", (int)pid,
+			return ak_fail(err, -rc, "cannot determine whether process %d is in this %s namespace: %s", (int)pid,
 				kinds[i].word, strerror(-rc));
 	}
 	return 0;
@@ -98,10 +98,10 @@ int ipc_trust(int sock, struct ak_err *err)
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
 		return ak_fail_errno(err, errno, "peer");
 	if (cred.uid != geteuid() && cred.uid != 0)
-		return ak_fail(err, EPERM, "this is another user's");
+		return ak_fail(err, EPERM, "the other process belongs to another user");
 	if (cred.pid <= 0)
 		return ak_fail(err, EPERM,
-			"the other process is not in this pid namespace, so that its user and mount namespace cannot be told");
+			"the other process is in another pid namespace, so its user and mount namespace cannot be determined");
 	pidfd = hold(sock, cred.pid);
 	rc = pidfd < 0 ? ak_fail_errno(err, -pidfd, "process %d", (int)cred.pid) : compare(cred.pid, err);
 	if (pidfd >= 0 && !alive(pidfd))
