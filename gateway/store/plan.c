@@ -24,7 +24,7 @@ static const struct {
 	const char *name;
 	bool mount_project;
 	enum sandbox_isolation isolation;
-	const char *keys[3]; /* the variables that hold this agent's own API key */
+	const char *keys[3]; /* the variables that contain this agent's own API key */
 } modes[] = {
 	[AK_MODE_NATIVE] = { "native", false, SANDBOX_MODERATE, { NULL } },
 	[AK_MODE_CLAUDE] = { "claude", true, SANDBOX_MODERATE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", NULL } },
@@ -43,7 +43,7 @@ static const struct {
 };
 static_assert(ARRAY_SIZE(profiles) == AK_PROFILE_NUM, "a row for each profile");
 
-/* Not secrets, and programs on a terminal look wrong without them. */
+/* Not secret, and terminal programs misbehave without them. */
 static const char *const harmless_env[] = { "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ" };
 
 const char *ak_mode_name(enum ak_mode mode)
@@ -104,7 +104,7 @@ static bool same_key(const char *a, const char *b)
 	return n == strcspn(b, "=") && !memcmp(a, b, n);
 }
 
-/* Set "K=V"; a later one replaces an earlier. */
+/* Set "K=V"; replaces an earlier value. */
 static int env_set(struct run_plan *plan, const char *pair)
 {
 	char *copy = strdup(pair);
@@ -136,7 +136,7 @@ static int env_setf(struct run_plan *plan, const char *key, const char *value)
 	return env_set(plan, pair);
 }
 
-/* Hand the caller's own value through, when it has one. */
+/* Pass the caller's value if it is set. */
 static int env_pass(struct run_plan *plan, const char *key)
 {
 	const char *value = getenv(key);
@@ -179,9 +179,9 @@ static int env_user(struct run_plan *plan, const struct run_request *opts, struc
 		int rc;
 
 		if (*e == '=' || *e == '\0')
-			return ak_fail(err, EINVAL, "--env '%s': wants KEY=VALUE, or KEY to pass your own value", e);
+			return ak_fail(err, EINVAL, "--env '%s': must be KEY=VALUE, or KEY to pass your own value", e);
 		if (!strchr(e, '=') && !getenv(e))
-			return ak_fail(err, EINVAL, "--env %s: not set in your environment; give %s=VALUE", e, e);
+			return ak_fail(err, EINVAL, "--env %s: not set in your environment; use %s=VALUE", e, e);
 		rc = strchr(e, '=') ? env_set(plan, e) : env_pass(plan, e);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "--env");
@@ -189,7 +189,7 @@ static int env_user(struct run_plan *plan, const struct run_request *opts, struc
 	return 0;
 }
 
-/* What the caller's environment gives by itself. */
+/* Variables passed from the caller's environment by default. */
 static int env_caller(struct run_plan *plan, const struct run_request *opts)
 {
 	int rc = profiles[opts->profile].pass_env ? env_pass_all(plan) : 0;
@@ -214,7 +214,7 @@ static int env_identity(struct run_plan *plan, const struct run_request *opts, c
 	return rc;
 }
 
-/* What the user named. */
+/* Variables that the user requested. */
 static int env_asked(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	int rc = opts->pass_api_key ? env_keys(plan, opts, err) : 0;
@@ -237,7 +237,7 @@ static int plan_env(struct run_plan *plan, const struct run_request *opts, const
 	return opts->fixed_env ? 0 : env_asked(plan, opts, err);
 }
 
-/* Each sandbox has its own; what the profile passes by itself does not replace it. */
+/* Each sandbox has its own values of these; the profile's defaults do not replace them. */
 static bool is_identity(const char *pair)
 {
 	static const char *const own[] = { "HOME=", "USER=", "LOGNAME=", SANDBOX_VARIABLE "=", "AGENTKERNEL_MODE=" };
@@ -306,12 +306,12 @@ static void add_mount(struct run_plan *plan, const char *source, const char *tar
 
 static enum project_word word_of(const struct run_request *opts)
 {
-	if (opts->fixed_env) /* it was checked when the sandbox was created, if this version did that */
+	if (opts->fixed_env) /* checked when the sandbox was created, if by a version that checks */
 		return opts->dir_id.ino ? PROJECT_CONFIRMED : PROJECT_NAMED;
 	return !opts->dir ? PROJECT_STOOD_IN : opts->allow_broad_dir ? PROJECT_CONFIRMED : PROJECT_NAMED;
 }
 
-/* A sandbox may have put a link where the user now points, or stands: see shared_open_folder. A path without links is the usual case. */
+/* A sandbox may have placed a link in the path of the folder, see shared_open_folder. Usually the path has no links. */
 static int check_way(const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
 	const char *named = opts->dir ? opts->dir : getenv("PWD");
@@ -322,14 +322,14 @@ static int check_way(const struct run_request *opts, const struct ak_paths *path
 	if (!named || stat(named, &there) < 0)
 		return 0;
 	if (!opts->dir && (stat(".", &here) < 0 || here.st_dev != there.st_dev || here.st_ino != there.st_ino))
-		return 0; /* the variable is about another folder */
+		return 0; /* PWD names another folder */
 	fd = mnt_source_open(&(struct sandbox_mount){ .source = named }, &why);
 	if (fd == -ELOOP)
 		fd = shared_open_folder(paths, named, err);
 	if (fd == -ELOOP)
 		return fd;
 	ak_close(fd);
-	return 0; /* anything else is told by who opens it */
+	return 0; /* the code that opens the folder reports any other error */
 }
 
 static int name_project(const struct run_request *opts, const struct ak_paths *paths, struct owndir *own,
@@ -341,7 +341,7 @@ static int name_project(const struct run_request *opts, const struct ak_paths *p
 	ret[0] = '\0';
 	if (!wanted)
 		return 0;
-	if (opts->fixed_env) { /* resolved when the sandbox was created; links that appeared since are not followed */
+	if (opts->fixed_env) { /* resolved when the sandbox was created; newer links are not followed */
 		snprintf(ret, PATH_MAX, "%s", opts->dir);
 		rc = project_again(ret, &opts->dir_id, ret_id, err);
 	} else {
@@ -362,7 +362,7 @@ int run_plan_project(const struct run_request *opts, const struct ak_paths *path
 	return rc < 0 ? rc : name_project(opts, paths, own, ret, ret_id, err);
 }
 
-/* The host's home, read-only. Strict isolation never shows it. */
+/* Mount the host's home folder read-only. Strict isolation never shows it. */
 static int plan_host_home(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	const char *home = getenv("HOME");
@@ -405,7 +405,7 @@ void run_plan_note(struct run_plan *plan, const char *line)
 		snprintf(plan->notes + n, sizeof(plan->notes) - n, "%s\n", line);
 }
 
-/* The project, and on top of it what of it is protected. */
+/* Mount the project, and its protected files on top. */
 static int plan_project(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
 	int rc;
@@ -460,8 +460,10 @@ int run_plan_rename(struct run_plan *plan, const struct run_request *opts)
 	return 0;
 }
 
-/* Inside, one is oneself; root outside is the user `agent` inside. The name comes from the environment: asking the user data base could
- * load half a directory service. */
+/*
+ * The user name inside is the caller's; root becomes `agent`. It is taken from the environment, because querying the user database
+ * could load a directory service.
+ */
 static const char *plan_user(struct run_plan *plan)
 {
 	const char *home = getenv("HOME"), *user = getenv("USER");
@@ -487,7 +489,7 @@ static int plan_workdir(struct run_plan *plan, const struct run_request *opts, s
 	return 0;
 }
 
-/* In a namespace of its own a program has every capability, over nothing but kernel code that is out of reach otherwise. */
+/* Inside its own user namespace a program has every capability, which exposes kernel code that is otherwise out of reach. */
 static int plan_isolation(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	plan->isolation = modes[opts->mode].isolation;
@@ -495,10 +497,10 @@ static int plan_isolation(struct run_plan *plan, const struct run_request *opts,
 	if (!opts->nested)
 		return 0;
 	if (plan->isolation == SANDBOX_STRICT)
-		return ak_fail(
-			err, EINVAL, "--nested-namespaces: %s mode is strict and has none; use another mode", plan->policy);
+		return ak_fail(err, EINVAL, "--nested-namespaces: not available in %s mode, which is strict; use another mode",
+			plan->policy);
 	if (sandbox_is_host_root())
-		return ak_fail(err, EINVAL, "--nested-namespaces: not for root; run agentkernel as an ordinary user");
+		return ak_fail(err, EINVAL, "--nested-namespaces: not available to root; run agentkernel as an ordinary user");
 	plan->isolation = SANDBOX_NESTED;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * The plan of a run: mode, profile and flags resolved into what the sandbox will be. Pure but for looking at the
- * project folder and making our own folders where they must be covered; nothing is started from here.
+ * The plan of a run: mode, profile and flags resolved into the properties of the sandbox. It only inspects the project folder and
+ * creates our own folders if they must be covered; it starts nothing.
  */
 #ifndef AK_PLAN_H
 #define AK_PLAN_H
@@ -27,30 +27,30 @@ int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err);
 int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err);
 bool ak_profile_network(enum ak_profile profile);
 
-/* Who asked for a run: each has a share of its own among the logs that are kept. */
+/* Who requested a run: each origin has its own share of the logs that are kept. */
 enum run_origin { RUN_ORIGIN_CLI, RUN_ORIGIN_HTTP, RUN_ORIGIN_MCP, RUN_ORIGIN_NUM };
 const char *run_origin_name(enum run_origin origin);
 
 #define PLAN_LIST_MAX 256
 
-/* What the user asked for; everything borrowed from argv. */
+/* The user's request; everything is borrowed from argv. */
 struct run_request {
 	const char *name; /* NULL: a new one, "run-<8 hex>" */
 	enum ak_mode mode;
 	enum ak_profile profile;
 	enum run_origin origin;
 	bool no_network, keep, pass_api_key, tty, quiet, json, project_writable, allow_broad_dir;
-	bool nested; /* namespaces of its own */
+	bool nested; /* allow nested namespaces */
 	bool mcp; /* create: MCP servers of the project may use it */
-	const char *mcp_server; /* create: the one that makes it, or NULL; KEEP then says that it outlives that server */
+	const char *mcp_server; /* create: the server that creates it, or NULL; with KEEP, it outlives that server */
 	const char *dir; /* NULL: the mode decides */
-	struct project_id dir_id; /* with fixed_env: what it was when the sandbox was created */
+	struct project_id dir_id; /* with fixed_env: the identity of the folder when the sandbox was created */
 	const char *workdir;
 	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */
 	size_t n_env;
-	char *const
-		*fixed_env; /* not NULL: what run_plan_capture took when the sandbox was created; the caller's own environment and
-				   folder then mean nothing, and dir NULL is no project */
+	char *const *
+		fixed_env; /* not NULL: the environment that run_plan_capture saved when the sandbox was created; the caller's own
+				   environment and folder are then ignored, and a NULL dir means no project */
 	struct policy_edit edits[PLAN_LIST_MAX];
 	size_t n_edits;
 	uint64_t timeout_ms; /* 0: none */
@@ -67,42 +67,46 @@ struct run_plan {
 	const char *policy; /* name of the policy file */
 	enum sandbox_isolation isolation;
 	bool readonly_root;
-	char home[PATH_MAX]; /* inside */
-	char project[PATH_MAX]; /* "" when none is mounted */
+	char home[PATH_MAX]; /* inside the sandbox */
+	char project[PATH_MAX]; /* "" if none is mounted */
 	struct project_id project_id;
 	char workdir[PATH_MAX];
-	char host_home[PATH_MAX]; /* mounted read-only when not "" */
-	char empty[PATH_MAX]; /* lies over our own folders, where they would show */
-	char covers[OWNDIR_COVERS_MAX][PATH_MAX]; /* where an empty folder lies over one of ours */
+	char host_home[PATH_MAX]; /* mounted read-only unless "" */
+	char empty[PATH_MAX]; /* the empty folder that is mounted over our own folders where they are visible */
+	char covers[OWNDIR_COVERS_MAX][PATH_MAX]; /* where it is mounted */
 	struct guard *guard; /* owned; NULL without a project */
-	char notes[1536]; /* what the user should know at the start, one line each */
+	char notes[1536]; /* notes for the user at the start, one per line */
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	size_t n_mounts;
-	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL at the end */
+	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL-terminated */
 	size_t n_env;
 };
 
-/* EMPTY_DIR covers our own folders where a mount would show them; "": nothing is covered yet. */
+/* EMPTY_DIR covers our own folders where a mount would show them; "": cover nothing yet. */
 int run_plan_init(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err);
 void run_plan_done(struct run_plan *plan);
 
-/* Another name, unless OPTS fixes it: whoever tried the plan before may have left the folder of that name behind. */
+/* Choose another name, unless OPTS fixes it: a failed earlier attempt may have left a folder with the old name. */
 int run_plan_rename(struct run_plan *plan, const struct run_request *opts);
 
-void run_plan_note(struct run_plan *plan, const char *line); /* "" is none */
+void run_plan_note(struct run_plan *plan, const char *line); /* ignores "" */
 
-/* Add to the plan's notes what takes a moment to find out; to be called while the sandbox is being made. */
+/* Add the notes that take a moment to compute; call it while the sandbox is being created. */
 void run_plan_look(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths);
 
-/* The part of a sandbox's spec that the plan decides; the rest is zero. LINK is NULL without a network. RESOLV holds the text that
- * the spec borrows. */
+/*
+ * Fill the part of a sandbox's spec that the plan determines; the rest is zero. LINK is NULL without a network. RESOLV holds text
+ * that the spec borrows.
+ */
 #define PLAN_RESOLV_MAX 128
 void run_plan_spec(
 	const struct run_plan *plan, const struct gwns_link *link, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *ret);
 
-/* What `create` fixes for the sandbox's life, with the meaning that `run` gives it: the project folder ("" when none is mounted) and what it is, and the
- * variables (-e, the mode's key, the profile's) as a NULL-terminated list that the caller frees with run_env_free. */
+/*
+ * What `create` fixes for the life of the sandbox, interpreted as `run` does: the project folder ("" if none is mounted) with its
+ * identity, and the variables (-e, the mode's key, the profile's) as a NULL-terminated list that the caller frees with run_env_free.
+ */
 int run_plan_project(const struct run_request *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
 	struct project_id *ret_id, struct ak_err *err);
 int run_plan_capture(const struct run_request *opts, char ***ret, struct ak_err *err);

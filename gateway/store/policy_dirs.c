@@ -1,4 +1,4 @@
-/* Where policies are looked up: see store/policy_dirs.h. */
+/* The folders in which policies are looked up: see store/policy_dirs.h. */
 #include "gateway/store/policy_dirs.h"
 
 void ak_paths_policy_dirs(const struct ak_paths *p, char storage[3][PATH_MAX], struct policy_dirs *ret)

@@ -1,11 +1,11 @@
-/* The folders in which a policy's name is looked up. */
+/* The folders in which policies are looked up by name. */
 #ifndef AK_POLICY_DIRS_H
 #define AK_POLICY_DIRS_H
 
 #include "gateway/base/paths.h"
 #include "policies/policy.h"
 
-/* user config, system config, data: where NAME.json is looked up. Borrowed from P, which outlives it. */
+/* User configuration, system configuration, data, in this order. Borrowed from P, which must outlive RET. */
 void ak_paths_policy_dirs(const struct ak_paths *p, char storage[3][PATH_MAX], struct policy_dirs *ret);
 
 /* policy_load with those folders: NAME is a policy's name or the path of its file. */

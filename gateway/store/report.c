@@ -17,13 +17,13 @@ void run_report_done(struct run_report *r)
 	*r = (struct run_report){ 0 };
 }
 
-/* ---- the table that both directions use ---- */
+/* ---- the field tables that both directions use ---- */
 
 #define OUTCOME(member) offsetof(struct run_report, outcome.member)
 
 static const struct {
 	const char *key;
-	size_t at; /* of a uint64_t */
+	size_t at; /* offset of a uint64_t */
 } numbers[] = {
 	{ "start_us", OUTCOME(start_us) },
 	{ "duration_ms", OUTCOME(duration_ms) },
@@ -34,7 +34,7 @@ static const struct {
 
 static const struct {
 	const char *key;
-	size_t at; /* of a bool */
+	size_t at; /* offset of a bool */
 } truths[] = {
 	{ "timed_out", OUTCOME(timed_out) },
 	{ "out_of_memory", OUTCOME(out_of_memory) },
@@ -44,7 +44,7 @@ static const struct {
 
 static const struct {
 	const char *key;
-	size_t at; /* of a char *, NULL when absent */
+	size_t at; /* offset of a char *, which is NULL if absent */
 } texts[] = {
 	{ "notes", offsetof(struct run_report, notes) },
 	{ "changed", offsetof(struct run_report, changed) },
@@ -113,7 +113,7 @@ int run_report_from_json(const cJSON *obj, struct run_report *ret, struct ak_err
 	int rc = json_get_string(obj, "name", &name, err);
 
 	if (rc >= 0 && !ak_sandbox_name_ok(name))
-		return ak_fail(err, EINVAL, "name: '%.64s' is not a name", name);
+		return ak_fail(err, EINVAL, "name: '%.64s' is not a valid sandbox name", name);
 	if (rc >= 0)
 		rc = json_get_uint(obj, "exit_code", 255, &code, err);
 	if (rc == 0)

@@ -1,6 +1,6 @@
 /*
- * What is left of a run when it is over: the one type that the engine fills, the record on disk is written from, our processes send each other,
- * and every front end shows.
+ * The report of a finished run: one type for the engine that fills it, the record on disk, the messages between our processes and
+ * every front end.
  */
 #ifndef AK_REPORT_H
 #define AK_REPORT_H
@@ -16,28 +16,28 @@
 
 /* How the command ended. */
 struct run_outcome {
-	int exit_code; /* the command's own, 128+N for a signal, 124 when timed out, 126 and 127 when it could not be run */
+	int exit_code; /* of the command; 128+N for signal N, 124 after a timeout, 126 and 127 if it could not be run */
 	bool timed_out, out_of_memory, pids_hit;
-	uint64_t start_us; /* from the request to the command's start */
+	uint64_t start_us; /* from the request to the start of the command */
 	uint64_t duration_ms; /* of the command */
 	struct gw_stats net;
-	bool has_net; /* NET is known */
-	struct ak_err why; /* of 125 to 127; "" otherwise */
+	bool has_net; /* NET is set */
+	struct ak_err why; /* for 125 to 127; "" otherwise */
 };
 
 struct run_report {
 	char name[AK_NAME_MAX];
 	struct run_outcome outcome;
-	char *notes; /* owned; what the user should know, a line each; NULL when nothing */
-	char *changed; /* owned; protected project files that changed, as guard_tell says; NULL when none */
-	char *out, *err; /* owned; captured output, only when the request asked for it */
+	char *notes; /* owned; notes for the user, one per line; NULL if none */
+	char *changed; /* owned; protected project files that changed, in the format of guard_tell; NULL if none */
+	char *out, *err; /* owned; captured output, only if requested */
 	size_t out_len, err_len;
-	bool out_cut, err_cut; /* longer than what is captured */
+	bool out_cut, err_cut; /* the output was truncated */
 };
 
 void run_report_done(struct run_report *r);
 
-/* The codec between our own processes: everything but captured output. From JSON every member is checked; -EINVAL with the place. */
+/* The codec between our own processes, without captured output. Parsing checks every member; -EINVAL names the position. */
 cJSON *run_report_to_json(const struct run_report *r);
 int run_report_from_json(const cJSON *obj, struct run_report *ret, struct ak_err *err);
 

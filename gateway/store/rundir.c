@@ -42,12 +42,12 @@ int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err
 /* ---- spare folders ---- */
 
 /*
- * A pruned run's folder with its emptied files waits under one of a few names for a later run. Making files costs a file system little and removing them too, but
- * making them soon after others were removed costs ext4 a search past all of those.
+ * The folder of a pruned run, with emptied files, is kept under one of a few names for a later run. Creating and removing files is
+ * cheap, but on ext4, creating files soon after others were removed costs a search past all removed inodes.
  */
-#define SPARES 128 /* as many as end in a burst: what finds no place here is removed */
-#define STOCK 32 /* of these, the first ones: those made in advance */
-#define PROBES 16 /* names that a run looks under before it looks among the stock, and then makes its own */
+#define SPARES 128 /* enough for a burst of ending runs; further folders are removed */
+#define STOCK 32 /* the first of these are created in advance */
+#define PROBES 16 /* names that a run tries before it tries the stock, and then creates its own folder */
 
 static const char *const files[] = { "network.jsonl", "run.jsonl", "policy.json" };
 
@@ -56,13 +56,13 @@ static void spare_name(unsigned i, char ret[static 16])
 	snprintf(ret, 16, ".spare-%u", i % SPARES);
 }
 
-/* Another number each time, so that runs that begin at once seldom want the same. */
+/* A different number for each call, so that concurrent runs rarely try the same name. */
 unsigned rundir_lot(void)
 {
 	return (unsigned)(ak_now_us() ^ (uint64_t)getpid());
 }
 
-/* FD, which was found under NAME, is ours: nobody else has it now, and it still lies there. */
+/* Lock FD, which was found under NAME; true if we got it and NAME still refers to it. */
 static bool claim(int runs, const char *name, int fd)
 {
 	struct stat opened, there;
@@ -71,7 +71,7 @@ static bool claim(int runs, const char *name, int fd)
 		fstatat(runs, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && opened.st_ino == there.st_ino;
 }
 
-/* A spare folder under NAME, locked before it has that name: to those who prune it would be the oldest run of all. -1: none. */
+/* Rename a spare folder to NAME; -1 if there is none. Locks it first: pruning would take it for the oldest run of all. */
 static int take_spare(int runs, const char *name)
 {
 	unsigned start = rundir_lot();
@@ -104,7 +104,7 @@ static size_t entries_of(int fd)
 	return n;
 }
 
-/* Whether all that DIR has are the files of a run, and they are empty now. */
+/* True if DIR contains only the files of a run, which are now empty. */
 static bool emptied(int dir)
 {
 	size_t n = 0;
@@ -122,7 +122,7 @@ static bool emptied(int dir)
 	return entries_of(dir) == n;
 }
 
-/* NAME, whose files are empty, becomes one, the first free one from START on. */
+/* Rename NAME, whose files are empty, to the first free spare name from START on. */
 static bool put_spare(int runs, const char *name, unsigned start)
 {
 	char spare[16];
@@ -153,7 +153,7 @@ static unsigned count_stock(int runs)
 	return n;
 }
 
-/* A new one from nothing. Until it is whole it has one fixed name: what a killed daemon left half made, the next one finishes. */
+/* Create a new spare folder. Until it is complete it has one fixed name: the next daemon finishes what a killed one left. */
 static bool new_spare(int runs)
 {
 	static const char name[] = ".new";
@@ -182,13 +182,12 @@ void rundir_stock(const struct ak_paths *paths, unsigned n)
 		fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	for (unsigned have = fd < 0 ? n : count_stock(fd); have < n && have < STOCK && new_spare(fd); have++)
 		;
-	(void)audit_key_of(
-		paths->state, &key, &err); /* and the key, which a run may otherwise have to make when the disk is full */
+	(void)audit_key_of(paths->state, &key, &err); /* also the key: otherwise a run may have to create it on a full disk */
 }
 
-/* ---- making one ---- */
+/* ---- creating a folder ---- */
 
-/* -EEXIST when another run has the name. */
+/* -EEXIST if another run has the name. */
 static int mkdir_new(const char *path, const char *runs)
 {
 	int rc = mkdir(path, 0700) < 0 ? -errno : 0;
@@ -199,7 +198,7 @@ static int mkdir_new(const char *path, const char *runs)
 	return rc < 0 ? rc : mkdir(path, 0700) < 0 ? -errno : 0;
 }
 
-/* A new folder or a spare one, with the time of now. */
+/* Create a folder or use a spare one; sets its time to now. */
 static int make_dir(struct rundir *d, const char *runs, const char *name, bool *ret_spare)
 {
 	_cleanup_close_ int fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -271,7 +270,7 @@ static void put_time(struct strbuf *out, const char *key, uint64_t us)
 	strbuf_printf(out, ",\"%s\":\"%s.%06uZ\"", key, text, (unsigned)(us % 1000000));
 }
 
-/* What start and end share, as JSON members that begin with a comma. */
+/* The JSON members that start and end share; each begins with a comma. */
 static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_request *opts)
 {
 	event_put_text(out, "mode", ak_mode_name(opts->mode));
@@ -296,8 +295,8 @@ static void put_outcome(struct strbuf *out, const struct run_outcome *o)
 }
 
 /*
- * Add to a file of the run's own folder, made when missing. Nothing is written beside and renamed: a run is short, and every
- * file that is made to be removed again slows down those who make the next.
+ * Append to a file in the run's folder, created if missing. It does not use a temporary file: a run is short, and creating and
+ * removing files slows down later runs.
  */
 static int append(int dir_fd, const char *name, const struct strbuf *text)
 {
@@ -309,7 +308,7 @@ static int append(int dir_fd, const char *name, const struct strbuf *text)
 	return fd < 0 ? -errno : ak_write_all(fd, text->data, text->len);
 }
 
-/* One line at the start and one at the end; the last one counts. */
+/* One line at the start and one at the end; the last line is valid. */
 static int write_run_json(
 	struct rundir *d, const struct run_plan *plan, const struct run_request *opts, const struct run_outcome *outcome)
 {
@@ -354,7 +353,7 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 	return rc;
 }
 
-/* STATE/last holds the name of the newest run. All names of runs are of one length, so that one write replaces another whole. */
+/* STATE/last contains the name of the newest run. All run names have the same length, so that one write replaces it entirely. */
 void rundir_point_last(const struct ak_paths *paths, const char *name)
 {
 	char last[PATH_MAX], line[AK_NAME_MAX + 1];
@@ -386,7 +385,7 @@ int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struc
 	return rc < 0 ? fail_state(err, -rc, d->path) : rc2;
 }
 
-/* A start that the events log has must have an end there, too: a folder that is just missing would look as if someone had removed it. */
+/* If the events log has the start, it must get an end too: otherwise the missing folder would look deleted by someone. */
 static void tell_discard(const struct rundir *d)
 {
 	const char *slash = strrchr(d->path, '/');

@@ -1,17 +1,17 @@
-/* What making and pruning the folders of runs share. */
+/* Shared by the code that creates and prunes the folders of runs. */
 #ifndef AK_RUNDIR_INTERNAL_H
 #define AK_RUNDIR_INTERNAL_H
 
 #include "gateway/store/rundir.h"
 
-/* The end of a run's lines, told once more in a fixed place for those who have hundreds to look at. */
+/* The end of each line in run.jsonl: a summary at a fixed position, so that pruning can read hundreds of runs quickly. */
 #define RUNDIR_CLASS ",\"class\":\"%s\",\"was_denied\":%s"
-#define RUNDIR_UNFINISHED "null" /* in the first line, for what was denied is not known yet */
+#define RUNDIR_UNFINISHED "null" /* in the first line, when it is not known yet whether anything was denied */
 
-/* Another number each time, so that runs that begin at once seldom want the same. */
+/* A different number for each call, so that concurrent runs rarely try the same name. */
 unsigned rundir_lot(void);
 
-/* The folder NAME, open and locked as FD, goes: it becomes a spare one or is removed. */
+/* Turn the folder NAME, open and locked as FD, into a spare one, or remove it. */
 void rundir_recycle(int runs, const char *name, int fd);
 
 #endif

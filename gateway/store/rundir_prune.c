@@ -1,8 +1,8 @@
 /*
- * Which past runs go: see store/rundir.h.
+ * Selects the past runs to remove: see store/rundir.h.
  *
- * Runs are sorted into shares by origin and by whether anything was denied to them. Each share is pruned by itself, the oldest first, so a
- * flood of short runs from one side takes nothing away from another, and runs that did nothing wrong never push out those that did.
+ * Runs are divided into shares by origin and by whether they had denials. Each share is pruned separately, oldest first: a flood of
+ * short runs from one origin does not remove those of another, and runs without denials never displace runs with denials.
  */
 #include "gateway/store/rundir_internal.h"
 
@@ -25,12 +25,12 @@
 
 #define PRUNE_ONE_IN 16
 #define DAY_US (24ull * 3600 * 1000000)
-#define TAIL 512 /* of run.jsonl: holds the class of the run */
+#define TAIL 512 /* end of run.jsonl: contains the class of the run */
 #define BATCH 16 /* runs that share one event */
-#define DENIALS_MAX 16 /* kinds of denials that the event of a run tells one by one */
-#define RECORDS_MAX 20000 /* of a log that are looked at for it */
+#define DENIALS_MAX 16 /* kinds of denials listed individually in the event of a run */
+#define RECORDS_MAX 20000 /* records of a log that are read for it */
 #define SHARES (2 * RUN_ORIGIN_NUM)
-#define MARK ".pruned" /* how many were left the last time, as the size of this file */
+#define MARK ".pruned" /* the size of this file is the number of runs left the last time */
 
 struct past {
 	char name[AK_NAME_MAX];
@@ -45,7 +45,7 @@ struct pass {
 	uint64_t now_us;
 	struct past *all; /* owned */
 	size_t n, cap;
-	/* A batch of runs without denials: locked, on their way out. */
+	/* A batch of runs without denials, locked for removal. */
 	const struct past *batch[BATCH];
 	int locked[BATCH];
 	unsigned n_batch;
@@ -61,9 +61,9 @@ static enum run_origin origin_of(unsigned share)
 	return (enum run_origin)(share / 2);
 }
 
-/* ---- what is there ---- */
+/* ---- the existing runs ---- */
 
-/* The share that TAIL, the end of a run's own file, names with DENIED_TEXT; SHARES when it names none. */
+/* The share that TAIL, the end of a run.jsonl, names with DENIED_TEXT; SHARES if it names none. */
 static unsigned find_share(const char *tail, const char *denied_text, bool denied)
 {
 	for (unsigned origin = 0; origin < RUN_ORIGIN_NUM; origin++) {
@@ -76,7 +76,7 @@ static unsigned find_share(const char *tail, const char *denied_text, bool denie
 	return SHARES;
 }
 
-/* What could not write its end counts as its origin's, with denials; what something else wrote as the user's own: it stays longest. */
+/* A run without an end counts as one of its origin with denials; an unknown file counts as the user's own, which is kept longest. */
 static unsigned share_of(int runs, const char *name)
 {
 	char path[AK_NAME_MAX + sizeof("/" RUNDIR_FILE)], tail[TAIL + 1];
@@ -119,13 +119,13 @@ static uint64_t bytes_of(int runs, const char *name)
 		uint64_t size = size_of(runs, name, more[i]);
 
 		sum += size;
-		if (i == 0 && size == 0) /* never rotated */
+		if (i == 0 && size == 0) /* not rotated yet */
 			break;
 	}
 	return sum;
 }
 
-/* What is gone meanwhile counts as old, and removing it does nothing. */
+/* A run that was removed meanwhile counts as old; removing it again does nothing. */
 static void look_at(const struct pass *p, struct past *run)
 {
 	struct stat st = { 0 };
@@ -154,9 +154,9 @@ static void list(struct pass *p, DIR *dir)
 	}
 }
 
-/* ---- taking leave ---- */
+/* ---- removing a run ---- */
 
-/* Alive: its supervisor holds the lock. Kept: the user wanted it. The descriptor, or -1. */
+/* Lock a run that is neither alive (its supervisor holds the lock) nor kept. Returns the descriptor, or -1. */
 static int lock_run(int runs, const char *name)
 {
 	_cleanup_close_ int fd = openat(runs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -206,12 +206,12 @@ static void put_rows(struct strbuf *out, struct netlog_row *const *rows, size_t 
 	strbuf_printf(out, "],\"kinds\":%zu,\"denied\":%llu", n, (unsigned long long)total);
 }
 
-/* What was denied to the run, as members of its event. */
+/* Append the run's denials as members of its event. */
 static int put_denials(const struct pass *p, const struct past *run, struct strbuf *out)
 {
 	_cleanup_(netlog_freep) struct netlog *log = NULL;
 	_cleanup_free_ struct netlog_row **rows = NULL;
-	static struct audit_reader r; /* large */
+	static struct audit_reader r; /* too large for the stack */
 	struct summary s = { 0 };
 	char dir[PATH_MAX], path[PATH_MAX];
 	struct ak_err err;
@@ -224,7 +224,7 @@ static int put_denials(const struct pass *p, const struct past *run, struct strb
 	if (ak_path_join(dir, p->runs, run->name, NULL) < 0 || ak_path_join(path, dir, "network.jsonl", NULL) < 0)
 		return -ENAMETOOLONG;
 	r = (struct audit_reader){ .fd = -1 };
-	(void)audit_reader_drain(&r, path, true, add_record, &s, &err); /* what can be read of it */
+	(void)audit_reader_drain(&r, path, true, add_record, &s, &err); /* as much as can be read */
 	audit_reader_done(&r);
 	rc = netlog_rows(log, NETLOG_DENIED, p->now_us, 0, &rows, &n);
 	if (rc == 0)
@@ -234,11 +234,11 @@ static int put_denials(const struct pass *p, const struct past *run, struct strb
 
 static void let_go(const struct pass *p, const struct past *run, int fd)
 {
-	audit_anchor_drop(p->paths->state, run->name); /* first: an anchor without its log is told as a missing log */
+	audit_anchor_drop(p->paths->state, run->name); /* first, because an anchor without its log is reported as a missing log */
 	rundir_recycle(p->fd, run->name, fd);
 }
 
-/* Nothing goes that the events log does not speak of. */
+/* A run is removed only after the events log has recorded it. */
 static void prune_denied(struct pass *p, const struct past *run)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -292,7 +292,7 @@ static void prune_run(struct pass *p, const struct past *run)
 		flush_batch(p);
 }
 
-/* ---- who goes ---- */
+/* ---- selecting runs ---- */
 
 static int by_share_and_age(const void *a, const void *b)
 {
@@ -303,7 +303,7 @@ static int by_share_and_age(const void *a, const void *b)
 	return x->when_us < y->when_us ? -1 : x->when_us > y->when_us;
 }
 
-/* One share, the oldest first: N runs whose logs have BYTES. */
+/* Prune one share, oldest first: N runs with BYTES of logs in total. */
 static void prune_share(struct pass *p, const struct past *runs, size_t n, uint64_t bytes)
 {
 	size_t most = n && was_denied(runs->share) ? RUNDIR_DENIED_MAX : RUNDIR_CLEAN_MAX;
@@ -335,7 +335,7 @@ static void prune_shares(struct pass *p)
 	}
 }
 
-/* A little slack, so that not every run has to look at all of them; and once a day in any case. */
+/* Prune only after some new runs, so that not every run reads all of them; and once a day in any case. */
 static bool is_due(const struct pass *p)
 {
 	struct stat st;
@@ -356,7 +356,7 @@ static void mark(const struct pass *p, DIR *dir)
 	for (struct dirent *e; (e = readdir(dir));)
 		left += !strncmp(e->d_name, "run-", 4);
 	if (fd >= 0)
-		(void)!ftruncate(fd, left); /* a hole: its size is the number */
+		(void)!ftruncate(fd, left); /* a sparse file: its size is the number */
 }
 
 void rundir_prune(const struct ak_paths *paths)
@@ -369,7 +369,7 @@ void rundir_prune(const struct ak_paths *paths)
 		return;
 	p.fd = dirfd(dir);
 	list(&p, dir);
-	if (is_due(&p) && flock(p.fd, LOCK_EX | LOCK_NB) == 0) { /* one is enough to do it */
+	if (is_due(&p) && flock(p.fd, LOCK_EX | LOCK_NB) == 0) { /* only one process prunes at a time */
 		prune_shares(&p);
 		mark(&p, dir);
 	}

@@ -1,4 +1,4 @@
-/* The runs that are recorded: see store/runs.h. */
+/* Lists recorded runs: see store/runs.h. */
 #include "gateway/store/runs.h"
 
 #include "gateway/base/cleanup.h"
@@ -111,7 +111,7 @@ int runs_last(const struct ak_paths *p, char ret[static AK_NAME_MAX], struct ak_
 		return ak_fail_errno(err, -rc, "cannot read '%s'", path);
 	text[strcspn(text, "\n")] = '\0';
 	if (!ak_sandbox_name_ok(text))
-		return ak_fail(err, EBADMSG, "'%s' does not hold a name", path);
+		return ak_fail(err, EBADMSG, "'%s' does not contain the name of a run", path);
 	memcpy(ret, text, strlen(text) + 1);
 	return 0;
 }
@@ -124,10 +124,10 @@ static int unknown_name(const struct ak_paths *p, const char *name, struct ak_er
 	size_t n = 0, used = 0;
 
 	if (runs_list(p, &runs, &n, &ignored) < 0 || n == 0)
-		return ak_fail(err, ENOENT, "no sandbox or run '%.64s': none is recorded", name);
+		return ak_fail(err, ENOENT, "no sandbox or run '%.64s': none is recorded yet", name);
 	for (size_t i = 0; i < n && i < NAMED_IN_ERRORS; i++)
 		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", runs[i].name);
-	return ak_fail(err, ENOENT, "no sandbox or run '%.64s'; the newest: %s", name, list);
+	return ak_fail(err, ENOENT, "no sandbox or run '%.64s'; the newest are: %s", name, list);
 }
 
 int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MAX], struct ak_err *err)
@@ -137,8 +137,8 @@ int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MA
 	struct stat st;
 
 	if (!ak_sandbox_name_ok(name))
-		return ak_fail(
-			err, EINVAL, "'%.64s' is not a name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends", name);
+		return ak_fail(err, EINVAL,
+			"'%.64s' is not a valid name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends", name);
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
 		if (ak_path_join(dir, p->state, folders[i], name) < 0)
 			return ak_fail(err, ENAMETOOLONG, "state folder: path too long");

@@ -1,4 +1,4 @@
-/* The runs that are recorded in STATE/runs, and the persistent sandboxes beside them: whoever has a network log. */
+/* Lists recorded runs in STATE/runs and persistent sandboxes: everything that has a network log. */
 #ifndef AK_RUNS_H
 #define AK_RUNS_H
 
@@ -14,16 +14,16 @@ struct run_entry {
 	uint64_t mtime_ns;
 };
 
-/* All runs, newest first; *RET is the caller's to free. None at all is fine. */
+/* All runs, newest first; the caller frees *RET. An empty list is no error. */
 int runs_list(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err);
 
 /* The name in STATE/last. */
 int runs_last(const struct ak_paths *p, char ret[static AK_NAME_MAX], struct ak_err *err);
 
-/* The persistent sandboxes, in order of name; *RET is the caller's to free. */
+/* The persistent sandboxes, sorted by name; the caller frees *RET. */
 int runs_persistent(const struct ak_paths *p, struct run_entry **ret, size_t *ret_n, struct ak_err *err);
 
-/* The folder of NAME, a run or a persistent sandbox; -ENOENT with a reason that lists the newest names. */
+/* The folder of NAME, a run or a persistent sandbox; -ENOENT with a message that lists the newest names. */
 int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MAX], struct ak_err *err);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUNNING_MAX 256 /* looked at for one note */
+#define RUNNING_MAX 256 /* sandboxes examined for one note */
 
 /* ---- links in projects ---- */
 
@@ -80,7 +80,7 @@ bool shared_claims(const struct ak_paths *paths, const char *path)
 	return state_each(paths, compare_claim, NULL, &c, &ignored) < 0 || c.taken;
 }
 
-/* ---- what counts as the same policy ---- */
+/* ---- comparing policies ---- */
 
 static void put_kind(struct strbuf *out, enum ak_mode mode, enum ak_profile profile, bool no_network)
 {
@@ -143,7 +143,7 @@ static void compare(struct seeker *k, const char *name)
 		strbuf_printf(&k->names, "%s%s (%s)", k->names.len ? ", " : "", name, ak_mode_name(s.mode));
 }
 
-/* Who runs has a socket: far fewer than there are sandboxes. */
+/* Only running sandboxes have a socket, far fewer than there are sandboxes. */
 static void each_running(struct seeker *k)
 {
 	char path[PATH_MAX];
@@ -172,7 +172,7 @@ static void write_note(const struct ak_paths *paths, const char *self, const cha
 	if (project[0] && rules)
 		each_running(&k);
 	if (k.n && !k.names.failed)
-		snprintf(ret, size, "the project is shared with %s%s, of another policy: each can use what the other may reach",
+		snprintf(ret, size, "the project is shared with %s%s under another policy: each can use what the other may reach",
 			k.names.data, k.n > 8 ? " and more" : "");
 	strbuf_done(&k.names);
 }
@@ -192,7 +192,7 @@ void shared_note_state(const struct ak_paths *paths, const struct state_sandbox 
 	write_note(paths, s->name, s->dir, outside, rules, ret, size);
 }
 
-/* ---- all of them ---- */
+/* ---- all sandboxes ---- */
 
 struct owner {
 	char *dir, *rules; /* owned */
@@ -254,7 +254,7 @@ static cJSON *info_of(cJSON *list, const char *name)
 	return NULL;
 }
 
-/* NAME shares its project with OTHER. */
+/* Record that NAME shares its project with OTHER. */
 static int mark(cJSON *list, const char *name, const char *other)
 {
 	cJSON *info = info_of(list, name), *names = cJSON_GetObjectItemCaseSensitive(info, "shared_with"), *text;
@@ -267,7 +267,7 @@ static int mark(cJSON *list, const char *name, const char *other)
 	return text && cJSON_AddItemToArray(names, text) ? 0 : -ENOMEM;
 }
 
-/* In order of folders, those in a folder follow it, perhaps with others between them whose names begin alike. */
+/* In sorted order, nested folders follow their parent, possibly with others between them that have the same prefix. */
 static int mark_all(const struct owners *o, cJSON *list)
 {
 	int rc = 0, pairs = 0;

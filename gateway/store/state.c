@@ -18,10 +18,10 @@
 
 #define FILE_NAME "sandbox.json"
 #define FILE_MAX (8u << 20)
-#define LINKS_NAME ".links" /* the newest link id that was given out */
+#define LINKS_NAME ".links" /* the last link id that was assigned */
 #define LOCK_WAIT_MS 5000
 
-/* ---- places and locks ---- */
+/* ---- paths and locks ---- */
 
 int state_path(const struct ak_paths *paths, const char *name, const char *file, char ret[static PATH_MAX])
 {
@@ -36,7 +36,7 @@ static int fail_disk(struct ak_err *err, int code, const char *path)
 	return ak_fail(err, code, "%s: %s: agentkernel keeps its sandboxes there; nothing was changed", path, strerror(code));
 }
 
-/* STATE/sandboxes, made when missing. */
+/* Open STATE/sandboxes, created if missing. */
 static int open_all(const struct ak_paths *paths, struct ak_err *err)
 {
 	char path[PATH_MAX];
@@ -50,7 +50,7 @@ static int open_all(const struct ak_paths *paths, struct ak_err *err)
 	return fd < 0 ? fail_disk(err, errno, path) : fd;
 }
 
-/* A holder is done in milliseconds, unless it was stopped: do not wait for that one for ever. */
+/* A lock is held for milliseconds, unless its holder was stopped: wait with a timeout. */
 static int lock_dir(int fd)
 {
 	uint64_t until = ak_now_ms() + LOCK_WAIT_MS;
@@ -72,7 +72,7 @@ static int fail_unknown(struct ak_err *err, const char *name)
 	return ak_fail(err, ENOENT, "no sandbox named '%.63s'", name);
 }
 
-/* Whoever got the lock may hold a folder that was renamed away meanwhile. */
+/* The folder may have been renamed while we waited for the lock. */
 static bool still_there(const char *path, int fd)
 {
 	struct stat a, b;
@@ -96,7 +96,7 @@ int state_lock(const struct ak_paths *paths, const char *name, struct ak_err *er
 		return errno == ENOENT ? fail_unknown(err, name) : fail_disk(err, errno, path);
 	rc = lock_dir(fd);
 	if (rc == -ETIMEDOUT)
-		return ak_fail(err, ETIMEDOUT, "sandbox '%s' is locked by another command", name);
+		return ak_fail(err, ETIMEDOUT, "sandbox '%s' is locked by another command; try again when it has ended", name);
 	if (rc < 0)
 		return fail_disk(err, -rc, path);
 	if (!still_there(path, fd))
@@ -127,13 +127,13 @@ bool state_damaged(int rc)
 	return rc == -EBADMSG || rc == -EPROTONOSUPPORT;
 }
 
-/* What may be well in a moment is told apart from what stays as it is. */
+/* Distinguish transient errors from a damaged file. */
 static int code_of(int rc)
 {
 	return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EPROTONOSUPPORT ? rc : -EBADMSG;
 }
 
-/* The text of sandbox.json. A folder has one from its first moment until it is renamed away: without one it is damaged. */
+/* Read sandbox.json. It exists from the creation of the folder until the folder is renamed; without it, the sandbox is damaged. */
 static int read_record(const struct ak_paths *paths, const char *name, char **ret, size_t *ret_len, struct ak_err *err)
 {
 	_cleanup_close_ int dir = -1;
@@ -158,7 +158,7 @@ static int parse_record(const char *name, const char *text, size_t len, struct s
 		rc = state_from_json(obj, ret, err);
 	if (rc == 0 && strcmp(ret->name, name) != 0) {
 		state_done(ret);
-		rc = ak_fail(err, EINVAL, "it is about another sandbox");
+		rc = ak_fail(err, EINVAL, "it belongs to another sandbox");
 	}
 	return rc;
 }
@@ -178,7 +178,7 @@ int state_load(const struct ak_paths *paths, const char *name, struct state_sand
 	return rc < 0 ? ak_err_prefix(err, code_of(rc), "%s/sandboxes/%s/" FILE_NAME, paths->state, name) : 0;
 }
 
-/* ---- making ---- */
+/* ---- creating ---- */
 
 static void make_uuid(char ret[static 37])
 {
@@ -218,7 +218,7 @@ static uint32_t read_last_link(int all)
 	return n > 0 && n < STATE_LINK_MAX ? (uint32_t)n : STATE_LINK_MAX;
 }
 
-/* Ids go up, so that an address is not soon someone else's. Only when they have all been used once, or the note is lost, everyone is asked. */
+/* Ids increase, so that an address is not reused soon. All sandboxes are read only after a wrap-around, or if the file is lost. */
 static int next_link(const struct ak_paths *paths, int all, uint32_t *ret, struct ak_err *err)
 {
 	uint32_t last = read_last_link(all), id = last + 1;
@@ -237,8 +237,8 @@ static int next_link(const struct ak_paths *paths, int all, uint32_t *ret, struc
 				;
 		}
 		if (id > STATE_LINK_MAX)
-			return ak_fail(err, ENOSPC,
-				"there are %d sandboxes, which is the most that one gateway holds; remove some", STATE_LINK_MAX);
+			return ak_fail(
+				err, ENOSPC, "there are %d sandboxes, the maximum of one gateway; remove some", STATE_LINK_MAX);
 	}
 	rc = ak_replace_file(all, LINKS_NAME, text, (size_t)snprintf(text, sizeof(text), "%u\n", id), false);
 	if (rc < 0)
@@ -261,7 +261,7 @@ static int build_folder(int all, const char *tmp, const struct state_sandbox *s)
 	if (mkdirat(dir, "upper", 0700) < 0)
 		return -errno;
 	rc = write_at(dir, s);
-	/* Never onto an existing one: a sandbox's folder is never empty. */
+	/* Never replaces an existing one: the folder of a sandbox is never empty. */
 	if (rc == 0 && renameat(all, tmp, all, s->name) < 0)
 		rc = errno == ENOTEMPTY ? -EEXIST : -errno;
 	return rc;
@@ -281,7 +281,7 @@ static int count_made(void *ctx, struct state_sandbox *s)
 	return 0;
 }
 
-/* Whoever drives an MCP server can call it as often as they like. Under the lock, so that calls at the same time do not both get the last one. */
+/* Limits how many sandboxes an MCP client can create. Call it under the lock, so that concurrent calls cannot exceed the limit. */
 static int check_made(const struct ak_paths *paths, const struct state_mcp *mcp, struct ak_err *err)
 {
 	struct made m = { .by = mcp };
@@ -289,7 +289,7 @@ static int check_made(const struct ak_paths *paths, const struct state_mcp *mcp,
 
 	if (rc == 0 && m.n >= STATE_MCP_MAX)
 		rc = ak_fail(err, EDQUOT,
-			"there are %d sandboxes that were made here, which is the most; remove one with sandbox_remove",
+			"there are %d sandboxes created by this MCP server or kept for its project, the maximum; remove one with sandbox_remove",
 			STATE_MCP_MAX);
 	return rc;
 }
@@ -307,7 +307,8 @@ int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct a
 
 	if (!ak_sandbox_name_ok(s->name))
 		return ak_fail(err, EINVAL,
-			"name '%.63s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
+			"name '%.63s': must be 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends",
+			s->name);
 	all = open_all(paths, err);
 	if (all < 0)
 		return all;
@@ -315,7 +316,7 @@ int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct a
 	if (rc < 0)
 		return fail_disk(err, -rc, "sandboxes");
 	if (faccessat(all, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-		return ak_fail(err, EEXIST, "there is a sandbox named '%s' already", s->name);
+		return ak_fail(err, EEXIST, "a sandbox named '%s' exists already", s->name);
 	rc = check_made(paths, &s->mcp, err);
 	if (rc == 0)
 		rc = next_link(paths, all, &s->link_id, err);
@@ -329,7 +330,7 @@ int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct a
 	rc = build_folder(all, tmp, s);
 	if (rc < 0) {
 		(void)ak_remove_tree(all, tmp);
-		return rc == -EEXIST ? ak_fail(err, EEXIST, "there is a sandbox named '%s' already", s->name)
+		return rc == -EEXIST ? ak_fail(err, EEXIST, "a sandbox named '%s' exists already", s->name)
 				     : fail_disk(err, -rc, s->name);
 	}
 	(void)fsync(all);
@@ -363,7 +364,7 @@ struct sweep {
 	void *ctx;
 };
 
-/* Folders whose name begins with PREFIX. */
+/* Remove the folders whose name begins with PREFIX. */
 static void sweep_named(const struct sweep *s, const char *prefix)
 {
 	int fd = openat(s->all, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -391,14 +392,14 @@ void state_sweep(const struct ak_paths *paths, void (*left)(void *ctx, const cha
 
 	if (all < 0)
 		return;
-	/* Only the lock tells one that is half made from one that is being made; what was removed is nobody's, and may take long. */
+	/* Only the lock distinguishes a half-created folder from one being created. Removed folders need no lock and may take long. */
 	if (lock_dir(all) == 0)
 		sweep_named(&s, ".new-");
 	flock(all, LOCK_UN);
 	sweep_named(&s, ".gone-");
 }
 
-/* ---- all of them ---- */
+/* ---- all sandboxes ---- */
 
 static int only_names(const struct dirent *e)
 {

@@ -1,11 +1,11 @@
 /*
  * Persistent sandboxes on disk: STATE/sandboxes/NAME/ with
- *   sandbox.json     what `create` fixed, and the live policy's edits and generation; replaced as a whole (tmp, fsync, rename)
+ *   sandbox.json     the settings of `create`, and the edits and generation of the live policy; replaced atomically (tmp, fsync, rename)
  *   policy.json      the canonical effective policy, for `network check NAME`
- *   network.jsonl    the network log (rotated beside it)
- *   upper/           what the sandbox wrote
- * Every change happens under an exclusive lock on the folder, so that concurrent commands and crashes never lose or half-write one.
- * A folder is made under a name that starts with a dot and renamed when it is whole; it is renamed away before it is taken apart.
+ *   network.jsonl    the network log (rotated next to it)
+ *   upper/           the files that the sandbox wrote
+ * Every change holds an exclusive lock on the folder, so that concurrent commands and crashes never lose or half-write one.
+ * A folder is created under a name that starts with a dot and renamed when it is complete; it is renamed again before it is removed.
  */
 #ifndef AK_STATE_H
 #define AK_STATE_H
@@ -19,25 +19,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STATE_VERSION 1 /* a file of a newer version is an error that says so, and is left alone */
+#define STATE_VERSION 1 /* a file with a newer version is an error and stays untouched */
 #define STATE_EDITS_MAX 1024
-#define STATE_LINK_MAX 12287 /* links of persistent sandboxes are 1 … this; those above are the pool's */
+#define STATE_LINK_MAX 12287 /* persistent sandboxes use links 1 … this; higher ones belong to the pool */
 
-/* One change on top of the policy file. */
+/* One change to the policy of the policy file. */
 struct state_edit {
 	enum policy_edit_op op;
 	char *text; /* owned */
-	uint64_t until_us; /* wall clock; 0: for good (`--for` sets it) */
+	uint64_t until_us; /* wall clock; 0: permanent (`--for` sets it) */
 };
 
-#define STATE_MCP_MAX 16 /* sandboxes that one MCP server makes, those that others of its project kept included */
+#define STATE_MCP_MAX 16 /* sandboxes per MCP server, including those that other servers of its project kept */
 
-/* Which MCP servers may use it, and with which policy. */
+/* Which MCP servers may use the sandbox, and with which policy. */
 struct state_mcp {
-	char project[PATH_MAX]; /* those that serve this folder; "": none */
-	char server[33]; /* the one that made it (store/state_server.h); "": a user did, and opened it to all of the project */
-	bool keep; /* it outlives that server, for later ones of the project that could make it themselves */
-	uint64_t generation; /* the policy that this was said of; wider ones came later */
+	char project[PATH_MAX]; /* servers for this folder; "": none */
+	char server
+		[33]; /* the server that created it (store/state_server.h); "": a user did and allowed all servers of the project */
+	bool keep; /* it outlives that server, for later servers of the project that could create it themselves */
+	uint64_t generation; /* the policy generation for which this was decided; later ones may be wider */
 };
 
 struct state_sandbox {
@@ -45,89 +46,91 @@ struct state_sandbox {
 	char uuid[37];
 	enum ak_mode mode;
 	enum ak_profile profile;
-	char dir[PATH_MAX]; /* project, "" when none */
-	struct project_id dir_id; /* what it was at create; not known for those that an older version made */
+	char dir[PATH_MAX]; /* project folder, "" if none */
+	struct project_id dir_id; /* its identity at create; unknown if an older version created it */
 	bool no_network, project_writable;
-	bool nested; /* may make namespaces of its own */
+	bool nested; /* nested namespaces are allowed */
 	struct sandbox_limits limits;
-	char **env; /* owned, NULL-terminated: run_plan_capture of create */
+	char **env; /* owned, NULL-terminated: result of run_plan_capture at create */
 	uint64_t created_us;
-	uint32_t link_id; /* its link in the gateway's namespace; fixed for life, so that logs and rules speak of one address */
-	bool running; /* as its last daemon knew it; only a supervisor that answers makes it true for the next one */
+	uint32_t link_id; /* its link in the gateway's namespace; never changes, so logs and rules always use the same address */
+	bool running; /* according to its last daemon; the next daemon checks whether the supervisor answers */
 	uint64_t generation; /* of the live policy; 1 at create */
-	uint64_t allowed, denied; /* up to the last stop; for `list` */
+	uint64_t allowed, denied; /* counts up to the last stop; for `list` */
 	struct state_edit *edits; /* owned */
 	size_t n_edits;
 	struct state_mcp mcp;
 };
 
-/* Who made it, as far as that is known: "mcp" or "cli". */
+/* Who created it, as far as known: "mcp" or "cli". */
 const char *state_origin(const struct state_sandbox *s);
 
-/* Make a new one: -EEXIST when the name is taken, -EINVAL for a bad name, -EDQUOT when an MCP server has made STATE_MCP_MAX. Fills uuid,
- * created_us, link_id and generation. */
+/*
+ * Create a sandbox: -EEXIST if the name is taken, -EINVAL for a bad name, -EDQUOT if an MCP server has created STATE_MCP_MAX.
+ * Sets uuid, created_us, link_id and generation.
+ */
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err);
 
 /* -ENOENT: "no sandbox named 'x'"; -EBADMSG: sandbox.json is damaged; -EPROTONOSUPPORT: a newer version wrote it. */
 int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err);
-bool state_damaged(int rc); /* one of the latter two: there is one, and all that can be done with it is to remove it */
+bool state_damaged(int rc); /* one of the last two errors: the sandbox exists, but can only be removed */
 int state_save(const struct ak_paths *paths, const struct state_sandbox *s, struct ak_err *err);
 
-/* NAME is free when it returns; its files are in *RET_GONE (a path) for the caller to remove, at leisure. */
+/* NAME is free on return; its files are at the path *RET_GONE, which the caller removes later. */
 int state_remove(const struct ak_paths *paths, const char *name, char ret_gone[static PATH_MAX], struct ak_err *err);
 void state_done(struct state_sandbox *s);
 
-/* Call FN for each that can be read, in order of name; damaged ones are told through err_fn (may be NULL) and skipped. */
+/* Call FN for each readable sandbox, sorted by name; damaged ones are passed to err_fn (may be NULL) and skipped. */
 int state_each(const struct ak_paths *paths, int (*fn)(void *ctx, struct state_sandbox *s),
 	void (*err_fn)(void *ctx, const char *name, const char *reason), void *ctx, struct ak_err *err);
 
-/* Remove what a crash left behind of creating or removing; LEFT (may be NULL) is told what cannot be. For the daemon, at its start. */
+/* Remove leftovers of creations and removals after a crash; LEFT (may be NULL) receives failures. Called when the daemon starts. */
 void state_sweep(
 	const struct ak_paths *paths, void (*left)(void *ctx, const char *name, const char *where, int error), void *ctx);
 
-/* Lock NAME's folder; the descriptor is the lock. -ETIMEDOUT when another holds it for seconds. */
+/* Lock NAME's folder; the descriptor is the lock. -ETIMEDOUT if another process holds it for seconds. */
 int state_lock(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
 /* STATE/sandboxes/NAME[/FILE]; -ENAMETOOLONG. */
 int state_path(const struct ak_paths *paths, const char *name, const char *file, char ret[static PATH_MAX]);
 
-/* ---- what it means ---- */
+/* ---- policy and plan ---- */
 
 bool state_network(const struct state_sandbox *s);
 
-/* The effective policy: the mode's file plus the edits that have not run out at NOW_US. */
+/* The effective policy: the mode's policy file plus the edits that have not expired at NOW_US. */
 int state_policy(
 	const struct ak_paths *paths, const struct state_sandbox *s, uint64_t now_us, struct policy **ret, struct ak_err *err);
 
-/* policy.json, for readers that do not ask the daemon. */
+/* Write policy.json, for commands that read it without the daemon. */
 int state_write_policy(const struct ak_paths *paths, const char *name, const struct policy *p, struct ak_err *err);
 
-/* How it runs, as `run` would plan it with the same mode, profile and flags. EMPTY_DIR as in run_plan_init. */
+/* The same plan that `run` would make with this mode, profile and flags. EMPTY_DIR as in run_plan_init. */
 int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, const char *empty_dir, struct run_plan *ret,
 	struct ak_err *err);
 
 /*
- * Edits. One that is already there only gets its new end. REMOVE takes back every edit that made the rule and, where the policy file
- * has the rule too, is kept as an edit. -ENOENT when there is no such rule.
+ * Add an edit. If it exists already, only its end time changes. REMOVE deletes every edit that added the rule; if the policy file
+ * has the rule too, the removal itself is kept as an edit. -ENOENT if there is no such rule.
  */
 int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum policy_edit_op op, const char *text,
 	uint64_t until_us, struct ak_err *err);
 void state_edits_clear(struct state_sandbox *s);
-size_t state_edits_expire(struct state_sandbox *s, uint64_t now_us); /* how many went */
-uint64_t state_edits_next(const struct state_sandbox *s); /* the earliest end; 0 when none ends */
-int state_edits_copy(const struct state_sandbox *from, struct state_sandbox *to); /* TO's own are freed */
+size_t state_edits_expire(struct state_sandbox *s, uint64_t now_us); /* returns how many expired */
+uint64_t state_edits_next(const struct state_sandbox *s); /* the earliest end; 0 if none ends */
+int state_edits_copy(const struct state_sandbox *from, struct state_sandbox *to); /* frees the old edits of TO */
 
-/* {"op","text",TIME_KEY}: RET's text is ITEM's own; *RET_TIME is left as it is where the member is absent. TIME_KEY may be NULL. */
+/* Parse {"op","text",TIME_KEY}: RET borrows its text from ITEM; *RET_TIME is untouched if absent. TIME_KEY may be NULL. */
 int state_edit_get(const cJSON *item, const char *time_key, uint64_t time_max, struct policy_edit *ret, uint64_t *ret_time,
 	struct ak_err *err);
 
 /* ---- as JSON ---- */
 
 cJSON *state_to_json(const struct state_sandbox *s); /* NULL: out of memory */
-bool state_limits_put(cJSON *obj, const struct sandbox_limits *l); /* as the member "limits" */
-int state_limits_get(const cJSON *obj, struct sandbox_limits *ret, struct ak_err *err); /* untouched where absent */
+bool state_limits_put(cJSON *obj, const struct sandbox_limits *l); /* adds the member "limits" */
+int state_limits_get(const cJSON *obj, struct sandbox_limits *ret, struct ak_err *err); /* RET is untouched if absent */
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err);
-int state_mcp_get(const cJSON *obj, struct state_mcp *ret, struct ak_err *err); /* the member "mcp"; untouched where absent */
-bool state_mcp_put(cJSON *obj, const struct state_mcp *m); /* nothing when it is for none */
+int state_mcp_get(const cJSON *obj, struct state_mcp *ret, struct ak_err *err); /* the member "mcp"; RET is untouched if absent */
+bool state_mcp_put(cJSON *obj, const struct state_mcp *m); /* adds nothing if no server may use it */
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXACT_MAX ((1ull << 53) - 1) /* what a JSON number holds exactly */
+#define EXACT_MAX ((1ull << 53) - 1) /* the largest integer that a JSON number holds exactly */
 
 void state_done(struct state_sandbox *s)
 {
@@ -116,7 +116,7 @@ static int get_dir(const cJSON *obj, struct state_sandbox *s, struct ak_err *err
 	if (rc >= 0 && s->dir[0] && s->dir[0] != '/')
 		return ak_fail(err, EINVAL, "dir '%s': must be an absolute path", s->dir);
 	if (rc > 0 && project_id_parse(id, &s->dir_id) < 0)
-		return ak_fail(err, EINVAL, "dir_id '%.100s': wants three numbers", id);
+		return ak_fail(err, EINVAL, "dir_id '%.100s': must be three numbers", id);
 	return rc;
 }
 
@@ -139,7 +139,7 @@ static int get_words(const cJSON *obj, struct state_sandbox *s, struct ak_err *e
 		rc = get_dir(obj, s, err);
 	if (rc >= 0 && !ak_sandbox_name_ok(s->name))
 		return ak_fail(err, EINVAL,
-			"name '%s': wants 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
+			"name '%s': must be 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
 	return rc < 0 ? rc : 0;
 }
 
@@ -247,7 +247,7 @@ int state_edit_get(const cJSON *item, const char *time_key, uint64_t time_max, s
 	if (rc < 0)
 		return rc;
 	if (!op || !text)
-		return ak_fail(err, EINVAL, "wants op and text");
+		return ak_fail(err, EINVAL, "op or text is missing");
 	if (!policy_edit_parse(op, &ret->op))
 		return ak_fail(err, EINVAL, "unknown policy edit '%.100s'", op);
 	ret->text = text;
@@ -296,7 +296,7 @@ static int get_env(const cJSON *obj, struct state_sandbox *s, struct ak_err *err
 		if (i >= PLAN_ENV_MAX)
 			return ak_fail(err, E2BIG, "env: more than %d variables", PLAN_ENV_MAX);
 		if (s->env[i][0] == '=' || !strchr(s->env[i], '='))
-			return ak_fail(err, EINVAL, "env[%zu]: wants KEY=VALUE", i);
+			return ak_fail(err, EINVAL, "env[%zu]: must be KEY=VALUE", i);
 	}
 	return rc < 0 ? rc : 0;
 }
@@ -312,7 +312,7 @@ static int check_version(const cJSON *obj, struct ak_err *err)
 		return ak_fail(err, EINVAL, "version: missing");
 	if (version > STATE_VERSION)
 		return ak_fail(err, EPROTONOSUPPORT,
-			"written by a newer agentkernel (format %llu, this one knows %d): update agentkernel; nothing was changed",
+			"written by a newer agentkernel (format %llu, this version reads %d): update agentkernel; nothing was changed",
 			(unsigned long long)version, STATE_VERSION);
 	return 0;
 }

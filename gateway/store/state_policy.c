@@ -1,4 +1,4 @@
-/* What a persistent sandbox's state means: its policy with the edits of its life, and its plan. See store/state.h. */
+/* The effective policy of a persistent sandbox, including its edits, and its plan. See store/state.h. */
 #include "gateway/store/state.h"
 
 #include "gateway/base/cleanup.h"
@@ -84,8 +84,7 @@ static int append_edit(struct state_sandbox *s, enum policy_edit_op op, const ch
 	char *copy;
 
 	if (s->n_edits >= STATE_EDITS_MAX)
-		return ak_fail(
-			err, E2BIG, "more than %d changes on top of the policy; put them in a policy file", STATE_EDITS_MAX);
+		return ak_fail(err, E2BIG, "more than %d changes to the policy; put them in a policy file", STATE_EDITS_MAX);
 	copy = strdup(text);
 	grown = copy ? realloc(s->edits, (s->n_edits + 1) * sizeof(*grown)) : NULL;
 	if (!grown) {
@@ -97,7 +96,7 @@ static int append_edit(struct state_sandbox *s, enum policy_edit_op op, const ch
 	return 0;
 }
 
-/* Did E make the rule that TEXT names, however it was spelled? The parser knows: ask it with a policy of nothing else. */
+/* Did E add the rule TEXT, however it was spelled? Parse a policy that contains nothing else and try to remove the rule. */
 static bool edit_makes(const struct state_edit *e, const char *text)
 {
 	static const char nothing[] = "{\"version\":1,\"name\":\"nothing\",\"default\":\"deny\"}";
@@ -140,7 +139,7 @@ int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum p
 {
 	for (size_t i = 0; i < s->n_edits; i++) {
 		if (s->edits[i].op == op && !strcmp(s->edits[i].text, text)) {
-			drop_edit(s, i); /* and to the end with it: the newest word counts */
+			drop_edit(s, i); /* and append it again: the newest edit wins */
 			break;
 		}
 	}
@@ -151,7 +150,7 @@ int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum p
 
 /* ---- policy ---- */
 
-/* A rule that the policy file does not have any more needs no removing. */
+/* Drop edits that remove a rule that the policy file no longer has. */
 static size_t keep_possible(const struct ak_paths *paths, enum ak_mode mode, struct policy_edit *edits, size_t n)
 {
 	size_t kept = 0;

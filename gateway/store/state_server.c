@@ -33,7 +33,7 @@ static int path_of(const struct ak_paths *paths, const char *id, bool hidden, ch
 	return ak_path_join(ret, paths->state, "mcp", name);
 }
 
-/* Under its real name only once it is locked: a file that is there and not locked is a dead server's. */
+/* Lock the file before giving it its real name: an unlocked file belongs to a server that has ended. */
 int state_server_hold(const struct ak_paths *paths, const char *id, struct ak_err *err)
 {
 	char dir[PATH_MAX], path[PATH_MAX], hidden[PATH_MAX];

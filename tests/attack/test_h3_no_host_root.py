@@ -127,7 +127,7 @@ def test_h3_root_in_a_user_namespace_is_still_root(lab, how):
     if not lab.is_root:
         pytest.skip("the suite runs as an ordinary user")
     with lab.acting_as("root"):
-        for more, code, says in (([], 125, "root has no other id here"), (["--nested-namespaces"], 2, "not for root")):
+        for more, code, says in (([], 125, "root has no other id here"), (["--nested-namespaces"], 2, "not available to root")):
             r = lab.spawn(["unshare", *how, lab.binary, "run", *more, "--", "touch", "made"]).wait()
             assert r.code == code and says in r.err, r
             assert not os.path.exists(lab.path("project", "made"))
