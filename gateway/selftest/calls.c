@@ -1,4 +1,4 @@
-/* Vectors of the self-test that need more than one line of a table: floods, odd system calls, what can be seen of the host. */
+/* Self-test vectors that need code: floods, unusual system calls, visibility of the host. */
 #include "gateway/selftest/selftest.h"
 
 #include "gateway/base/cleanup.h"
@@ -25,7 +25,7 @@
 
 /* ---- DNS ---- */
 
-/* 400 names below one wildcard, each of which would carry data. Most are answered, the last ones are not, and other names still are. */
+/* 400 names below one wildcard, each carrying data. Most are answered, the last ones are not, and other names still work. */
 void st_call_budget(const struct st_vector *v, struct st_outcome *ret)
 {
 	unsigned answered = 0, refused = 0;
@@ -59,7 +59,7 @@ static size_t put_framed(uint8_t *out, uint16_t id, const char *name)
 	return n + 2;
 }
 
-/* The rcodes of N framed replies by id, 16 for none. */
+/* Read N framed replies and store their rcodes by id, 16 for none. */
 static void read_replies(int fd, unsigned n, uint8_t rcodes[static 4])
 {
 	uint8_t buf[8192];
@@ -83,7 +83,7 @@ static void read_replies(int fd, unsigned n, uint8_t rcodes[static 4])
 	}
 }
 
-/* Three questions in one segment: allowed, denied, allowed. */
+/* Three queries in one segment: allowed, denied, allowed. */
 void st_call_tcp_pipeline(const struct st_vector *v, struct st_outcome *ret)
 {
 	uint8_t out[1024], rcodes[4];
@@ -118,7 +118,7 @@ void st_call_tcp_drip(const struct st_vector *v, struct st_outcome *ret)
 	st_say(ret, rcodes[1] == 3 ? "nxdomain" : "other verdicts", "%u", rcodes[1]);
 }
 
-/* A frame as long as they get: refused or cut off, and the resolver lives. */
+/* A frame of maximum length: it must be refused or cut off, and the resolver must keep working. */
 void st_call_tcp_huge(const struct st_vector *v, struct st_outcome *ret)
 {
 	static uint8_t frame[65537] = { 0xff, 0xff, 1, 0, 1, 0, 0, 1 };
@@ -156,7 +156,7 @@ void st_call_tcp_idle(const struct st_vector *v, struct st_outcome *ret)
 
 /* ---- learned addresses ---- */
 
-/* Each name has an address of its own, which must be open the moment the answer is here. */
+/* Each name has its own address, which must be open as soon as the answer arrives. */
 void st_call_at_once(const struct st_vector *v, struct st_outcome *ret)
 {
 	for (unsigned i = 1; i <= 100; i++) {
@@ -181,7 +181,7 @@ void st_call_at_once(const struct st_vector *v, struct st_outcome *ret)
 
 /* ---- ways to send ---- */
 
-/* Sent without asking whether it may; nothing is to be heard back. */
+/* Send without checking for permission; no reply is expected. */
 void st_call_multicast(const struct st_vector *v, struct st_outcome *ret)
 {
 	struct sockaddr_storage ss;
@@ -240,7 +240,7 @@ void st_call_io_uring(const struct st_vector *v, struct st_outcome *ret)
 		close((int)fd);
 }
 
-/* ---- power over its own link ---- */
+/* ---- control over its own link ---- */
 
 void st_call_mark(const struct st_vector *v, struct st_outcome *ret)
 {
@@ -256,7 +256,7 @@ void st_call_mark(const struct st_vector *v, struct st_outcome *ret)
 		st_say(ret, "refused", "%s", "");
 }
 
-/* Take the link down, by the one netlink family that is open to a sandbox. The errno of the kernel's answer. */
+/* Take the link down through rtnetlink, the only netlink family open to a sandbox. Returns the errno of the reply. */
 static int link_down(void)
 {
 	struct {
@@ -289,7 +289,7 @@ void st_call_route(const struct st_vector *v, struct st_outcome *ret)
 		st_say(ret, "refused", "%s", "");
 }
 
-/* Root of a user namespace of its own: still without power over the link it was given. */
+/* Root in its own user namespace must still have no control over the link. */
 void st_call_nested(const struct st_vector *v, struct st_outcome *ret)
 {
 	pid_t pid = fork();
@@ -308,7 +308,7 @@ void st_call_nested(const struct st_vector *v, struct st_outcome *ret)
 	st_say(ret, pid > 0 && waitpid(pid, &status, 0) == pid && status == 0 ? "refused" : "works", "%s", "");
 }
 
-/* ---- what is seen of the host ---- */
+/* ---- visibility of the host ---- */
 
 void st_call_unix(const struct st_vector *v, struct st_outcome *ret)
 {
@@ -399,7 +399,7 @@ void st_call_filter(const struct st_vector *v, struct st_outcome *ret)
 	st_say(ret, status_has("\nSeccomp:\t2\n") ? "filtered" : "unfiltered", "%s", "");
 }
 
-/* ---- the kernel's surface ---- */
+/* ---- the kernel's attack surface ---- */
 
 void st_call_syscalls(const struct st_vector *v, struct st_outcome *ret)
 {
@@ -427,7 +427,7 @@ void st_call_syscalls(const struct st_vector *v, struct st_outcome *ret)
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
 		long rc = syscall(calls[i].nr, 0, 0, 0, 0, 0);
 
-		/* A call that looks at its arguments has been let in. */
+		/* A call that checks its arguments was not blocked. */
 		if (rc >= 0 || (errno != EPERM && errno != ENOSYS)) {
 			st_say(ret, "let in", "%s", calls[i].name);
 			return;
@@ -467,7 +467,7 @@ void st_call_sockets(const struct st_vector *v, struct st_outcome *ret)
 	st_say(ret, "refused", "%s", "");
 }
 
-/* Records, sockets and secrets of the machine outside are not even there. */
+/* Records, sockets and secrets of the host must not be visible at all. */
 void st_call_records(const struct st_vector *v, struct st_outcome *ret)
 {
 	static const char *const paths[] = { ST_SECRET, ST_SCRATCH "/state", ST_SCRATCH "/config", ST_SCRATCH "/runtime",

@@ -1,4 +1,4 @@
-/* The probe's hands: DNS, TCP, UDP, TLS and HTTP as a client that honours nothing would speak them. Blocking, with time limits. */
+/* The probe's clients: DNS, TCP, UDP, TLS and HTTP, without honouring any configuration. Blocking, with timeouts. */
 #include "gateway/selftest/selftest.h"
 
 #include "gateway/base/cleanup.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define WAIT_MS 1100 /* longer than what is in time, so that a time-out is seen as one */
+#define WAIT_MS 1100 /* longer than the time allowed, so that a timeout is recognised */
 
 void st_say(struct st_outcome *o, const char *word, const char *fmt, ...)
 {
@@ -103,7 +103,7 @@ void st_await(int fd, int timeout_ms, struct st_outcome *ret)
 	st_say(ret, n > 0 ? "works" : n == 0 ? "closed" : st_errno_word(errno), "%s", "");
 }
 
-/* All of it, or the errno; the far side may reset while we write. */
+/* Send everything, or return the errno; the far side may reset meanwhile. */
 static int send_all(int fd, const void *data, size_t len)
 {
 	const char *at = data;
@@ -128,7 +128,7 @@ static int dial(const struct st_vector *v, int *ret_fd, struct st_outcome *ret)
 {
 	int rc = st_connect(v->host, v->port, WAIT_MS, ret_fd);
 
-	/* A refused SYN says so; a reset at this point is of a connection that someone had taken. */
+	/* A refused SYN gives ECONNREFUSED; a reset at this point closes a connection that was already accepted. */
 	if (rc < 0)
 		st_say(ret, rc == -ECONNRESET ? "cut" : st_errno_word(-rc), "%s", "");
 	return rc;
@@ -144,7 +144,7 @@ void st_dial_tcp(const struct st_vector *v, struct st_outcome *ret)
 		return;
 	(void)send_all(fd, "probe", 5);
 	st_await(fd, WAIT_MS, ret);
-	/* The kernel's rules refuse the connection itself; only the relay can let it begin and cut it then. */
+	/* The kernel's rules refuse the connection itself; only the relay can accept a connection and cut it later. */
 	if (!strcmp(ret->word, "refused"))
 		ret->word = "cut";
 }
@@ -201,14 +201,14 @@ static void put_sni(struct hello *h, const char *name)
 	put(h, name, n);
 }
 
-/* The handshake message, without records. */
+/* Build the handshake message, without records. */
 static void build_message(struct hello *h, const struct st_vector *v)
 {
 	size_t extensions;
 
 	h->len = 0;
 	put_number(h, 1, 1);
-	put_number(h, 0, 3); /* length, below */
+	put_number(h, 0, 3); /* length, set below */
 	put_number(h, 0x0303, 2);
 	memset(h->data + h->len, 7, 32);
 	h->len += 32;
@@ -220,7 +220,7 @@ static void build_message(struct hello *h, const struct st_vector *v)
 	if (v->type == ST_HELLO_GREASE)
 		put_extension(h, 0x1a1a, 1);
 	if (v->type == ST_HELLO_BIG)
-		put_extension(h, 51, 3000); /* key shares of the size that post-quantum groups have */
+		put_extension(h, 51, 3000); /* key shares as large as those of post-quantum groups */
 	if (v->name && v->type != ST_HELLO_NONE)
 		put_sni(h, v->name);
 	if (v->type == ST_HELLO_ECH)
@@ -295,7 +295,7 @@ void st_dial_http(const struct st_vector *v, struct st_outcome *ret)
 	request(fd, v->name, ret);
 	if (!v->detail)
 		return;
-	/* The first one is fine; the verdict is on the second. */
+	/* The first request is allowed; the second one is tested. */
 	if (strcmp(ret->word, "works") != 0) {
 		st_say(ret, "first request failed", "%s", v->detail);
 		return;
@@ -386,7 +386,7 @@ void st_dns_ask(const char *server, bool tcp, const char *name, uint16_t qtype, 
 		ret_addr->family = 0;
 }
 
-/* ---- messages that are not questions ---- */
+/* ---- malformed queries ---- */
 
 static size_t put_raw_name(uint8_t *out, unsigned kind)
 {
@@ -445,7 +445,7 @@ static size_t build_raw(uint8_t *m, unsigned kind)
 	case ST_RAW_RESPONSE:
 		m[2] = 0x81;
 		break;
-	case ST_RAW_RECORDS: /* an answer in the question */
+	case ST_RAW_RECORDS: /* an answer record in the query */
 		m[7] = 1;
 		memcpy(m + n, "\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4\x0b\x42\7\1", 16);
 		n += 16;
@@ -456,7 +456,7 @@ static size_t build_raw(uint8_t *m, unsigned kind)
 	return n;
 }
 
-/* Followed by a good question: once that is answered, what was to be said about the bad one has been said. */
+/* Send a valid query after the bad one: once it is answered, any reply to the bad one has arrived. */
 void st_dial_raw(const struct st_vector *v, struct st_outcome *ret)
 {
 	uint8_t bad[ST_DNS_MAX], good[ST_DNS_MAX], reply[ST_DNS_MAX];

@@ -1,4 +1,4 @@
-/* Vectors of the self-test for ways out that are not the network: what a sandbox could leave on the host, and power it could make for itself. */
+/* Self-test vectors for escapes other than the network: files left on the host, and privileges that a sandbox could gain. */
 #include "gateway/selftest/selftest.h"
 
 #include "gateway/base/cleanup.h"
@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SYS_FCHMODAT2 452 /* Linux 6.6; the same number everywhere */
+#define SYS_FCHMODAT2 452 /* Linux 6.6; the same number on all architectures */
 #define PLACE "/tmp/selftest-set-id"
 
 /* ---- files that would be set-uid on the host ---- */
@@ -80,7 +80,7 @@ void st_call_set_ids(const struct st_vector *v, struct st_outcome *ret)
 
 /* ---- namespaces and sockets ---- */
 
-/* In a child each: one that works would change us. */
+/* Use a child for each, because a successful call would change this process. */
 static bool works_in_child(int flags)
 {
 	pid_t pid = fork();
@@ -129,7 +129,7 @@ void st_call_odd_sockets(const struct st_vector *v, struct st_outcome *ret)
 	st_say(ret, "refused", "%s", "");
 }
 
-/* ---- what would stay behind on the host ---- */
+/* ---- changes that would remain on the host ---- */
 
 static const char *changes_host(void)
 {
@@ -157,7 +157,7 @@ void st_call_left_behind(const struct st_vector *v, struct st_outcome *ret)
 	st_say(ret, what ? "changed" : "refused", "%s", what ? what : "");
 }
 
-/* The words that started the sandbox may hold secrets, and are the host's. */
+/* The command line that started the sandbox belongs to the host and may contain secrets. */
 void st_call_words(const struct st_vector *v, struct st_outcome *ret)
 {
 	_cleanup_free_ char *text = NULL;

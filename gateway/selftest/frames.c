@@ -1,6 +1,6 @@
 /*
- * Raw frames on a sandbox's own link: what a root in its network namespace could send, which the sandbox never has. Done in a child that
- * steps into that namespace from outside.
+ * Raw frames on a sandbox's own link, as root in its network namespace could send them; the sandbox never has root there. A child
+ * process enters the namespace from outside.
  */
 #include "gateway/selftest/selftest.h"
 
@@ -82,7 +82,7 @@ static void put_ether(struct frame *f, const struct wire *w, const uint8_t *src_
 	put16(f, kind);
 }
 
-/* The IPv4 or IPv6 header in front of PAYLOAD; OPTIONS and FRAG only in IPv4. */
+/* Prepend the IPv4 or IPv6 header to PAYLOAD; OPTIONS and FRAG apply to IPv4 only. */
 static void put_ip(struct frame *f, const struct ak_addr *src, const struct ak_addr *dst, unsigned proto,
 	const struct frame *options, unsigned frag, const struct frame *payload)
 {
@@ -167,7 +167,7 @@ static void send_syn(struct wire *w, const struct ak_addr *src, const struct ak_
 	send_ip(w, src, dst, IPPROTO_TCP, &nothing, 0, &p);
 }
 
-/* ---- the sets ---- */
+/* ---- the frame sets ---- */
 
 static void send_spoofs(struct wire *w, const struct ak_addr *dst, const char *const *sources)
 {
@@ -196,7 +196,7 @@ static void send_wrong_macs(struct wire *w, const struct ak_addr *dst)
 	}
 }
 
-/* "The gateway's address is at my MAC", said to everyone; and the question that would make it answer. */
+/* A broadcast ARP announcement of the gateway's address at our MAC, and an ARP request that the gateway would answer. */
 static void send_arp(struct wire *w)
 {
 	struct frame f;
@@ -223,7 +223,7 @@ static void send_icmp6(
 	send_ip(w, src, dst, IPPROTO_ICMPV6, &nothing, 0, &p);
 }
 
-/* "I am your router", "that address is at my place", "this way is better", and an offer of a DHCP server. */
+/* Router advertisement, neighbour advertisement, redirect, and a DHCP offer. */
 static void send_rogue(struct wire *w, const struct ak_addr *everyone)
 {
 	struct ak_addr near = addr("fe80::66"), all = addr("ff02::1");
@@ -238,7 +238,7 @@ static void send_rogue(struct wire *w, const struct ak_addr *everyone)
 	send_udp(w, &w->link.addr4, everyone, 68);
 }
 
-/* The same datagram in a VLAN, in two, and under types that are no IP. */
+/* The same datagram in one VLAN tag, in two, and with ethertypes that are not IP. */
 static void send_ethertypes(struct wire *w, const struct ak_addr *dst)
 {
 	static const unsigned kinds[] = { 0x8100, 0x88a8, 0x88b5, 0x8847, 0x8864, 0x0842 };
@@ -253,7 +253,7 @@ static void send_ethertypes(struct wire *w, const struct ak_addr *dst)
 	}
 }
 
-/* Whole but marked "more to come", the later part alone, and a first part too small for its ports. */
+/* A complete datagram with "more fragments" set, a later fragment alone, and a first fragment too small for the ports. */
 static void send_fragments(struct wire *w, const struct ak_addr *dst)
 {
 	struct frame p, tiny = { .len = 8 };
@@ -370,7 +370,7 @@ static void send_set(struct wire *w, const struct st_vector *v)
 
 /* ---- in the sandbox's network namespace ---- */
 
-/* Which link this is can be read from its address. */
+/* The link is identified by its address. */
 static int open_wire(struct wire *w)
 {
 	struct sockaddr_ll ll = { .sll_family = AF_PACKET, .sll_ifindex = (int)if_nametoindex("eth0") };
@@ -399,6 +399,6 @@ int st_frames_send(pid_t inside, const struct st_vector *v, struct ak_err *err)
 		_exit(w.sent ? 0 : 3);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
-		return ak_fail(err, EIO, "frames could not be sent (%d)", WEXITSTATUS(status));
+		return ak_fail(err, EIO, "cannot send frames (exit status %d)", WEXITSTATUS(status));
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * The far side of the self-test: one process, in its own network namespace, that is every address there is. A packet socket on the
- * one link in counts all that arrives, whatever it is; small servers say who was asked for.
+ * The far side of the self-test: one process in its own network namespace that owns every address. A packet socket on its only
+ * link counts everything that arrives; small servers record which name was requested.
  */
 #include "gateway/selftest/selftest.h"
 
@@ -60,7 +60,7 @@ struct far {
 	struct conn conns[CONNS_MAX];
 };
 
-/* ---- what happened ---- */
+/* ---- recording events ---- */
 
 static bool same(const struct st_event *a, const struct st_event *b)
 {
@@ -88,7 +88,7 @@ static void note(struct far *f, const struct st_event *event)
 
 /* ---- packets ---- */
 
-/* What the two kernels say to each other on their own: neighbours, group reports. */
+/* Traffic that the two kernels exchange on their own: neighbour discovery, group reports. */
 static bool chatter(const uint8_t *ip, size_t len, uint8_t proto)
 {
 	return proto == 0 || (proto == IPPROTO_ICMPV6 && len > 40 && ip[40] >= 130 && ip[40] <= 143);
@@ -151,7 +151,10 @@ static void serve_question(struct far *f, const uint8_t *msg, size_t len, uint8_
 	note(f, &e);
 }
 
-/* Before the true reply: one with another id, one to another question, one from another server. The last address in them is 11.66.9.1. */
+/*
+ * Before the genuine reply, send one with another id, one to another question, and one from another server. The last address in
+ * them is 11.66.9.1.
+ */
 static void send_forgeries(int fd, struct msghdr *h, struct in_pktinfo *info)
 {
 	struct iovec *iov = h->msg_iov;
@@ -172,7 +175,7 @@ static void send_forgeries(int fd, struct msghdr *h, struct in_pktinfo *info)
 	h->msg_iov = iov;
 }
 
-/* The reply leaves from the address that was asked. */
+/* The reply is sent from the address that the query was sent to. */
 static bool read_datagram(struct far *f, int fd, bool dns)
 {
 	union {
@@ -227,7 +230,7 @@ static void tell(struct far *f, struct conn *c, enum st_event_kind kind, const c
 	c->told = true;
 }
 
-/* The handshake message out of its records. Its length, or 0 while it is not whole, or -1 when it is none. */
+/* Join the records of the handshake message. Returns its length, 0 if it is incomplete, -1 if it is not one. */
 static ssize_t join_records(const struct conn *c, uint8_t *out)
 {
 	size_t at = 0, len = 0;
@@ -253,7 +256,7 @@ static size_t get16(const uint8_t *p)
 	return (size_t)p[0] << 8 | p[1];
 }
 
-/* The server name of a whole ClientHello; "" when there is none. */
+/* The server name of a complete ClientHello; "" if there is none. */
 static void find_sni(const uint8_t *h, size_t len, char name[static 256])
 {
 	size_t at = 4 + 2 + 32, end;
@@ -381,7 +384,7 @@ static bool accept_conn(struct far *f, size_t i)
 
 /* ---- the loop ---- */
 
-/* Everything that is there, once; true when there was something. */
+/* Handle everything that is pending, once; true if there was anything. */
 static bool serve_all(struct far *f)
 {
 	bool any = read_packets(f);
@@ -456,7 +459,7 @@ static int open_socket(int family, int type, uint16_t port, struct ak_err *err)
 		setsockopt(fd, SOL_IP, IP_PKTINFO, &on, sizeof(on));
 	}
 	if (bind(fd, (struct sockaddr *)&ss, len) < 0 || (type == SOCK_STREAM && listen(fd, 256) < 0))
-		return ak_fail_errno(err, errno, "port %u of the private Internet", port);
+		return ak_fail_errno(err, errno, "cannot open port %u of the private Internet", port);
 	return TAKE_FD(fd);
 }
 
@@ -468,7 +471,7 @@ static int open_counter(struct ak_err *err)
 
 	ll.sll_ifindex = (int)if_nametoindex(LABNS_INET_IF);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&ll, sizeof(ll)) < 0)
-		return ak_fail_errno(err, errno, "packet counter");
+		return ak_fail_errno(err, errno, "cannot open the packet counter");
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
 	return TAKE_FD(fd);
 }

@@ -1,4 +1,4 @@
-/* Does a vector hold? The client's word, its time, the far side's count and the log are compared with the catalogue. */
+/* Decides whether a vector holds: compares the client's result and time, the far side's count and the log with the catalogue. */
 #include "gateway/selftest/selftest.h"
 
 #include "gateway/log/netlog.h"
@@ -46,7 +46,7 @@ static bool event_is(const struct st_event *e, const struct st_vector *v, const 
 {
 	switch (e->kind) {
 	case ST_EV_PACKET:
-		/* To an address that several vectors use, only the server that was reached can tell them apart. */
+		/* Several vectors use the same address: only the server that was reached distinguishes them. */
 		if (v->kind == ST_TLS || v->kind == ST_HTTP || (v->kind == ST_CALL && v->far == ST_AT_MOST))
 			return false;
 		return dst->family && ak_addr_eq(&e->dst, dst) && (!v->port || e->port == v->port) && proto_is(e->proto, v);
@@ -74,7 +74,7 @@ static unsigned far_count(const struct st_facts *f, const struct st_vector *v, b
 	if (v->port == ST_HOST_PORT || v->fn == st_call_unix)
 		return f->host_accepts;
 	if (is_dns(v) && v->name)
-		(void)ak_addr_parse(v->name, &dst); /* the resolver that was asked must not have heard of it */
+		(void)ak_addr_parse(v->name, &dst); /* the resolver that was addressed must not have received it */
 	for (size_t i = 0; i < f->events->n; i++) {
 		const struct st_event *e = &f->events->e[i];
 
@@ -102,11 +102,11 @@ static bool judge_far(const struct st_facts *f, const struct st_vector *v, char 
 		if (!n)
 			snprintf(why, size, "nothing arrived on the far side");
 		if (odd)
-			snprintf(why, size, "the upstream resolver saw more than a plain lower-case question");
+			snprintf(why, size, "the upstream resolver saw more than a plain lower-case query");
 		return n > 0 && !odd;
 	case ST_AT_MOST:
 		if (n > v->type)
-			snprintf(why, size, "%u arrived on the far side, %u at most should", n, v->type);
+			snprintf(why, size, "%u arrived on the far side, expected at most %u", n, v->type);
 		return n <= v->type;
 	case ST_UNSEEN:
 	case ST_FAR_NUM:
@@ -117,7 +117,7 @@ static bool judge_far(const struct st_facts *f, const struct st_vector *v, char 
 
 /* ---- the log ---- */
 
-/* An address that comes from the sandbox's own text has one form only when it is read. */
+/* The log may write an address differently, so compare it parsed. */
 static bool same_address(const char *text, const struct ak_addr *a)
 {
 	struct ak_addr b;
@@ -173,11 +173,11 @@ static bool judge_log(const struct st_facts *f, const struct st_vector *v, char 
 			(strstr(rec->rule, v->log) || strstr(rec->reason, v->log)) && (verdict[0] == 'a' || rec->reason[0]))
 			return true;
 	}
-	snprintf(why, size, "the log does not tell it (%s%s%s)", verdict, v->log[0] ? ", " : "", v->log);
+	snprintf(why, size, "no matching record in the log (%s%s%s)", verdict, v->log[0] ? ", " : "", v->log);
 	return false;
 }
 
-/* ---- all of it ---- */
+/* ---- the verdict ---- */
 
 static bool judge_client(const struct st_facts *f, const struct st_vector *v, size_t i, char *why, size_t size)
 {
@@ -189,21 +189,21 @@ static bool judge_client(const struct st_facts *f, const struct st_vector *v, si
 		return false;
 	}
 	if (!one_of(o->word, v->want)) {
-		snprintf(why, size, "%s%s%s, not %s", o->word, o->detail[0] ? " " : "", o->detail, v->want);
+		snprintf(why, size, "got %s%s%s, expected %s", o->word, o->detail[0] ? " " : "", o->detail, v->want);
 		return false;
 	}
 	if (v->detail && strcmp(v->detail, o->detail) != 0) {
-		snprintf(why, size, "got '%s', not '%s'", o->detail, v->detail);
+		snprintf(why, size, "got '%s', expected '%s'", o->detail, v->detail);
 		return false;
 	}
 	if (f->took_ms[i] > limit) {
-		snprintf(why, size, "took %u ms", f->took_ms[i]);
+		snprintf(why, size, "took too long: %u ms", f->took_ms[i]);
 		return false;
 	}
 	return true;
 }
 
-/* What a vector is about, for its reason. */
+/* A description of the vector for the reason of a failure. */
 static void describe(const struct st_facts *f, const struct st_vector *v, char *ret, size_t size)
 {
 	static const char *const runs[ST_RUN_NUM] = { "allowlist", "native", "empty allowlist", "gateway killed" };

@@ -1,6 +1,6 @@
 /*
- * The program inside the sandbox: tries one vector of the catalogue after the other and tells on standard output how each ended,
- * "NUMBER MILLISECONDS WORD<tab>DETAIL". Where something has to be done from outside it says "pause NUMBER" and waits for a line.
+ * The program inside the sandbox: tries the vectors of the catalogue in order and prints the result of each on standard output:
+ * "NUMBER MILLISECONDS WORD<tab>DETAIL". If the outside must act, it prints "pause NUMBER" and waits for a line.
  */
 #include "gateway/selftest/selftest.h"
 
@@ -15,7 +15,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* What is done from outside has its outcome from there; the sandbox only waits. */
+/* The process outside determines the outcome; the sandbox only waits. */
 static void pause_for(size_t number, struct st_outcome *ret)
 {
 	char byte;
@@ -59,7 +59,7 @@ static void attempt(const struct st_vector *v, size_t number, struct st_outcome 
 	}
 }
 
-/* Resolve what the vectors will dial, then wait until one of them can be reached: the vectors are about refusals, c1 about this. */
+/* Resolve the names that the vectors connect to, then wait until one is reachable: c1 tests that, the other vectors test refusals. */
 static void warm_up(enum st_run run)
 {
 	static const struct st_vector open = { .host = "11.1.0.5", .port = 443, .name = "ok.test" };
@@ -76,12 +76,12 @@ static void warm_up(enum st_run run)
 		st_dial_tls(&open, &o);
 		if (!strcmp(o.word, "works") || ak_now_ms() >= until)
 			return;
-		(void)poll(NULL, 0, 10); /* every refusal is recorded, and only so many a second */
+		(void)poll(NULL, 0, 10); /* every refusal is logged, at a limited rate */
 	}
 }
 
 /*
- * What the vectors try must never be tried on a real machine: only in a sandbox, without privileges, whose resolver is the end of a
+ * The vectors must never run on a real machine. Run only in a sandbox, without privileges, with a resolver at the end of a
  * sandbox's link, and in the folder that the self-test has marked.
  */
 static bool in_the_private_machine(void)
@@ -95,7 +95,7 @@ int selftest_probe(int argc, char **argv)
 	unsigned run = argc > 1 ? (unsigned)atoi(argv[1]) : ST_RUN_NUM;
 
 	if (run >= ST_RUN_NUM || !in_the_private_machine()) {
-		ak_say("%s is a part of 'agentkernel network selftest' and works only in its sandbox", SELFTEST_PROBE);
+		ak_say("%s is a part of 'agentkernel network selftest' and runs only in its sandbox", SELFTEST_PROBE);
 		return AK_EXIT_USAGE;
 	}
 	signal(SIGPIPE, SIG_IGN);

@@ -1,6 +1,6 @@
 /*
- * The catalogue of the self-test. Each row is a class of attack; its vectors each use a name or an address of their own, so that what
- * arrives on the far side can be told apart. 11.1.0.0/16 may be reached, 11.66.0.0/16 may not.
+ * The catalogue of the self-test. Each row is a class of attack; each vector uses its own name or address, so that its packets can
+ * be identified on the far side. 11.1.0.0/16 is reachable, 11.66.0.0/16 is not.
  */
 #include "gateway/selftest/selftest.h"
 
@@ -29,13 +29,13 @@ const char *const st_warm_names[] = { "ok.test", "other.test", "port.test", "ssh
 
 const struct st_row st_rows[] = {
 	{ .id = "a1", .what = "an empty allowlist allows nothing" },
-	{ .id = "a2", .what = "octets in a name that no host name has" },
+	{ .id = "a2", .what = "octets that are not valid in a host name" },
 	{ .id = "a3", .what = "a dot inside one label" },
 	{ .id = "a4", .what = "names that only look like an allowed one" },
 	{ .id = "a5", .what = "wildcard and apex, ports, the more specific rule" },
 	{ .id = "a6", .what = "mixed case" },
-	{ .id = "a7", .what = "malformed names and cut messages" },
-	{ .id = "a8", .what = "messages that are not one plain question" },
+	{ .id = "a7", .what = "malformed names and truncated messages" },
+	{ .id = "a8", .what = "messages that are not a single plain query" },
 	{ .id = "b1", .what = "data in a denied name" },
 	{ .id = "b2", .what = "data in many names below an allowed wildcard" },
 	{ .id = "b3", .what = "other record types of an allowed name" },
@@ -49,8 +49,8 @@ const struct st_row st_rows[] = {
 	{ .id = "b11", .what = "aliases to unlisted names, loops, long chains" },
 	{ .id = "b12", .what = "HTTPS and SVCB records with hints and keys" },
 	{ .id = "b14", .what = "metadata and internal names, everything else allowed" },
-	{ .id = "c1", .what = "connecting the moment the answer is here" },
-	{ .id = "c3", .what = "lives of 0, 1 and billions of seconds" },
+	{ .id = "c1", .what = "connecting as soon as the answer arrives" },
+	{ .id = "c3", .what = "TTLs of 0, 1 and billions of seconds" },
 	{ .id = "c9", .what = "two names, one address" },
 	{ .id = "c10", .what = "a learned address on another port or protocol" },
 	{ .id = "d1", .what = "an allowed name that answers with a private address" },
@@ -76,15 +76,15 @@ const struct st_row st_rows[] = {
 	{ .id = "g1", .what = "sendmmsg and io_uring" },
 	{ .id = "g2", .what = "marks, routes and rules from inside, also as root of a namespace" },
 	{ .id = "g3", .what = "inherited descriptors, processes, capabilities" },
-	{ .id = "g4", .what = "the kernel's surface" },
+	{ .id = "g4", .what = "the kernel's attack surface" },
 	{ .id = "g6", .what = "the gateway is killed" },
 	{ .id = "g8", .what = "records and sockets of the host" },
 	{ .id = "h2", .what = "set-uid and set-gid files" },
-	{ .id = "h6", .what = "namespaces and odd sockets of its own" },
-	{ .id = "h9", .what = "a denied host, everything else allowed, by what cannot be read" },
+	{ .id = "h6", .what = "nested namespaces and unusual sockets" },
+	{ .id = "h9", .what = "a denied host, everything else allowed, with data that cannot be parsed" },
 	{ .id = "h17", .what = "terminals, memory score, leases and core dumps" },
-	{ .id = "h27", .what = "the words that started the sandbox" },
-	{ .id = "inv6", .what = "the gateway process holds no power" },
+	{ .id = "h27", .what = "the command line that started the sandbox" },
+	{ .id = "inv6", .what = "the gateway process has no privileges" },
 	{ .id = NULL },
 };
 
@@ -130,7 +130,7 @@ const struct st_row st_rows[] = {
 		.row = r, .runs = BOTH, .kind = ST_FRAMES, .host = h, .type = t, .want = "sent", .far = ST_NOTHING, .log = l     \
 	}
 
-/* One vector a line. */
+/* One vector per line. */
 /* clang-format off */
 const struct st_vector st_vectors[] = {
 	DENIED("a1", EMPTY, "a1.test"),

@@ -1,11 +1,11 @@
 /*
  * `network selftest`: see selftest/selftest.h.
  *
- * Theory of operation. A child makes a private machine (labns) and forks its pid 1, which starts the far side in a network
- * namespace of its own and then runs `agentkernel run … selftest-probe` once for each enum st_run, as the user who called. While a run
- * lasts it reads what the probe says, plays the root outside when the probe pauses, and counts who reaches services of the machine. When a run is
- * over its log is read and everything is judged. The report is in memory that we share with that process. Its files
- * are in memory too, in a mount namespace of its own: whoever is killed, nothing stays.
+ * Theory of operation. A child creates a private machine (labns) and forks its pid 1. That starts the far side in its own network
+ * namespace and then runs `agentkernel run … selftest-probe` once for each enum st_run, as the calling user. During a run it reads
+ * the probe's output, acts as root outside when the probe pauses, and counts connections to services of the machine. After a run it
+ * reads the log and judges the vectors. The report is in memory shared with that process. Its files are in memory too, in its own
+ * mount namespace: nothing remains, whichever process is killed.
  */
 #include "gateway/selftest/selftest.h"
 
@@ -49,13 +49,13 @@ struct shared {
 struct machine {
 	struct shared *shared; /* borrowed */
 	bool mapped; /* in a user namespace: the caller is root here */
-	uid_t uid; /* who called */
+	uid_t uid; /* of the caller */
 	gid_t gid;
 	int far; /* control socket of the far side */
 	int services[SERVICES], open_service;
-	/* of the run under way */
+	/* the current run */
 	pid_t pid;
-	int in, out, errs; /* its standard streams; -1 after their end */
+	int in, out, errs; /* its standard streams; -1 once closed */
 	struct strbuf line, said;
 	struct st_outcome outcomes[VECTORS_MAX];
 	unsigned took_ms[VECTORS_MAX];
@@ -73,7 +73,7 @@ static int write_new(const char *path, const char *text, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "%s", path) : 0;
 }
 
-/* Ourselves, where the sandbox can see it. */
+/* Copy this program to a place that the sandbox can see. */
 static int copy_program(int from, struct ak_err *err)
 {
 	_cleanup_close_ int to = open(ST_PROGRAM, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
@@ -85,7 +85,7 @@ static int copy_program(int from, struct ak_err *err)
 		ssize_t n = sendfile(to, from, NULL, (size_t)left);
 
 		if (n <= 0)
-			return ak_fail_errno(err, n < 0 ? errno : EIO, "copying ourselves");
+			return ak_fail_errno(err, n < 0 ? errno : EIO, "cannot copy this program");
 		left -= n;
 	}
 	return 0;
@@ -153,7 +153,7 @@ static int open_services(struct machine *m, struct ak_err *err)
 	m->services[3] = listen_unix(ST_ABSTRACT, true);
 	m->open_service = listen_tcp(AF_INET, ST_OPEN_PORT);
 	if (m->services[0] < 0 || m->services[2] < 0 || m->services[3] < 0 || m->open_service < 0)
-		return ak_fail(err, EIO, "services of the private machine");
+		return ak_fail(err, EIO, "cannot start the services of the private machine");
 	return 0;
 }
 
@@ -181,16 +181,16 @@ static int far_answer(struct machine *m, struct ak_err *err)
 	char byte;
 
 	if (poll(&p, 1, 5000) != 1 || recv(m->far, &byte, 1, 0) != 1)
-		return ak_fail(err, EPIPE, "the private Internet does not answer%s%s", m->shared->err.text[0] ? ": " : "",
+		return ak_fail(err, EPIPE, "the private Internet does not reply%s%s", m->shared->err.text[0] ? ": " : "",
 			m->shared->err.text);
 	return 0;
 }
 
-/* Return once all that has arrived is counted. */
+/* Return once everything that has arrived is counted. */
 static int far_sync(struct machine *m, struct ak_err *err)
 {
 	if (send(m->far, "s", 1, MSG_NOSIGNAL) != 1)
-		return ak_fail(err, EPIPE, "the private Internet is gone");
+		return ak_fail(err, EPIPE, "the private Internet has ended");
 	return far_answer(m, err);
 }
 
@@ -240,7 +240,7 @@ static bool file_has(const char *dir, const char *file, const char *text, size_t
 	return ak_read_file(AT_FDCWD, path, 65536, &data, &len) == 0 && memmem(data, len, text, text_len);
 }
 
-/* The first process whose /proc FILE holds TEXT. */
+/* The first process whose /proc FILE contains TEXT. */
 static pid_t find_process(const char *file, const char *text, size_t text_len)
 {
 	DIR *dir = opendir("/proc");
@@ -256,7 +256,7 @@ static pid_t find_process(const char *file, const char *text, size_t text_len)
 	return found;
 }
 
-/* The probe itself: its words are those of the supervisor's command line, too, but there they are not the first. */
+/* Find the probe. The supervisor's command line contains the same words, but not at its start. */
 static pid_t find_probe(void)
 {
 	DIR *dir = opendir("/proc");
@@ -304,7 +304,7 @@ static void look_at_gateway(const struct st_vector *v, struct st_outcome *ret)
 	}
 }
 
-/* The probe waits for something that only the outside can do. */
+/* The probe waits for an action from outside. */
 static void on_pause(struct machine *m, size_t i)
 {
 	const struct st_vector *v = &st_vectors[i];
@@ -319,9 +319,9 @@ static void on_pause(struct machine *m, size_t i)
 	(void)!write(m->in, "\n", 1);
 }
 
-/* ---- what the probe says ---- */
+/* ---- output of the probe ---- */
 
-/* Words live as long as the report is made. */
+/* Keep a copy of the word until the report is complete. */
 static const char *keep_word(const char *word)
 {
 	static char pool[VECTORS_MAX * ST_RUN_NUM][32];
@@ -337,7 +337,7 @@ static const char *keep_word(const char *word)
 	return pool[n++];
 }
 
-/* The vectors for which the probe may stop and wait. */
+/* May the probe pause at this vector? */
 static bool waits(unsigned number)
 {
 	for (size_t i = 0; st_vectors[i].row; i++) {
@@ -401,7 +401,7 @@ static void read_errs(struct machine *m)
 		strbuf_add(&m->said, buf, (size_t)n);
 }
 
-/* Until both streams have ended. */
+/* Read until both streams have ended. */
 static void follow(struct machine *m)
 {
 	uint64_t until = ak_now_ms() + RUN_TIMEOUT_MS, now;
@@ -446,7 +446,7 @@ static _Noreturn void be_run(const struct machine *m, enum st_run run, int in, i
 	snprintf(allowed, sizeof(allowed), "AK_SABOTAGE_OK=%.8s", ok ? ok : "");
 	if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(errs, 2) < 0)
 		_exit(125);
-	/* What a careless caller leaves open: a secret, for the sandbox not to find. */
+	/* Like a careless caller, leave a secret open: the sandbox must not find it. */
 	(void)!open(ST_SECRET, O_RDONLY);
 	if (m->mapped && m->uid != 0 && labns_become(m->uid, m->gid, &err) < 0) {
 		dprintf(2, "%s\n", err.text);
@@ -514,7 +514,7 @@ static void read_log(struct machine *m, enum st_run run)
 	audit_reader_done(&r);
 }
 
-/* A kernel without IPv6 has nothing to withstand there. */
+/* Skip IPv6 vectors on a kernel without IPv6. */
 static void skip_missing(struct machine *m)
 {
 	bool ipv6 = labns_has_ipv6();
@@ -602,10 +602,10 @@ static _Noreturn void be_machine(struct shared *shared, bool mapped, uid_t uid, 
 		shared->err = err;
 	else
 		shared->done = true;
-	_exit(0); /* and the kernel takes the machine down */
+	_exit(0); /* the kernel then removes the machine */
 }
 
-/* Between us and the machine: only to become the parent of its pid 1. */
+/* The process between us and the machine: it only becomes the parent of the machine's pid 1. */
 static _Noreturn void be_maker(struct shared *shared, pid_t caller)
 {
 	_cleanup_close_ int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -616,7 +616,7 @@ static _Noreturn void be_maker(struct shared *shared, pid_t caller)
 
 	if (labns_enter(&mapped, &shared->err) < 0)
 		_exit(1);
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* after it, for new credentials forget it */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* only now, because a change of credentials resets it */
 	if (getppid() != caller)
 		_exit(1);
 	pid = fork();
@@ -659,7 +659,7 @@ int selftest_run(struct selftest_report *ret, struct ak_err *err)
 	int rc = 0;
 
 	if (shared == MAP_FAILED)
-		return ak_fail_errno(err, errno, "shared memory");
+		return ak_fail_errno(err, errno, "cannot allocate shared memory");
 	init_report(&shared->report);
 	pid = fork();
 	if (pid == 0)

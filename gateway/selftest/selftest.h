@@ -1,16 +1,16 @@
 /*
- * `network selftest`: the attack catalogue against the live code, on the user's own machine, in a private Internet.
+ * `network selftest`: runs the attack catalogue against the live code on the user's own machine, in a private Internet.
  *
- *   selftest/selftest.c           the private machine: namespaces, one `agentkernel run` after the other, what it reports
- *   selftest/internet.c  the far side: every address there is, its servers, and what arrived
- *   selftest/zone.c      what its DNS answers
+ *   selftest/selftest.c  the private machine: namespaces, one `agentkernel run` after the other, and its report
+ *   selftest/internet.c  the far side: owns every address, runs servers, and counts what arrives
+ *   selftest/zone.c      the answers of its DNS
  *   selftest/rows.c      the catalogue: rows of vectors
- *   selftest/probe.c     what happens inside the sandbox (the same program, started as SELFTEST_PROBE); _dial and _calls are its hands
- *   selftest/frames.c    raw frames on the sandbox's own link, by a root that the sandbox never has
- *   selftest/judge.c     far side, client and log, compared with what the catalogue wants
+ *   selftest/probe.c     the program inside the sandbox (this program, started as SELFTEST_PROBE); dial.c and calls.c try the vectors
+ *   selftest/frames.c    raw frames on the sandbox's link, sent as root, which the sandbox never is
+ *   selftest/judge.c     compares far side, client and log with the catalogue
  *
- * A vector is one attempt. It holds when the client got what is wanted and in time, the far side counted what is wanted (mostly
- * nothing), and the log tells it. A row passes when all its vectors hold.
+ * A vector is one attempt. It holds if the client got the expected result in time, the far side counted the expected packets
+ * (mostly none), and the log recorded it. A row passes if all its vectors hold.
  */
 #ifndef AK_SELFTEST_H
 #define AK_SELFTEST_H
@@ -26,7 +26,7 @@
 
 #define SELFTEST_PROBE "selftest-probe" /* hidden command: the program inside the sandbox */
 
-/* ---- public face ---- */
+/* ---- public functions ---- */
 
 enum selftest_result { SELFTEST_SKIPPED, SELFTEST_PASSED, SELFTEST_FAILED, SELFTEST_RESULT_NUM };
 
@@ -34,7 +34,7 @@ enum selftest_result { SELFTEST_SKIPPED, SELFTEST_PASSED, SELFTEST_FAILED, SELFT
 #define SELFTEST_REASON_MAX 700
 
 struct selftest_row {
-	const char *id; /* row of the catalogue */
+	const char *id; /* of the row in the catalogue */
 	const char *what;
 	enum selftest_result result;
 	char reason[SELFTEST_REASON_MAX];
@@ -48,46 +48,46 @@ struct selftest_report {
 	uint64_t duration_ms;
 };
 
-/* -errno with a reason when it could not be carried out at all. */
+/* Returns -errno with a reason if the self-test could not run at all. */
 int selftest_run(struct selftest_report *ret, struct ak_err *err);
 
-/* The program inside: argv[1] is the number of the run. */
+/* The program inside the sandbox: argv[1] is the number of the run. */
 int selftest_probe(int argc, char **argv);
 
 /* ---- the catalogue ---- */
 
-/* One sandbox each. */
+/* One sandbox per run. */
 enum st_run {
 	ST_LIST, /* codex mode with a small allowlist */
 	ST_NATIVE, /* native mode: everything public */
-	ST_EMPTY, /* claude mode whose policy allows nothing */
-	ST_DEAD, /* native mode, and the gateway is killed */
+	ST_EMPTY, /* claude mode with a policy that allows nothing */
+	ST_DEAD, /* native mode with a killed gateway */
 	ST_RUN_NUM
 };
 
 enum st_kind {
-	ST_DNS, /* HOST's TYPE is asked of the sandbox's resolver, or of the address NAME */
+	ST_DNS, /* query HOST with type TYPE at the sandbox's resolver, or at the address NAME */
 	ST_DNS_TCP, /* the same over TCP */
 	ST_RAW, /* malformed message number TYPE */
 	ST_TCP, /* connect, send, wait for an echo */
 	ST_UDP,
-	ST_TLS, /* a ClientHello with SNI NAME, made as TYPE says */
-	ST_HTTP, /* a request with Host NAME, and a second one with Host DETAIL when that is set */
-	ST_CALL, /* FN */
+	ST_TLS, /* a ClientHello of form TYPE with SNI NAME */
+	ST_HTTP, /* a request with Host NAME, and a second one with Host DETAIL if that is set */
+	ST_CALL, /* call FN */
 	ST_FRAMES, /* frames of set TYPE on the link, sent from outside */
-	ST_GATEWAY, /* the gateway process, looked at from outside; TYPE 1: killed first */
+	ST_GATEWAY, /* inspect the gateway process from outside; TYPE 1: kill it first */
 	ST_KIND_NUM
 };
 
 enum st_far {
 	ST_NOTHING, /* the far side must not have seen it */
 	ST_SOMETHING,
-	ST_AT_MOST, /* at most TYPE questions below HOST */
-	ST_UNSEEN, /* no opinion */
+	ST_AT_MOST, /* at most TYPE queries below HOST */
+	ST_UNSEEN, /* not checked */
 	ST_FAR_NUM
 };
 
-/* What an attempt ended with. Words are compared with the vector's list of wanted ones. */
+/* The result of an attempt. WORD is compared with the vector's list of expected words. */
 struct st_outcome {
 	const char *word; /* "works", "refused", "answer", "nxdomain" … */
 	char detail[160];
@@ -105,11 +105,11 @@ struct st_vector {
 	const char *name;
 	unsigned type;
 	const char *want; /* "nxdomain|formerr" */
-	const char *detail; /* what the outcome's detail must be; NULL: anything */
+	const char *detail; /* the expected detail of the outcome; NULL: any */
 	enum st_far far;
-	const char *log; /* NULL: need not be told; else a part of the record's rule or reason */
+	const char *log; /* NULL: need not be logged; else a part of the record's rule or reason */
 	unsigned within_ms; /* 0: one second */
-	bool ipv6; /* only where the kernel has it */
+	bool ipv6; /* only if the kernel supports it */
 	st_call fn;
 };
 
@@ -126,7 +126,7 @@ struct st_policy {
 };
 extern const struct st_policy st_policies[ST_RUN_NUM];
 
-/* Names that are resolved before the first vector, so that their addresses are open when they are needed. */
+/* Names resolved before the first vector, so that their addresses are open when needed. */
 extern const char *const st_warm_names[]; /* ends with NULL */
 
 enum {
@@ -173,13 +173,13 @@ enum {
 #define ST_SCRATCH "/tmp"
 #define ST_PROJECT ST_SCRATCH "/project"
 #define ST_PROGRAM ST_PROJECT "/agentkernel"
-#define ST_MARK ST_PROJECT "/selftest" /* without it the probe tries nothing */
+#define ST_MARK ST_PROJECT "/selftest" /* the probe refuses to run without it */
 #define ST_SECRET ST_SCRATCH "/secret"
 #define ST_UNIX ST_SCRATCH "/host.sock"
 #define ST_ABSTRACT "agentkernel-selftest"
 #define ST_RESOLVER "11.0.0.53"
 #define ST_HOST_PORT 8099 /* a service of the machine that no sandbox may reach */
-#define ST_OPEN_PORT 8098 /* one that a rule opens */
+#define ST_OPEN_PORT 8098 /* a service that a rule opens */
 
 /* ---- the far side ---- */
 
@@ -191,49 +191,49 @@ struct st_event {
 	uint16_t port;
 	uint8_t proto;
 	uint16_t qtype;
-	bool odd; /* a question with more in it than ours have: options, flags */
-	char name[256]; /* question, SNI or Host; escaped */
+	bool odd; /* a query with more content than ours: options, flags */
+	char name[256]; /* queried name, SNI or Host; escaped */
 	unsigned count;
 };
 
 #define ST_EVENTS_MAX 4096
 
-/* In memory that both sides share. Written by the far side only while it is not asked to be quiet. */
+/* In memory shared by both sides. The far side does not write to it while it is asked to be quiet. */
 struct st_events {
 	size_t n;
 	bool overflow;
 	struct st_event e[ST_EVENTS_MAX];
 };
 
-/* The far side's whole life: link up, serve, answer each byte on CONTROL once everything that has arrived is counted. */
+/* Run the far side: set the link up, serve, and reply to each byte on CONTROL after counting everything that has arrived. */
 int st_internet(struct st_events *events, int control, struct ak_err *err);
 
-/* What DNS answers to a question; the length of the reply, 0 for none. */
+/* Build the DNS reply to a query; returns its length, 0 for none. */
 size_t st_zone_answer(const uint8_t *msg, size_t len, uint8_t *reply, size_t cap, struct st_event *ret);
 
-/* ---- DNS, just enough ---- */
+/* ---- a minimal DNS codec ---- */
 
 #define ST_DNS_MAX 4096
 
-/* "a\000b.test": a backslash and three digits stand for one octet. The length with the root octet, 0 when it does not fit. */
+/* "a\000b.test": a backslash and three digits are one octet. Returns the length including the root octet, 0 if it does not fit. */
 size_t st_name_wire(const char *text, uint8_t out[static 256]);
-/* The name at *AT, escaped; false when it is malformed. */
+/* The name at *AT, escaped; false if it is malformed. */
 bool st_name_text(const uint8_t *msg, size_t len, size_t *at, char *ret, size_t size);
 size_t st_dns_query(uint8_t *out, uint16_t id, const char *name, uint16_t qtype, bool loaded);
-/* The word for a reply, and its addresses in DETAIL. */
+/* Set the word for a reply, and its addresses in DETAIL. */
 void st_dns_read(const uint8_t *msg, size_t len, const uint8_t *query, size_t query_len, struct st_outcome *ret);
 
 /* ---- inside the sandbox ---- */
 
-/* First nameserver of the sandbox: the gateway's end of the link. */
+/* The first nameserver of the sandbox: the gateway's end of the link. */
 const char *st_resolver(void);
 size_t st_dns_exchange(const char *server, bool tcp, const uint8_t *query, size_t len, uint8_t *reply, int timeout_ms);
-/* Ask and read; *RET_ADDR is the first address when there is one. */
+/* Query and read the reply; *RET_ADDR is the first address, if any. */
 void st_dns_ask(const char *server, bool tcp, const char *name, uint16_t qtype, bool loaded, struct st_outcome *ret,
 	struct ak_addr *ret_addr);
 /* 0 and a connected socket, or -errno (-ETIMEDOUT after TIMEOUT_MS). */
 int st_connect(const char *host, uint16_t port, int timeout_ms, int *ret_fd);
-/* "works" when a byte comes back, else how it ended. */
+/* "works" if a byte comes back, else the word for the error. */
 void st_await(int fd, int timeout_ms, struct st_outcome *ret);
 const char *st_errno_word(int error);
 void st_dial_tcp(const struct st_vector *v, struct st_outcome *ret);
@@ -273,21 +273,21 @@ void st_call_records(const struct st_vector *v, struct st_outcome *ret);
 
 /* ---- outside ---- */
 
-/* Send set SET of frames on the link of the sandbox that process INSIDE lives in; in a child of its own. */
+/* Send set SET of frames on the link of the sandbox that contains process INSIDE, from a child process. */
 int st_frames_send(pid_t inside, const struct st_vector *v, struct ak_err *err);
 
-/* What is known when a run is over. */
+/* The facts after a run. */
 struct st_facts {
 	enum st_run run;
-	bool ran; /* the probe came to its end */
+	bool ran; /* the probe finished */
 	char why_not[240];
-	struct st_outcome *outcomes; /* by vector; word NULL: not tried */
+	struct st_outcome *outcomes; /* indexed by vector; word NULL: not tried */
 	unsigned *took_ms;
 	const struct st_events *events;
 	unsigned host_accepts; /* connections at ST_HOST_PORT and the two unix sockets */
 	struct netlog_rec *log;
 	size_t n_log;
-	bool log_clean; /* every line is a record of ours */
+	bool log_clean; /* every line is one of our records */
 };
 
 void st_judge(const struct st_facts *f, struct selftest_report *report);

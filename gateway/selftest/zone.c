@@ -1,6 +1,6 @@
 /*
- * The private Internet's DNS: its names, and just enough of the wire format for both its server and the probe that asks. Written apart
- * from the proxy's own codec, so that the two can disagree.
+ * The DNS of the private Internet: its names, and a minimal codec for its server and for the probe. It is independent of the
+ * proxy's codec, so that errors in one are not hidden by the other.
  */
 #include "gateway/selftest/selftest.h"
 
@@ -15,12 +15,12 @@
 enum { T_A = 1, T_CNAME = 5, T_TXT = 16, T_AAAA = 28, T_OPT = 41 };
 enum trick { PLAIN, EXTRA, SPREAD };
 
-/* A name, or "*.name"; the first that fits answers. */
+/* A name, or "*.name"; the first match answers. */
 static const struct zone {
 	const char *name;
 	const char *a[3], *aaaa[3];
 	const char *cname;
-	bool fixed_ttl; /* TTL as given, else 60 */
+	bool fixed_ttl; /* use ttl_s, else 60 */
 	uint32_t ttl_s;
 	enum trick trick;
 } zones[] = {
@@ -64,7 +64,7 @@ static const struct zone {
 	{ .name = "mapped.d2.test", .aaaa = { "::ffff:10.1.2.3", "::ffff:169.254.169.254" } },
 	{ .name = "nat64.d2.test", .aaaa = { "64:ff9b::a01:203", "64:ff9b::a9fe:a9fe" } },
 	{ .name = "6to4.d2.test", .aaaa = { "2002:a01:203::1", "2002:7f00:1::1" } },
-	{ .name = "teredo.d2.test", .aaaa = { "2001:0:4136:e378:8000:63bf:f5fe:fdfc" } }, /* hides 10.1.2.3 */
+	{ .name = "teredo.d2.test", .aaaa = { "2001:0:4136:e378:8000:63bf:f5fe:fdfc" } }, /* embeds 10.1.2.3 */
 	{ .name = "compat.d2.test", .aaaa = { "::10.1.2.3" } },
 };
 
@@ -145,7 +145,7 @@ static void put32(struct message *m, uint32_t v)
 
 size_t st_dns_query(uint8_t *out, uint16_t id, const char *name, uint16_t qtype, bool loaded)
 {
-	/* client subnet, cookie, padding, and an option nobody has heard of */
+	/* client subnet, cookie, padding, and an unknown option */
 	static const uint8_t options[] = { 0, 8, 0, 7, 0, 1, 24, 0, 11, 22, 33, 0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 12, 0, 4,
 		0, 0, 0, 0, 0xfd, 0xe9, 0, 6, 's', 'e', 'c', 'r', 'e', 't' };
 	/* RD; loaded: Z, AD and CD too, and an OPT record */
@@ -198,7 +198,7 @@ static void put_record(struct message *m, const char *owner, unsigned type, uint
 	put(m, data, n);
 }
 
-/* "n012.c1.test" → 11.8.0.12: an address of its own for each. */
+/* "n012.c1.test" → 11.8.0.12: a separate address for each name. */
 static void spread(const char *name, struct ak_addr *a)
 {
 	unsigned n = 0;
@@ -229,7 +229,7 @@ static unsigned put_addresses(struct message *m, const struct zone *z, const cha
 	return n;
 }
 
-/* The chain from NAME on, as a recursive resolver tells it. */
+/* Append the CNAME chain from NAME on, as a recursive resolver does. */
 static unsigned put_answers(struct message *m, const char *name, uint16_t qtype)
 {
 	const struct zone *z = find(name);
@@ -252,7 +252,7 @@ static unsigned put_answers(struct message *m, const char *name, uint16_t qtype)
 	return n;
 }
 
-/* A resolver that lies: an address of a name that was not asked for. */
+/* A lying resolver: append an address of a name that was not queried. */
 static void put_extra(struct message *m)
 {
 	put_record(m, "b10-evil.test", T_A, 60, (uint8_t[]){ 11, 66, 10, 1 }, 4);
@@ -269,11 +269,11 @@ size_t st_zone_answer(const uint8_t *msg, size_t len, uint8_t *reply, size_t cap
 		return 0;
 	ret->qtype = (uint16_t)(msg[at] << 8 | msg[at + 1]);
 	at += 4;
-	/* Ours have RD only and an empty OPT at most. */
+	/* Our queries have only RD set, and at most an empty OPT. */
 	ret->odd = msg[2] != 1 || msg[3] != 0 || (msg[11] && (len != at + 11 || msg[at + 7] || msg[at + 8])) ||
 		(!msg[11] && len != at);
 	for (char *c = ret->name; *c; c++)
-		*c = (char)tolower((unsigned char)*c); /* their case is random */
+		*c = (char)tolower((unsigned char)*c); /* their letter case is random */
 	z = find(ret->name);
 	put(&m, msg, at);
 	n = put_answers(&m, ret->name, ret->qtype);
@@ -306,7 +306,7 @@ static bool skip_name(const uint8_t *msg, size_t len, size_t *at)
 	return ++*at <= len;
 }
 
-/* One answer at *AT; false at the end of what makes sense. Addresses go to DETAIL, a TTL that is out of bounds to *RET_TTL_OK. */
+/* Read one answer at *AT; false at the end or if malformed. Addresses are added to DETAIL; *RET_TTL_OK is false for a bad TTL. */
 static bool read_record(const uint8_t *msg, size_t len, size_t *at, struct st_outcome *o, bool *ret_ttl_ok)
 {
 	struct ak_addr a = { 0 };

@@ -76,7 +76,7 @@ def test_selftest_json_is_one_object(start):
 def test_selftest_probe_tries_nothing_outside_of_its_sandbox(start):
     for args in ([], ["0"], ["1"], ["9"]):
         r = subprocess.run([start.program, "selftest-probe", *args], capture_output=True, text=True)
-        assert r.returncode == 2 and r.stdout == "" and "works only in its sandbox" in r.stderr, r
+        assert r.returncode == 2 and r.stdout == "" and "runs only in its sandbox" in r.stderr, r
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
