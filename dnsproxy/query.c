@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RATE_TELL_MS 1000 /* report rate-limited queries in one event per second, with their number */
+#define RATE_REPORT_MS 1000 /* report rate-limited queries in one event per second, with their number */
 
 /* Simple types without addresses. HTTPS and SVCB are excluded: they carry address hints and keys. */
 static bool forwardable(uint16_t qtype)
@@ -67,7 +67,7 @@ static void refuse_malformed(
 }
 
 /* Report all queries that were over the rate limit since the last event, in one event. */
-static void tell_rate(struct dns_client *c, const char *name, uint16_t qtype)
+static void report_rate(struct dns_client *c, const char *name, uint16_t qtype)
 {
 	struct dns_proxy *proxy = c->proxy;
 	char detail[96];
@@ -89,7 +89,7 @@ static void tell_rate(struct dns_client *c, const char *name, uint16_t qtype)
 void dns_client_flush(struct dns_client *c)
 {
 	if (c->refused)
-		tell_rate(c, "", 0);
+		report_rate(c, "", 0);
 }
 
 /* Over the rate limit: reply REFUSED each time, but report only sums. */
@@ -108,8 +108,8 @@ static void refuse_rate(struct dns_client *c, const struct dns_origin *origin, c
 		dns_udp_send(proxy->udp, origin, buf, len);
 	proxy->stats.denied++;
 	c->refused++;
-	if (!c->refused_told_ms || proxy->now_ms - c->refused_told_ms >= RATE_TELL_MS)
-		tell_rate(c, q->text, q->ask.qtype);
+	if (!c->refused_told_ms || proxy->now_ms - c->refused_told_ms >= RATE_REPORT_MS)
+		report_rate(c, q->text, q->ask.qtype);
 }
 
 static void refuse_denied(

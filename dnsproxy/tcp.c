@@ -160,7 +160,7 @@ static size_t frame_len(const struct dns_conn *conn)
 	return conn->in_len < 2 ? 0 : (size_t)(conn->in[0] << 8 | conn->in[1]);
 }
 
-static void tell_oversized(const struct dns_conn *conn)
+static void report_oversized(const struct dns_conn *conn)
 {
 	const struct dns_hooks *hooks = &conn->tcp->proxy->hooks;
 	struct dns_event event = { .outcome = DNS_OUTCOME_MALFORMED, .name = "", .detail = "oversized or empty TCP frame" };
@@ -183,7 +183,7 @@ static bool take_frames(struct dns_conn *conn)
 		size_t len = (size_t)(conn->in[off] << 8 | conn->in[off + 1]);
 
 		if (len < DNS_WIRE_HEADER || len > QUESTION_MAX) {
-			tell_oversized(conn);
+			report_oversized(conn);
 			return false;
 		}
 		if (conn->in_len - off < 2 + len)

@@ -119,10 +119,10 @@ static int shuffle(struct dns_asking *q)
 
 /* ---- validating answers ---- */
 
-enum heard {
-	HEARD_ANSWER,
-	HEARD_OTHER_CASE, /* correct except for the letter case: the server does not preserve it, or a forger guessed well */
-	HEARD_WRONG,
+enum match {
+	MATCH_EXACT,
+	MATCH_OTHER_CASE, /* correct except for the letter case: the server does not preserve it, or a forger guessed well */
+	MATCH_NONE,
 };
 
 static bool same_letters(const uint8_t *a, const uint8_t *b, size_t n)
@@ -133,24 +133,24 @@ static bool same_letters(const uint8_t *a, const uint8_t *b, size_t n)
 	return true;
 }
 
-static enum heard judge(struct dns_asking *q, const uint8_t *msg, size_t len)
+static enum match match_answer(struct dns_asking *q, const uint8_t *msg, size_t len)
 {
 	const uint8_t *sent = dns_asking_msg(q);
 	size_t name_len = q->question_len - QUESTION_TAIL;
 
 	if (!msg || len < DNS_WIRE_HEADER + q->question_len || memcmp(msg, sent, 2) != 0 || !(msg[2] & FLAG_QR))
-		return HEARD_WRONG;
+		return MATCH_NONE;
 	msg += DNS_WIRE_HEADER;
 	sent += DNS_WIRE_HEADER;
 	if (memcmp(msg, sent, q->question_len) == 0)
-		return HEARD_ANSWER;
-	return memcmp(msg + name_len, sent + name_len, QUESTION_TAIL) == 0 && same_letters(msg, sent, name_len) ? HEARD_OTHER_CASE
-														: HEARD_WRONG;
+		return MATCH_EXACT;
+	return memcmp(msg + name_len, sent + name_len, QUESTION_TAIL) == 0 && same_letters(msg, sent, name_len) ? MATCH_OTHER_CASE
+														: MATCH_NONE;
 }
 
 /* ---- the life of a query ---- */
 
-static void leave_sockets(struct dns_asking *q)
+static void release_sockets(struct dns_asking *q)
 {
 	dns_port_release(q);
 	dns_link_close(q);
@@ -158,7 +158,7 @@ static void leave_sockets(struct dns_asking *q)
 
 static void asking_free(struct dns_asking *q)
 {
-	leave_sockets(q);
+	release_sockets(q);
 	LIST_REMOVE(q, all);
 	dns_servers_unref(q->servers);
 	free(q);
@@ -185,7 +185,7 @@ static int try_next(struct dns_asking *q)
 
 		/* Same server again: an answer to the first datagram is still valid. */
 		if (q->tcp || n > 1 || !q->port) {
-			leave_sockets(q);
+			release_sockets(q);
 			if (shuffle(q) < 0)
 				return -EIO;
 		}
@@ -193,7 +193,7 @@ static int try_next(struct dns_asking *q)
 		rc = q->tcp ? dns_link_dial(q, to) : dns_port_send(q, to);
 		if (rc == 0)
 			return 0;
-		leave_sockets(q);
+		release_sockets(q);
 	}
 	return -ECANCELED;
 }
@@ -218,7 +218,7 @@ static void ask_by_tcp(struct dns_asking *q)
 }
 
 /* RFC 1035 section 4.1.1: with these codes, another server may still have an answer. */
-static bool unwilling(uint8_t rcode)
+static bool may_try_another(uint8_t rcode)
 {
 	return rcode == DNS_RCODE_SERVFAIL || rcode == DNS_RCODE_NOTIMP || rcode == DNS_RCODE_REFUSED;
 }
@@ -229,7 +229,7 @@ static void answered(struct dns_asking *q, const uint8_t *msg, size_t len)
 		ask_by_tcp(q);
 		return;
 	}
-	if (unwilling(msg[3] & 15) && q->tries + 1 < q->servers->n) {
+	if (may_try_another(msg[3] & 15) && q->tries + 1 < q->servers->n) {
 		dns_asking_failed(q);
 		return;
 	}
@@ -238,15 +238,15 @@ static void answered(struct dns_asking *q, const uint8_t *msg, size_t len)
 
 bool dns_asking_heard(struct dns_asking *q, const uint8_t *msg, size_t len)
 {
-	enum heard heard = judge(q, msg, len);
+	enum match match = match_answer(q, msg, len);
 
-	if (heard == HEARD_ANSWER || (heard == HEARD_OTHER_CASE && q->tcp)) {
+	if (match == MATCH_EXACT || (match == MATCH_OTHER_CASE && q->tcp)) {
 		answered(q, msg, len);
 	} else if (q->tcp) {
 		dns_asking_failed(q);
 	} else {
-		q->wrong += heard == HEARD_WRONG;
-		if (heard == HEARD_WRONG && q->wrong < DNS_UPSTREAM_WRONG_MAX)
+		q->wrong += match == MATCH_NONE;
+		if (match == MATCH_NONE && q->wrong < DNS_UPSTREAM_WRONG_MAX)
 			return true;
 		ask_by_tcp(q);
 	}

@@ -76,7 +76,7 @@ static bool isatap(const struct ak_addr *a, struct ak_addr *ret)
 }
 
 /* Reserved ranges do not count: most IPv6 addresses have small numbers and ones at these positions. */
-static bool worth_hiding(const struct policy *p, const struct ak_addr *v4)
+static bool is_blocked_v4(const struct policy *p, const struct ak_addr *v4)
 {
 	struct policy_decision d;
 
@@ -94,7 +94,7 @@ bool hidden_v4(const struct policy *p, const struct ak_addr *a, struct ak_addr *
 			return address_at(a, host.prefixes[i].len, ret);
 	}
 	for (size_t i = 0; host.unknown && i < sizeof(lengths); i++) {
-		if (address_at(a, lengths[i], ret) && worth_hiding(p, ret))
+		if (address_at(a, lengths[i], ret) && is_blocked_v4(p, ret))
 			return true;
 	}
 	return false;

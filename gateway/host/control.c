@@ -81,7 +81,7 @@ static void on_add(struct gw *gw, struct request *r)
 }
 
 /* Send the counters of a sandbox; zeros if it is unknown. LAST: the sandbox is being removed. */
-static void tell_counts(struct gw *gw, const struct request *r, bool last)
+static void send_counts(struct gw *gw, const struct request *r, bool last)
 {
 	struct gw_msg msg = { .type = GW_MSG_STATS, .id = r->msg.id };
 	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
@@ -97,12 +97,12 @@ static void tell_counts(struct gw *gw, const struct request *r, bool last)
 
 static void on_remove(struct gw *gw, struct request *r)
 {
-	tell_counts(gw, r, true);
+	send_counts(gw, r, true);
 }
 
 static void on_counts(struct gw *gw, struct request *r)
 {
-	tell_counts(gw, r, false);
+	send_counts(gw, r, false);
 }
 
 static int set_policy(struct gw_sandbox *sb, const struct request *r, struct ak_err *err)

@@ -152,7 +152,7 @@ static void on_log_readable(evutil_socket_t fd, short what, void *ctx)
 }
 
 /* Write pending sums. */
-static void tell_sums(struct gw_sandbox *sb)
+static void write_sums(struct gw_sandbox *sb)
 {
 	struct fw_counts counts;
 	struct ak_err err;
@@ -186,7 +186,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	for (size_t id = 0; id < gw->n_ids; id++) {
 		if (!gw->by_id[id])
 			continue;
-		tell_sums(gw->by_id[id]);
+		write_sums(gw->by_id[id]);
 		anchor(gw->by_id[id]);
 	}
 }

@@ -36,7 +36,8 @@ enum gw_msg_type {
 	 * up, or REFUSED
 	 */
 	GW_MSG_ADD,
-	GW_MSG_REMOVE, /* → its processes are dead, and its link disappears with them. ← STATS: flows ended, log closed; rules are removed next */
+	/* → its processes are dead, and its link disappears with them. ← STATS: flows ended, log closed; the rules are removed next */
+	GW_MSG_REMOVE,
 	GW_MSG_POLICY, /* → generation; fd: policy. ← DONE when enforced, or REFUSED (nothing changed) */
 	GW_MSG_ASSIGN, /* → assign a job to a warm sandbox: name, generation, log; fds: policy, network log. ← DONE or REFUSED */
 	GW_MSG_LEARNED, /* → fd: JSON array of {name, addrs[], ttl} to restore after a restart. ← DONE or REFUSED */

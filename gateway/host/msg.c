@@ -11,31 +11,31 @@
 #include <errno.h>
 #include <string.h>
 
-enum way { BACK, FORTH };
+enum direction { TO_SUPERVISOR, TO_GATEWAY };
 enum body { NOTHING, TEXT, STATS, LOG };
 
 static const struct {
-	enum way way;
+	enum direction direction;
 	enum body body;
 	bool named;
 } kinds[GW_MSG_NUM] = {
-	[GW_MSG_READY] = { BACK, NOTHING, false },
-	[GW_MSG_FAILED] = { BACK, TEXT, false },
-	[GW_MSG_UPSTREAM] = { FORTH, TEXT, false },
-	[GW_MSG_STOP] = { FORTH, NOTHING, false },
-	[GW_MSG_STATS] = { BACK, STATS, false },
-	[GW_MSG_LOG_FULL] = { BACK, NOTHING, false },
-	[GW_MSG_LOG_FD] = { FORTH, LOG, false },
-	[GW_MSG_ADD] = { FORTH, LOG, true },
-	[GW_MSG_REMOVE] = { FORTH, NOTHING, false },
-	[GW_MSG_POLICY] = { FORTH, NOTHING, false },
-	[GW_MSG_ASSIGN] = { FORTH, LOG, true },
-	[GW_MSG_LEARNED] = { FORTH, NOTHING, false },
-	[GW_MSG_COUNTS] = { FORTH, NOTHING, false },
-	[GW_MSG_DONE] = { BACK, NOTHING, false },
-	[GW_MSG_REFUSED] = { BACK, TEXT, false },
-	[GW_MSG_LOG_STUCK] = { BACK, NOTHING, false },
-	[GW_MSG_ANCHOR] = { BACK, STATS, false },
+	[GW_MSG_READY] = { TO_SUPERVISOR, NOTHING, false },
+	[GW_MSG_FAILED] = { TO_SUPERVISOR, TEXT, false },
+	[GW_MSG_UPSTREAM] = { TO_GATEWAY, TEXT, false },
+	[GW_MSG_STOP] = { TO_GATEWAY, NOTHING, false },
+	[GW_MSG_STATS] = { TO_SUPERVISOR, STATS, false },
+	[GW_MSG_LOG_FULL] = { TO_SUPERVISOR, NOTHING, false },
+	[GW_MSG_LOG_FD] = { TO_GATEWAY, LOG, false },
+	[GW_MSG_ADD] = { TO_GATEWAY, LOG, true },
+	[GW_MSG_REMOVE] = { TO_GATEWAY, NOTHING, false },
+	[GW_MSG_POLICY] = { TO_GATEWAY, NOTHING, false },
+	[GW_MSG_ASSIGN] = { TO_GATEWAY, LOG, true },
+	[GW_MSG_LEARNED] = { TO_GATEWAY, NOTHING, false },
+	[GW_MSG_COUNTS] = { TO_GATEWAY, NOTHING, false },
+	[GW_MSG_DONE] = { TO_SUPERVISOR, NOTHING, false },
+	[GW_MSG_REFUSED] = { TO_SUPERVISOR, TEXT, false },
+	[GW_MSG_LOG_STUCK] = { TO_SUPERVISOR, NOTHING, false },
+	[GW_MSG_ANCHOR] = { TO_SUPERVISOR, STATS, false },
 };
 
 /* 64 hexadecimal digits, or empty if there is no record yet. */
@@ -71,19 +71,19 @@ static int take_body(enum body body, const struct gw_msg *in, struct gw_msg *out
 	return -EPROTO;
 }
 
-static int take(const struct gw_msg *in, enum way way, struct gw_msg *ret)
+static int take(const struct gw_msg *in, enum direction direction, struct gw_msg *ret)
 {
 	struct gw_msg out = { .type = in->type, .id = in->id };
 	int rc;
 
-	if (in->type >= GW_MSG_NUM || kinds[in->type].way != way)
+	if (in->type >= GW_MSG_NUM || kinds[in->type].direction != direction)
 		return -EPROTO;
 	rc = take_body(kinds[in->type].body, in, &out);
 	if (rc < 0)
 		return rc;
 	if (kinds[in->type].named)
 		memcpy(out.name, in->name, sizeof(out.name) - 1);
-	if (way == FORTH) {
+	if (direction == TO_GATEWAY) {
 		out.ipv6 = in->ipv6 != 0;
 		out.generation = in->generation;
 	}
@@ -96,7 +96,7 @@ int gw_request_recv(int sock, struct gw_msg *ret, int fds[static GW_FDS_MAX])
 	size_t n_fds = GW_FDS_MAX;
 	struct gw_msg in;
 	ssize_t n = ak_recv_fds(sock, &in, sizeof(in), fds, &n_fds);
-	int rc = n <= 0 ? (int)n : n == sizeof(in) ? take(&in, FORTH, ret) : -EPROTO;
+	int rc = n <= 0 ? (int)n : n == sizeof(in) ? take(&in, TO_GATEWAY, ret) : -EPROTO;
 
 	if (n < 0)
 		n_fds = 0;
@@ -114,5 +114,5 @@ int gw_reply_recv(int sock, struct gw_msg *ret)
 	struct gw_msg in;
 	ssize_t n = ak_recv_fds(sock, &in, sizeof(in), NULL, NULL);
 
-	return n <= 0 ? (int)n : n == sizeof(in) ? take(&in, BACK, ret) : -EPROTO;
+	return n <= 0 ? (int)n : n == sizeof(in) ? take(&in, TO_SUPERVISOR, ret) : -EPROTO;
 }

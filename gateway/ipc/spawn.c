@@ -23,7 +23,7 @@
 #define STACK_SIZE 65536
 #define SHARED (CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD)
 
-struct birth {
+struct spawn_state {
 	char *const *argv; /* borrowed */
 	int error; /* errno if exec failed */
 	_Alignas(16) char stack[2][STACK_SIZE];
@@ -48,9 +48,9 @@ void spawn_prepare(void)
 }
 
 /* All descriptors below PLACE are close-on-exec, except those that the program keeps. */
-static int execute(void *ctx)
+static int run_second_child(void *ctx)
 {
-	struct birth *b = ctx;
+	struct spawn_state *b = ctx;
 
 	if (close_range((unsigned)reserve.place + 1, ~0u, CLOSE_RANGE_UNSHARE) < 0)
 		goto failed;
@@ -67,18 +67,18 @@ failed:
 	return 1;
 }
 
-static int leave(void *ctx)
+static int run_first_child(void *ctx)
 {
-	struct birth *b = ctx;
+	struct spawn_state *b = ctx;
 
 	setsid();
-	if (clone(execute, b->stack[1] + STACK_SIZE, SHARED, b) < 0)
+	if (clone(run_second_child, b->stack[1] + STACK_SIZE, SHARED, b) < 0)
 		b->error = errno;
 	return 0;
 }
 
 /* Block all signals: no handler may run in memory shared with another process. */
-static pid_t clone_quietly(struct birth *b)
+static pid_t clone_signals_blocked(struct spawn_state *b)
 {
 	sigset_t all, before;
 	pid_t pid;
@@ -86,7 +86,7 @@ static pid_t clone_quietly(struct birth *b)
 
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &before);
-	pid = clone(leave, b->stack[0] + STACK_SIZE, SHARED, b);
+	pid = clone(run_first_child, b->stack[0] + STACK_SIZE, SHARED, b);
 	e = errno;
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return pid < 0 ? -e : pid;
@@ -94,7 +94,7 @@ static pid_t clone_quietly(struct birth *b)
 
 int spawn_detached(char *const argv[], int fd, struct ak_err *err)
 {
-	static struct birth b; /* too large for the stack; used by one call at a time */
+	static struct spawn_state b; /* too large for the stack; used by one call at a time */
 	int rc = prepare();
 	pid_t pid;
 
@@ -102,13 +102,13 @@ int spawn_detached(char *const argv[], int fd, struct ak_err *err)
 		return ak_fail_errno(err, rc < 0 ? -rc : errno, "descriptor for a new process");
 	b.argv = argv;
 	b.error = 0;
-	pid = clone_quietly(&b);
+	pid = clone_signals_blocked(&b);
 	dup3(reserve.null, reserve.place, O_CLOEXEC); /* close our copy: otherwise the peer would never see the end of file */
 	if (pid < 0)
 		return ak_fail_errno(err, -pid, "cannot create a process");
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	return b.error ? ak_fail_errno(err, b.error, "cannot re-execute this program") : 0;
+	return b.error ? ak_fail_errno(err, b.error, "cannot re-run_second_child this program") : 0;
 }
 
 static void settle(void)

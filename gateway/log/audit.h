@@ -202,7 +202,7 @@ struct audit_proof {
 	struct {
 		uint64_t seq; /* 0: none */
 		const char *hash;
-		const char *where; /* the source, as in "the run ended", "the anchor has it" */
+		const char *where; /* completes "but … with seq N": "the run ended", "it was anchored" */
 	} points[AUDIT_POINTS]; /* records that must exist */
 	const struct audit_mark
 		*marks; /* borrowed; records known from the events log, lowest first; some may have been deleted by rotation */

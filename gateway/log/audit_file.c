@@ -314,7 +314,7 @@ static int write_line(struct audit_writer *w, const char *fields)
 }
 
 /* The log is shorter than its anchor: record it, because the next record would move the anchor and hide the gap. */
-static int tell_gap(struct audit_writer *w, const char *dir, const struct audit_key *key)
+static int record_gap(struct audit_writer *w, const char *dir, const struct audit_key *key)
 {
 	struct audit_anchor a;
 	char fields[256];
@@ -333,7 +333,7 @@ static int write_event(struct audit_writer *w, const char *path, const char *dir
 	int rc = audit_write_loss(w, NULL);
 
 	if (rc == 0)
-		rc = tell_gap(w, dir, key);
+		rc = record_gap(w, dir, key);
 	if (rc == 0 && w->size == 0 && w->seq > 0) {
 		struct audit_gone gone = { 0 };
 

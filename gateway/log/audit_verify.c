@@ -117,7 +117,7 @@ static int check_marks(struct verify *v, const struct audit_link *link, struct a
 
 	for (; p && v->mark < p->n_marks && p->marks[v->mark].seq <= link->seq; v->mark++) {
 		if (p->marks[v->mark].seq == link->seq && strcmp(p->marks[v->mark].hash, link->hash) != 0)
-			return fail_at(v, link->seq, "not the record that the events log has a mark of", err);
+			return fail_at(v, link->seq, "differs from the record that the events log has a mark of", err);
 	}
 	return 0;
 }
@@ -129,7 +129,7 @@ static int check_points(const struct verify *v, const struct audit_link *link, s
 
 		if (v->proof->points[i].seq != link->seq || !strcmp(v->proof->points[i].hash, link->hash))
 			continue;
-		snprintf(why, sizeof(why), "not the record that %s", v->proof->points[i].where);
+		snprintf(why, sizeof(why), "differs from the record with which %s", v->proof->points[i].where);
 		return fail_at(v, link->seq, why, err);
 	}
 	return 0;

@@ -342,7 +342,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 /* ---- begin ---- */
 
 /* The local address of the accepted socket is the sandbox's intended destination. */
-static int tcp_who(int fd, struct ak_addr *ret_src, struct relay_target *ret)
+static int tcp_endpoints(int fd, struct ak_addr *ret_src, struct relay_target *ret)
 {
 	struct sockaddr_storage ss = { 0 };
 	socklen_t len = sizeof(ss);
@@ -389,7 +389,7 @@ void relay_tcp_accept(struct relay *r, int fd)
 	struct relay_tcp *t;
 	struct ak_addr src;
 
-	sb = tcp_who(fd, &src, &target) < 0 ? NULL : relay_sandbox_of(r, &src);
+	sb = tcp_endpoints(fd, &src, &target) < 0 ? NULL : relay_sandbox_of(r, &src);
 	t = sb ? calloc(1, sizeof(*t)) : NULL;
 	if (!t) {
 		close_reset(fd);

@@ -45,7 +45,7 @@ struct conn {
 	enum service service;
 	struct ak_addr dst;
 	uint16_t port;
-	bool told;
+	bool recorded;
 	uint8_t buf[HELLO_MAX];
 	size_t len;
 };
@@ -227,7 +227,7 @@ static void tell(struct far *f, struct conn *c, enum st_event_kind kind, const c
 
 	snprintf(e.name, sizeof(e.name), "%s", name);
 	note(f, &e);
-	c->told = true;
+	c->recorded = true;
 }
 
 /* Join the records of the handshake message. Returns its length, 0 if it is incomplete, -1 if it is not one. */
@@ -280,7 +280,7 @@ static void serve_tls(struct far *f, struct conn *c)
 {
 	uint8_t hello[HELLO_MAX];
 	char name[256] = "";
-	ssize_t n = c->told ? 0 : join_records(c, hello);
+	ssize_t n = c->recorded ? 0 : join_records(c, hello);
 
 	if (n == 0)
 		return;
@@ -375,7 +375,7 @@ static bool accept_conn(struct far *f, size_t i)
 	c->fd = fd;
 	c->service = listening[i / 2].service;
 	c->dst = ak_addr_from_sockaddr(&ss, &c->port);
-	c->told = false;
+	c->recorded = false;
 	c->len = 0;
 	if (c->service == SERVE_BANNER)
 		(void)!send(fd, "SSH-2.0-selftest\r\n", 18, MSG_NOSIGNAL);

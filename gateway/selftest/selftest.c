@@ -56,7 +56,7 @@ struct machine {
 	/* the current run */
 	pid_t pid;
 	int in, out, errs; /* its standard streams; -1 once closed */
-	struct strbuf line, said;
+	struct strbuf line, errors_text;
 	struct st_outcome outcomes[VECTORS_MAX];
 	unsigned took_ms[VECTORS_MAX];
 	struct netlog_rec log[LOG_MAX];
@@ -279,7 +279,7 @@ static pid_t find_probe(void)
 	return found;
 }
 
-static void look_at_gateway(const struct st_vector *v, struct st_outcome *ret)
+static void inspect_gateway(const struct st_vector *v, struct st_outcome *ret)
 {
 	static const struct {
 		const char *line, *lacks;
@@ -311,7 +311,7 @@ static void on_pause(struct machine *m, size_t i)
 	struct ak_err err;
 
 	if (v->kind == ST_GATEWAY)
-		look_at_gateway(v, &m->outcomes[i]);
+		inspect_gateway(v, &m->outcomes[i]);
 	else if (st_frames_send(find_probe(), v, &err) < 0)
 		st_say(&m->outcomes[i], "not sent", "%s", err.text);
 	else
@@ -397,8 +397,8 @@ static void read_errs(struct machine *m)
 
 	if (n <= 0)
 		m->errs = ak_close(m->errs);
-	else if (m->said.len < LINE_MAX_)
-		strbuf_add(&m->said, buf, (size_t)n);
+	else if (m->errors_text.len < LINE_MAX_)
+		strbuf_add(&m->errors_text, buf, (size_t)n);
 }
 
 /* Read until both streams have ended. */
@@ -536,9 +536,9 @@ static void end_run(struct machine *m, enum st_run run)
 	m->errs = ak_close(m->errs);
 	waitpid(m->pid, &status, 0);
 	if (!m->facts.ran) {
-		size_t n = m->said.len ? strcspn(m->said.data, "\n") : 0;
+		size_t n = m->errors_text.len ? strcspn(m->errors_text.data, "\n") : 0;
 
-		snprintf(m->facts.why_not, sizeof(m->facts.why_not), "%.*s", (int)n, n ? m->said.data : "");
+		snprintf(m->facts.why_not, sizeof(m->facts.why_not), "%.*s", (int)n, n ? m->errors_text.data : "");
 		if (!n)
 			snprintf(m->facts.why_not, sizeof(m->facts.why_not), "the run ended early (status %d)", status);
 	}
@@ -552,7 +552,7 @@ static int one_run(struct machine *m, enum st_run run, struct ak_err *err)
 	memset(m->outcomes, 0, sizeof(m->outcomes));
 	memset(m->took_ms, 0, sizeof(m->took_ms));
 	strbuf_reset(&m->line);
-	strbuf_reset(&m->said);
+	strbuf_reset(&m->errors_text);
 	m->facts = (struct st_facts){ .run = run, .outcomes = m->outcomes, .took_ms = m->took_ms, .events = &m->shared->events };
 	rc = far_sync(m, err);
 	m->shared->events.n = 0;

@@ -348,7 +348,7 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 	if (out.failed)
 		return ak_fail(err, ENOMEM, "out of memory");
 	rc = audit_event(d->events_path, out.data, err);
-	d->told = rc == 0;
+	d->recorded = rc == 0;
 	d->origin = opts->origin;
 	return rc;
 }
@@ -386,7 +386,7 @@ int rundir_record_end(struct rundir *d, const struct run_plan *plan, const struc
 }
 
 /* If the events log has the start, it must get an end too: otherwise the missing folder would look deleted by someone. */
-static void tell_discard(const struct rundir *d)
+static void record_discard(const struct rundir *d)
 {
 	const char *slash = strrchr(d->path, '/');
 	char fields[128];
@@ -399,8 +399,8 @@ static void tell_discard(const struct rundir *d)
 
 void rundir_discard(struct rundir *d)
 {
-	if (d->told)
-		tell_discard(d);
+	if (d->recorded)
+		record_discard(d);
 	(void)ak_remove_tree(AT_FDCWD, d->path);
 }
 

@@ -28,7 +28,7 @@ struct rundir {
 	int log_fd; /* owned until passed on */
 	uint64_t started_us;
 	enum run_origin origin; /* set once the start is recorded */
-	bool told; /* the start is in the events log */
+	bool recorded; /* the start is in the events log */
 };
 
 /* An empty folder to cover other folders with; created once per user. */

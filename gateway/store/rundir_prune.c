@@ -126,7 +126,7 @@ static uint64_t bytes_of(int runs, const char *name)
 }
 
 /* A run that was removed meanwhile counts as old; removing it again does nothing. */
-static void look_at(const struct pass *p, struct past *run)
+static void examine(const struct pass *p, struct past *run)
 {
 	struct stat st = { 0 };
 
@@ -257,7 +257,7 @@ static void flush_batch(struct pass *p)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct ak_err err;
-	bool told;
+	bool recorded;
 
 	if (!p->n_batch)
 		return;
@@ -266,9 +266,9 @@ static void flush_batch(struct pass *p)
 	for (unsigned i = 0; i < p->n_batch; i++)
 		strbuf_printf(&out, "%s\"%s\"", i ? "," : "", p->batch[i]->name);
 	strbuf_puts(&out, "]");
-	told = !out.failed && audit_event(p->events, out.data, &err) == 0;
+	recorded = !out.failed && audit_event(p->events, out.data, &err) == 0;
 	for (unsigned i = 0; i < p->n_batch; i++) {
-		if (told)
+		if (recorded)
 			let_go(p, p->batch[i], p->locked[i]);
 		ak_close(p->locked[i]);
 	}
@@ -323,7 +323,7 @@ static void prune_shares(struct pass *p)
 	size_t end;
 
 	for (size_t i = 0; i < p->n; i++)
-		look_at(p, &p->all[i]);
+		examine(p, &p->all[i]);
 	qsort(p->all, p->n, sizeof(*p->all), by_share_and_age);
 	for (size_t i = 0; i < p->n; i = end) {
 		uint64_t bytes = 0;
