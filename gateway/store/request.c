@@ -1,4 +1,4 @@
-/* A planned run as JSON and back: see store/request.h. */
+/* Converts a planned run to JSON and back: see store/request.h. */
 #include "gateway/store/request.h"
 
 #include "gateway/base/cleanup.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is written: a request and its plan. */
+/* The source of the JSON: a request and its plan. */
 struct source {
 	const struct run_request *opts;
 	const struct run_plan *plan;
@@ -19,7 +19,7 @@ struct member {
 	const char *key;
 	bool (*put)(cJSON *obj, const struct member *m, const struct source *from);
 	int (*get)(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err);
-	bool in_plan; /* AT counts in the plan, otherwise in the request */
+	bool in_plan; /* AT is an offset in the plan, otherwise in the request */
 	size_t at;
 	uint64_t max;
 };
@@ -34,7 +34,7 @@ static void *place(struct run_ask *to, const struct member *m)
 	return (m->in_plan ? (char *)&to->plan : (char *)&to->opts) + m->at;
 }
 
-/* ---- one value: a number, a truth, a name, a path ---- */
+/* ---- single values: numbers, booleans, names, paths ---- */
 
 static bool put_uint(cJSON *obj, const struct member *m, const struct source *from)
 {
@@ -84,7 +84,7 @@ static int get_name(const cJSON *obj, const struct member *m, struct run_ask *to
 	int rc = json_get_string(obj, m->key, &name, err);
 
 	if (rc >= 0 && !ak_sandbox_name_ok(name))
-		rc = ak_fail(err, EINVAL, "name: '%.100s' cannot be one", name);
+		rc = ak_fail(err, EINVAL, "name: '%.100s' is not a valid sandbox name", name);
 	if (rc >= 0)
 		memcpy(place(to, m), name, strlen(name) + 1);
 	return rc;
@@ -160,7 +160,7 @@ static int get_argv(const cJSON *obj, const struct member *m, struct run_ask *to
 	int rc = json_get_strings(obj, m->key, &to->argv, err);
 
 	if (rc >= 0 && (!to->argv || !to->argv[0]))
-		rc = ak_fail(err, EINVAL, "argv: which command?");
+		rc = ak_fail(err, EINVAL, "argv: the command is missing");
 	to->opts.argv = to->argv;
 	return rc;
 }
@@ -222,7 +222,7 @@ static int get_mount(const cJSON *item, struct sandbox_mount *ret, struct ak_err
 	if (rc < 0)
 		return rc;
 	if (!ret->source || ret->source[0] != '/' || !ret->target || ret->target[0] != '/' || project_id_parse(text, &id) < 0)
-		return ak_fail(err, EINVAL, "wants absolute paths, and what the source is");
+		return ak_fail(err, EINVAL, "must have absolute paths and the identity of the source");
 	ret->readonly = readonly != 0;
 	ret->shielded = shielded != 0;
 	ret->dev = id.dev;
@@ -333,7 +333,7 @@ int run_ask_from_json(struct run_ask *a, struct ak_err *err)
 {
 	int rc = 0;
 
-	a->plan.network = true; /* a run without one never leaves its client */
+	a->plan.network = true; /* clients execute runs without a network themselves */
 	for (size_t i = 0; rc >= 0 && i < ARRAY_SIZE(members); i++)
 		rc = members[i].get(a->obj, &members[i], a, err);
 	return rc < 0 ? rc : 0;

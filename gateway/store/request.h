@@ -1,6 +1,6 @@
 /*
- * A planned run as our own processes send it to each other: what the daemon needs of a request and of its plan. Writing and reading use one table
- * of members.
+ * The JSON form of a planned run that our processes send to each other: the parts of a request and its plan that the daemon needs.
+ * Writing and parsing use one table of members.
  */
 #ifndef AK_REQUEST_H
 #define AK_REQUEST_H
@@ -11,7 +11,7 @@
 
 #define RUN_TIMEOUT_MAX_MS (366ull * 86400 * 1000)
 
-/* A request that was read. Its strings are borrowed from OBJ and ARGV. */
+/* A parsed request. Its strings are borrowed from OBJ and ARGV. */
 struct run_ask {
 	cJSON *obj; /* owned */
 	char **argv; /* owned */
@@ -22,7 +22,7 @@ struct run_ask {
 /* NULL: out of memory. */
 cJSON *run_ask_to_json(const struct run_request *opts, const struct run_plan *plan);
 
-/* Read A->obj and check every member; -EINVAL or -E2BIG with the place. A is to be freed also after a failure. */
+/* Parse A->obj and check every member; -EINVAL or -E2BIG names the position. Free A even after a failure. */
 int run_ask_from_json(struct run_ask *a, struct ak_err *err);
 void run_ask_done(struct run_ask *a);
 
