@@ -124,7 +124,7 @@ static void a_word_and_a_json_value_have_the_same_limits_and_reasons_name_the_pl
 			"timeout_ms: must be a whole number from 1 to 31622400000" },
 		{ FIELD_TIMEOUT, "367d", "31622400001", "--timeout: '367d': must be from 1ms to 366d",
 			"timeout_ms: must be a whole number from 1 to 31622400000" },
-		{ FIELD_TIMEOUT, "soon", "\"soon\"", "--timeout: 'soon' is not a duration (30s, 10m, 1h30m)",
+		{ FIELD_TIMEOUT, "soon", "\"soon\"", "--timeout: 'soon' is not a duration (write for example 30s, 10m or 1h30m)",
 			"timeout_ms: must be a whole number from 1 to 31622400000" },
 		{ FIELD_VCPUS, "1024", "1024", NULL, NULL },
 		{ FIELD_VCPUS, "1025", "1025", "--vcpus: '1025': must be a whole number from 1 to 1024",
