@@ -55,20 +55,21 @@ static int decode_group(const char *t, bool last, uint8_t ret[static 3])
 	return 3 - pad;
 }
 
-int base64_decode(const char *text, size_t len, char **ret, size_t *ret_len)
+int base64_decode(const char *text, size_t len, char **ret, size_t *ret_len, struct ak_err *err)
 {
 	char *out = len % 4 ? NULL : malloc(len / 4 * 3 + 1);
 	size_t at = 0;
 
 	if (!out)
-		return len % 4 ? -EINVAL : -ENOMEM;
+		return len % 4 ? ak_fail(err, EINVAL, "not base64: its length is no multiple of 4")
+			       : ak_fail(err, ENOMEM, "out of memory");
 	for (size_t i = 0; i < len; i += 4) {
 		uint8_t group[3];
 		int n = decode_group(text + i, i + 4 == len, group);
 
 		if (n < 0) {
 			free(out);
-			return -EINVAL;
+			return ak_fail(err, EINVAL, "not base64 in characters %zu to %zu", i + 1, i + 4);
 		}
 		memcpy(out + at, group, (size_t)n);
 		at += (size_t)n;

@@ -68,8 +68,8 @@ static int decode(const char *content, const char *encoding, char **ret, size_t 
 		*ret_len = strlen(content);
 		return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
 	}
-	rc = base64_decode(content, strlen(content), ret, ret_len);
-	return rc == -EINVAL ? ak_fail(err, EINVAL, "content: not base64") : rc < 0 ? ak_fail(err, ENOMEM, "out of memory") : 0;
+	rc = base64_decode(content, strlen(content), ret, ret_len, err);
+	return rc < 0 ? ak_err_prefix(err, rc, "content") : 0;
 }
 
 /* What is there keeps its permissions as far as a whole new file can. */

@@ -126,7 +126,4 @@ bool mcp_json_grows(const char *data, size_t len, size_t max);
 /* How many of the first LEN bytes are whole UTF-8; less than LEN when the text is broken or ends within a character. */
 size_t mcp_utf8_whole(const char *data, size_t len);
 
-void mcp_base64(struct strbuf *out, const void *data, size_t len);
-int mcp_base64_decode(const char *text, char **ret, size_t *ret_len, struct ak_err *err);
-
 #endif

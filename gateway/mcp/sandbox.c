@@ -1,6 +1,7 @@
 /* Life and files of sandboxes for the model. See mcp/run.h. */
 #include "gateway/mcp/run.h"
 
+#include "gateway/base/base64.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/service/service.h"
@@ -202,7 +203,7 @@ void mcp_do_file_write(const struct mcp_request *r, struct mcp_result *ret)
 	int rc = 0;
 
 	if (!strcmp(mcp_arg_text(r->args, "encoding", "utf8"), "base64"))
-		rc = mcp_base64_decode(content, &decoded, &len, &err);
+		rc = base64_decode(content, len, &decoded, &len, &err);
 	if (rc < 0)
 		ak_err_prefix(&err, rc, "content");
 	if (rc == 0)
@@ -262,9 +263,9 @@ static void put_part(struct mcp_result *ret, const char *path, const struct strb
 		(unsigned long long)size, (unsigned long long)offset, more || offset ? "true" : "false");
 	if (binary) {
 		strbuf_printf(&ret->text, "[binary, %zu bytes as base64]\n", used);
-		mcp_base64(&ret->text, part->data, used);
+		base64_encode(&ret->text, part->data, used);
 		strbuf_putc(&ret->structured, '"');
-		mcp_base64(&ret->structured, part->data, used);
+		base64_encode(&ret->structured, part->data, used);
 		strbuf_putc(&ret->structured, '"');
 	} else {
 		strbuf_add(&ret->text, part->data ? part->data : "", used);

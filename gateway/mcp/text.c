@@ -1,9 +1,8 @@
-/* What a tool's result is made of: cut output, base64, and the result itself. See mcp/mcp.h. */
+/* What a tool's result is made of: cut output, and the result itself. See mcp/mcp.h. */
 #include "gateway/mcp/mcp.h"
 
 #include "gateway/base/cleanup.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -146,65 +145,4 @@ size_t mcp_utf8_whole(const char *data, size_t len)
 	while (at < len && (n = ak_utf8_length((const unsigned char *)data + at, len - at)) > 0)
 		at += n;
 	return at;
-}
-
-/* ---- base64 (RFC 4648 section 4) ---- */
-
-static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-void mcp_base64(struct strbuf *out, const void *data, size_t len)
-{
-	const unsigned char *p = data;
-
-	for (size_t i = 0; i < len; i += 3) {
-		size_t n = len - i < 3 ? len - i : 3;
-		unsigned v = (unsigned)p[i] << 16 | (n > 1 ? (unsigned)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0);
-		const char group[4] = { digits[v >> 18], digits[v >> 12 & 63], n > 1 ? digits[v >> 6 & 63] : '=',
-			n > 2 ? digits[v & 63] : '=' };
-
-		strbuf_add(out, group, sizeof(group));
-	}
-}
-
-static int digit_value(char c)
-{
-	const char *d = c ? strchr(digits, c) : NULL;
-
-	return d ? (int)(d - digits) : -1;
-}
-
-/* Groups of four, padding only at the end, and no bits set that would be thrown away: one text for one content. */
-int mcp_base64_decode(const char *text, char **ret, size_t *ret_len, struct ak_err *err)
-{
-	_cleanup_strbuf_ struct strbuf out = { 0 };
-	size_t len = strlen(text);
-	char *data;
-
-	if (len % 4)
-		return ak_fail(err, EINVAL, "not base64: its length is no multiple of 4");
-	for (size_t i = 0; i < len; i += 4) {
-		bool last = i + 4 == len;
-		size_t pad = last ? (size_t)(text[i + 3] == '=') + (text[i + 2] == '=' && text[i + 3] == '=') : 0;
-		unsigned v = 0;
-		char bytes[3];
-
-		for (size_t k = 0; k < 4; k++) {
-			int d = k >= 4 - pad ? 0 : digit_value(text[i + k]);
-
-			if (d < 0)
-				return ak_fail(err, EINVAL, "not base64 at character %zu", i + k + 1);
-			v = v << 6 | (unsigned)d;
-		}
-		if (v & ((1u << 8 * pad) - 1))
-			return ak_fail(err, EINVAL, "not base64: bits left over at the end");
-		for (int k = 0; k < 3; k++)
-			bytes[k] = (char)(v >> (16 - 8 * k));
-		strbuf_add(&out, bytes, 3 - pad);
-	}
-	*ret_len = out.len;
-	data = strbuf_take(&out);
-	if (!data)
-		return ak_fail(err, ENOMEM, "out of memory");
-	*ret = data;
-	return 0;
 }

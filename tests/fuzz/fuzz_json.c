@@ -34,9 +34,10 @@ static void check_base64(const char *text, size_t size)
 {
 	_cleanup_strbuf_ struct strbuf again = { 0 };
 	_cleanup_free_ char *bytes = NULL;
+	struct ak_err err;
 	size_t len;
 
-	if (base64_decode(text, size, &bytes, &len) < 0)
+	if (base64_decode(text, size, &bytes, &len, &err) < 0)
 		return;
 	base64_encode(&again, bytes, len);
 	if (again.len != size || (size && memcmp(again.data, text, size) != 0))

@@ -278,38 +278,6 @@ static void test_short_output_is_whole(void **state)
 	mcp_capture_done(&c);
 }
 
-static void test_base64_there_and_back(void **state)
-{
-	static const struct {
-		const char *plain, *text;
-	} rows[] = { { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foobar", "Zm9vYmFy" },
-		{ "\xff\xfe\xfd", "//79" } };
-	static const char *const bad[] = { "Z", "Zg", "Zg=", "Zg==Zg==", "Zh==", "Zm9=", "Z===", "====", "Zm 9", "Zm9v\n",
-		"Zm-_" };
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		_cleanup_strbuf_ struct strbuf out = { 0 };
-		_cleanup_free_ char *back = NULL;
-		struct ak_err err;
-		size_t len;
-
-		mcp_base64(&out, rows[i].plain, strlen(rows[i].plain));
-		assert_string_equal(out.data ? out.data : "", rows[i].text);
-		assert_int_equal(mcp_base64_decode(rows[i].text, &back, &len, &err), 0);
-		assert_int_equal(len, strlen(rows[i].plain));
-		assert_memory_equal(back, rows[i].plain, len);
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-		char *back = NULL;
-		struct ak_err err;
-		size_t len;
-
-		assert_int_equal(mcp_base64_decode(bad[i], &back, &len, &err), -EINVAL);
-		assert_null(back);
-	}
-}
-
 /* ---- JSON from strangers ---- */
 
 static int scan(const char *text, bool *nul)
@@ -359,7 +327,6 @@ int main(void)
 		cmocka_unit_test(test_the_man_page_names_every_argument),
 		cmocka_unit_test(test_output_keeps_both_ends_and_no_half_characters),
 		cmocka_unit_test(test_short_output_is_whole),
-		cmocka_unit_test(test_base64_there_and_back),
 		cmocka_unit_test(test_only_json_passes),
 	};
 
