@@ -15,23 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where policies are looked for. */
-struct places {
-	struct ak_paths paths;
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
-};
-
-static int places_init(struct places *ret, struct ak_err *err)
-{
-	int rc = ak_paths_init(&ret->paths, err);
-
-	if (rc < 0)
-		return rc;
-	ak_paths_policy_dirs(&ret->paths, ret->storage, &ret->dirs);
-	return 0;
-}
-
 /* All of the output or none; main sees to it that stdout took it. */
 static int put_out(const struct strbuf *out, int code)
 {
@@ -51,16 +34,16 @@ static bool looks_like_file(const char *text)
 }
 
 /* A mode or policy, a file, a persistent sandbox, or the policy that a kept or past run was held to. */
-static int load_any(const char *name, const struct places *at, const struct policy_edit *edits, size_t n_edits,
+static int load_any(const char *name, const struct ak_paths *paths, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err)
 {
-	int rc = policy_load(name, &at->dirs, edits, n_edits, ret, err);
+	int rc = ak_policy_load(paths, name, edits, n_edits, ret, err);
 
 	if (rc != -ENOENT || looks_like_file(name) || !ak_sandbox_name_ok(name))
 		return rc;
-	rc = service_sandbox_policy(&at->paths, name, edits, n_edits, ret, err);
+	rc = service_sandbox_policy(paths, name, edits, n_edits, ret, err);
 	if (rc == -ENOENT)
-		rc = service_run_policy(&at->paths, name, edits, n_edits, ret, err);
+		rc = service_run_policy(paths, name, edits, n_edits, ret, err);
 	if (rc != -ENOENT)
 		return rc;
 	return ak_fail(
@@ -107,12 +90,13 @@ static int read_words(const char *command, int argc, char **argv, size_t min, si
 }
 
 /* How every command here begins: its words, and where policies are. 0 to go on; else the exit code + 1, which is CODE when there are none. */
-static int begin(const char *command, int argc, char **argv, size_t min, size_t max, int code, struct words *w, struct places *at)
+static int begin(
+	const char *command, int argc, char **argv, size_t min, size_t max, int code, struct words *w, struct ak_paths *paths)
 {
 	struct ak_err err;
 	int rc = read_words(command, argc, argv, min, max, w);
 
-	if (rc || places_init(at, &err) == 0)
+	if (rc || ak_paths_init(paths, &err) == 0)
 		return rc;
 	ak_say("%s: %s", command, err.text);
 	return 1 + code;
@@ -152,14 +136,14 @@ int cmd_policy_list(int argc, char **argv)
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_free_ struct service_policy_file *files = NULL;
 	size_t n = 0;
-	struct places at;
+	struct ak_paths paths;
 	struct words w;
 	struct ak_err err;
-	int code = begin("policy list", argc, argv, 0, 0, AK_EXIT_ERROR, &w, &at);
+	int code = begin("policy list", argc, argv, 0, 0, AK_EXIT_ERROR, &w, &paths);
 
 	if (code)
 		return code - 1;
-	if (service_policies(&at.paths, &files, &n, &err) < 0)
+	if (service_policies(&paths, &files, &n, &err) < 0)
 		return fail("policy list", AK_EXIT_ERROR, &err);
 	if (w.o.json)
 		strbuf_putc(&out, '[');
@@ -168,7 +152,7 @@ int cmd_policy_list(int argc, char **argv)
 	for (size_t i = 0; i < n; i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
 
-		if (policy_load(files[i].path, &at.dirs, NULL, 0, &p, &err) < 0) {
+		if (ak_policy_load(&paths, files[i].path, NULL, 0, &p, &err) < 0) {
 			ak_say("%s", err.text);
 			code = AK_EXIT_ERROR;
 		}
@@ -190,14 +174,14 @@ int cmd_policy_show(int argc, char **argv)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	struct places at;
+	struct ak_paths paths;
 	struct words w;
 	struct ak_err err;
-	int code = begin("policy show", argc, argv, 1, 1, AK_EXIT_USAGE, &w, &at);
+	int code = begin("policy show", argc, argv, 1, 1, AK_EXIT_USAGE, &w, &paths);
 
 	if (code)
 		return code - 1;
-	if (load_any(w.operands[0], &at, NULL, 0, &p, &err) < 0)
+	if (load_any(w.operands[0], &paths, NULL, 0, &p, &err) < 0)
 		return fail("policy show", AK_EXIT_USAGE, &err);
 	policy_print(p, &out);
 	return put_out(&out, 0);
@@ -206,21 +190,21 @@ int cmd_policy_show(int argc, char **argv)
 /* ---- policy validate ---- */
 
 /* What is asked for is a file, even if it is called just "mine". */
-static int load_file(const char *file, const struct places *at, struct policy **ret, struct ak_err *err)
+static int load_file(const char *file, const struct ak_paths *paths, struct policy **ret, struct ak_err *err)
 {
 	char path[PATH_MAX];
 
 	if (looks_like_file(file) || access(file, F_OK) < 0)
-		return policy_load(file, &at->dirs, NULL, 0, ret, err);
+		return ak_policy_load(paths, file, NULL, 0, ret, err);
 	snprintf(path, sizeof(path), "./%s", file);
-	return policy_load(path, &at->dirs, NULL, 0, ret, err);
+	return ak_policy_load(paths, path, NULL, 0, ret, err);
 }
 
-static bool validate_one(const char *file, const struct places *at, bool json, struct strbuf *out)
+static bool validate_one(const char *file, const struct ak_paths *paths, bool json, struct strbuf *out)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	struct ak_err err;
-	bool ok = load_file(file, at, &p, &err) >= 0;
+	bool ok = load_file(file, paths, &p, &err) >= 0;
 
 	if (json) {
 		strbuf_puts(out, "{\"file\":");
@@ -244,16 +228,16 @@ static bool validate_one(const char *file, const struct places *at, bool json, s
 int cmd_policy_validate(int argc, char **argv)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
-	struct places at;
+	struct ak_paths paths;
 	struct words w;
-	int code = begin("policy validate", argc, argv, 1, SIZE_MAX, AK_EXIT_ERROR, &w, &at);
+	int code = begin("policy validate", argc, argv, 1, SIZE_MAX, AK_EXIT_ERROR, &w, &paths);
 
 	if (code)
 		return code - 1;
 	for (size_t i = 0; i < w.n_operands; i++) {
 		if (w.o.json)
 			strbuf_puts(&out, i ? ",\n " : "[");
-		if (!validate_one(w.operands[i], &at, w.o.json, &out))
+		if (!validate_one(w.operands[i], &paths, w.o.json, &out))
 			code = AK_EXIT_USAGE;
 	}
 	if (w.o.json)
@@ -269,17 +253,17 @@ int cmd_network_check(int argc, char **argv)
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	struct service_verdict v;
 	struct policy_target t;
-	struct places at;
+	struct ak_paths paths;
 	struct words w;
 	struct ak_err err;
-	int code = begin("network check", argc, argv, 2, 2, AK_EXIT_USAGE, &w, &at);
+	int code = begin("network check", argc, argv, 2, 2, AK_EXIT_USAGE, &w, &paths);
 
 	if (code)
 		return code - 1;
 	if (policy_target_parse(w.operands[1], &t, &err) < 0 ||
-		load_any(w.operands[0], &at, w.o.edits, w.o.n_edits, &p, &err) < 0)
+		load_any(w.operands[0], &paths, w.o.edits, w.o.n_edits, &p, &err) < 0)
 		return fail("network check", AK_EXIT_USAGE, &err);
-	cmd_heal(&at.paths, w.operands[0], false);
+	cmd_heal(&paths, w.operands[0], false);
 	service_check(p, &t, &v);
 	if (w.o.json) {
 		strbuf_putc(&out, '{');
