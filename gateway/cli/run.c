@@ -45,20 +45,18 @@ static int parse(int argc, char **argv, struct run_request *o)
 static void print_json(const struct run_report *r)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
-	const struct run_outcome *o = &r->outcome;
 
-	strbuf_printf(&out,
-		"{\"sandbox\":\"%s\",\"exit_code\":%d,\"timed_out\":%s,\"out_of_memory\":%s,\"start_us\":%llu,\"duration_ms\":%llu",
-		r->name, o->exit_code, o->timed_out ? "true" : "false", o->out_of_memory ? "true" : "false",
-		(unsigned long long)o->start_us, (unsigned long long)o->duration_ms);
+	strbuf_putc(&out, '{');
+	run_report_put(&out, r);
 	strbuf_puts(&out, ",\"stdout\":");
 	strbuf_json_utf8(&out, r->out ? r->out : "", r->out ? r->out_len : 0);
 	strbuf_puts(&out, ",\"stderr\":");
 	strbuf_json_utf8(&out, r->err ? r->err : "", r->err ? r->err_len : 0);
 	if (r->out_cut || r->err_cut)
 		strbuf_puts(&out, ",\"truncated\":true");
-	strbuf_printf(&out, ",\"network\":{\"allowed\":%llu,\"denied\":%llu}}\n", (unsigned long long)o->net.allowed,
-		(unsigned long long)o->net.denied);
+	strbuf_putc(&out, ',');
+	run_report_put_network(&out, r);
+	strbuf_puts(&out, "}\n");
 	if (!out.failed)
 		(void)ak_write_all(STDOUT_FILENO, out.data, out.len);
 }

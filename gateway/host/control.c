@@ -133,6 +133,7 @@ static void on_assign(struct gw *gw, struct request *r)
 		gw_sandbox_set_log(sb, TAKE_FD(r->fds[1]), &r->msg.log);
 		snprintf(sb->name, sizeof(sb->name), "%s", r->msg.name);
 		sb->allowed = sb->denied = 0;
+		sb->counts = (struct net_counts){ 0 };
 		gw_record_edge(sb, "start");
 	}
 	answer(gw, r, rc, &err);

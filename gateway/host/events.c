@@ -105,6 +105,22 @@ static void write_record(struct gw_sandbox *sb, struct audit_net *rec)
 		write_refusal(sb, rec, denied);
 }
 
+/* A verdict on a name, a flow or a packet: counted, and recorded. */
+static void write_verdict(struct gw_sandbox *sb, struct audit_net *rec)
+{
+	bool allow = !strcmp(rec->verdict, "allow");
+	struct net_counts *c = &sb->counts;
+
+	if (allow || !strcmp(rec->verdict, "deny"))
+		c->verdicts[allow][net_reason_of(rec->reason)] += rec->count + rec->suppressed;
+	if (rec->has_bytes) {
+		c->bytes_out += rec->bytes_out;
+		c->bytes_in += rec->bytes_in;
+		net_histogram_add(&c->timings[NET_TIMING_FLOWS], rec->duration_ms * 1000);
+	}
+	write_record(sb, rec);
+}
+
 bool gw_log_ready(struct gw_sandbox *sb)
 {
 	struct gw_msg msg = { .type = GW_MSG_LOG_STUCK, .id = sb->link.id };
@@ -150,7 +166,7 @@ static void write_repeat(struct gw_sandbox *sb, struct gw_repeat *rep)
 	};
 
 	rep->count = 0;
-	write_record(sb, &rec);
+	write_verdict(sb, &rec);
 }
 
 void gw_record_repeats(struct gw_sandbox *sb)
@@ -213,13 +229,15 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 	if (count_repeat(sb, event))
 		return;
 	if (event->outcome == DNS_OUTCOME_BUDGET)
-		sb->noisy = true; /* more may follow that is counted only */
+		sb->noisy = true; /* more may come that is told in sums */
+	if (event->latency_us)
+		net_histogram_add(&sb->counts.timings[NET_TIMING_DNS], event->latency_us);
 	if (event->outcome != DNS_OUTCOME_MALFORMED) {
 		rec.rule = policy_rule_label(&event->decision, rule, sizeof(rule));
 		if (!rec.reason)
 			rec.reason = policy_reason_text(event->decision.reason, event->decision.allow);
 	}
-	write_record(sb, &rec);
+	write_verdict(sb, &rec);
 }
 
 static const struct {
@@ -263,6 +281,8 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 		.count = event->again ? event->again : 1,
 	};
 
+	if (event->dial_us)
+		net_histogram_add(&sb->counts.timings[NET_TIMING_DIAL], event->dial_us);
 	if (n) {
 		rec.name = n->name;
 		rec.cname = (const char *const *)n->cname;
@@ -279,7 +299,7 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 		rec.detail = event->detail;
 		sb->allowed += event->again ? 0 : 1;
 	}
-	write_record(sb, &rec);
+	write_verdict(sb, &rec);
 }
 
 static const char *l4_text(uint8_t l4proto, char *buf, size_t size)
@@ -370,7 +390,7 @@ void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
 			rec.reason = policy_reason_text(by_name.reason, false);
 		}
 	}
-	write_record(sb, &rec);
+	write_verdict(sb, &rec);
 }
 
 /* Dropped frames have no IP address: write one record for all since the last. */
@@ -384,7 +404,7 @@ static void record_frames(struct gw_sandbox *sb, uint64_t total)
 	rec.count = 1;
 	rec.suppressed = total - sb->seen_link - 1;
 	sb->seen_link = total;
-	write_record(sb, &rec);
+	write_verdict(sb, &rec);
 }
 
 void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
@@ -402,7 +422,7 @@ void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
 		sb->seen[i] = counts->denied[i];
 		snprintf(rule, sizeof(rule), "builtin: %s", fw_reason_name((enum fw_reason)i));
 		rec.rule = rule;
-		write_record(sb, &rec);
+		write_verdict(sb, &rec);
 	}
 }
 

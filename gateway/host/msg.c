@@ -50,7 +50,7 @@ static bool hash_ok(const char hash[static SHA256_HEX])
 static bool stats_ok(const struct gw_stats *s)
 {
 	return s->allowed <= GW_COUNT_MAX && s->denied <= GW_COUNT_MAX && s->learned <= GW_COUNT_MAX &&
-		s->flows <= GW_COUNT_MAX && hash_ok(s->hash);
+		s->flows <= GW_COUNT_MAX && hash_ok(s->hash) && net_counts_ok(&s->counts);
 }
 
 static int take_body(enum body body, const struct gw_msg *in, struct gw_msg *out)

@@ -242,6 +242,7 @@ void gw_sandbox_stats(const struct gw_sandbox *sb, struct gw_stats *ret)
 		.lost = sb->log.lost_total,
 		.learned = learned_count(sb->learned),
 		.flows = sb->relay.n_flows,
+		.counts = sb->counts,
 	};
 	memcpy(ret->hash, sb->log.prev, sizeof(ret->hash));
 }

@@ -65,7 +65,7 @@ static bool put_texts(cJSON *obj, const struct run_report *r)
 
 cJSON *run_report_to_json(const struct run_report *r)
 {
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject(), *counts = NULL;
 	bool ok = obj && cJSON_AddStringToObject(obj, "name", r->name) &&
 		cJSON_AddNumberToObject(obj, "exit_code", r->outcome.exit_code) && put_texts(obj, r);
 
@@ -73,6 +73,12 @@ cJSON *run_report_to_json(const struct run_report *r)
 		ok = cJSON_AddNumberToObject(obj, numbers[i].key, (double)*(const uint64_t *)((const char *)r + numbers[i].at));
 	for (size_t i = 0; ok && i < ARRAY_SIZE(truths); i++)
 		ok = cJSON_AddBoolToObject(obj, truths[i].key, *(const bool *)((const char *)r + truths[i].at));
+	if (ok && r->outcome.has_net) {
+		counts = net_counts_to_json(&r->outcome.net.counts);
+		ok = counts && cJSON_AddItemToObject(obj, "counts", counts);
+	}
+	if (ok)
+		(void)TAKE(counts);
 	return ok ? TAKE(obj) : NULL;
 }
 
@@ -91,6 +97,7 @@ static int get_text(const cJSON *obj, const char *key, char **ret, struct ak_err
 
 static int get_members(const cJSON *obj, struct run_report *r, struct ak_err *err)
 {
+	const cJSON *counts = NULL;
 	int rc = 0, truth;
 
 	for (size_t i = 0; rc >= 0 && i < ARRAY_SIZE(numbers); i++)
@@ -100,6 +107,10 @@ static int get_members(const cJSON *obj, struct run_report *r, struct ak_err *er
 		rc = json_get_bool(obj, truths[i].key, &truth, err);
 		*(bool *)((char *)r + truths[i].at) = truth != 0;
 	}
+	if (rc >= 0)
+		rc = json_get_object(obj, "counts", &counts, err);
+	if (rc > 0)
+		rc = net_counts_from_json(counts, &r->outcome.net.counts, err);
 	for (size_t i = 0; rc >= 0 && i < ARRAY_SIZE(texts); i++)
 		rc = get_text(obj, texts[i].key, (char **)((char *)r + texts[i].at), err);
 	return rc;
@@ -130,4 +141,42 @@ int run_report_from_json(const cJSON *obj, struct run_report *ret, struct ak_err
 	*ret = r;
 	r = (struct run_report){ 0 };
 	return 0;
+}
+
+/* ---- for users ---- */
+
+static const char *truth(bool b)
+{
+	return b ? "true" : "false";
+}
+
+void run_report_put(struct strbuf *out, const struct run_report *r)
+{
+	const struct run_outcome *o = &r->outcome;
+
+	strbuf_puts(out, "\"sandbox\":");
+	strbuf_json(out, r->name);
+	strbuf_printf(out, ",\"exit_code\":%d,\"timed_out\":%s,\"out_of_memory\":%s,\"start_us\":%llu,\"duration_ms\":%llu",
+		o->exit_code, truth(o->timed_out), truth(o->out_of_memory), (unsigned long long)o->start_us,
+		(unsigned long long)o->duration_ms);
+}
+
+void run_report_put_network(struct strbuf *out, const struct run_report *r)
+{
+	strbuf_printf(out, "\"network\":{\"allowed\":%llu,\"denied\":%llu}", (unsigned long long)r->outcome.net.allowed,
+		(unsigned long long)r->outcome.net.denied);
+}
+
+void run_report_tell(struct strbuf *out, const struct run_report *r)
+{
+	const struct run_outcome *o = &r->outcome;
+
+	if (o->why.text[0])
+		strbuf_printf(out, "%s\n", o->why.text);
+	if (o->out_of_memory)
+		strbuf_puts(out, "out of memory: the sandbox reached its memory limit\n");
+	if (o->pids_hit)
+		strbuf_puts(out, "the sandbox reached its process limit\n");
+	if (r->notes)
+		strbuf_puts(out, r->notes);
 }

@@ -8,6 +8,7 @@
 #include "gateway/base/err.h"
 #include "gateway/base/json.h"
 #include "gateway/base/paths.h"
+#include "gateway/base/strbuf.h"
 #include "gateway/log/stats.h"
 
 #include <stdbool.h>
@@ -40,5 +41,15 @@ void run_report_done(struct run_report *r);
 /* The codec between our own processes, without captured output. Parsing checks every member; -EINVAL names the position. */
 cJSON *run_report_to_json(const struct run_report *r);
 int run_report_from_json(const cJSON *obj, struct run_report *ret, struct ak_err *err);
+
+/*
+ * The encoder for users: members of a JSON object that `run --json`, HTTP and MCP share, without a comma at either end; and what the network was
+ * asked for, as a member of its own.
+ */
+void run_report_put(struct strbuf *out, const struct run_report *r);
+void run_report_put_network(struct strbuf *out, const struct run_report *r);
+
+/* What the exit code does not tell a person, a line each: why it did not run, which limits it reached, notes. Timeouts are left to the caller. */
+void run_report_tell(struct strbuf *out, const struct run_report *r);
 
 #endif

@@ -50,7 +50,8 @@ static void check_reply(const struct gw_msg *msg)
 	if (text) {
 		must(memchr(msg->text, 0, sizeof(msg->text)));
 	} else if (msg->type == GW_MSG_STATS || msg->type == GW_MSG_ANCHOR) {
-		must(msg->stats.allowed <= GW_COUNT_MAX && msg->stats.denied <= GW_COUNT_MAX);
+		must(msg->stats.allowed <= GW_COUNT_MAX && msg->stats.denied <= GW_COUNT_MAX &&
+			net_counts_ok(&msg->stats.counts));
 		check_hash(msg->stats.hash);
 	} else {
 		must(zero(msg->text, sizeof(msg->text)));
@@ -81,20 +82,32 @@ static bool as_reply(int sock)
 	return rc == 1;
 }
 
+/* LEN bytes with N descriptors, to both sides. */
+static void send_both(const int pair[2], const void *data, size_t len, size_t n)
+{
+	const int fds[AK_FDS_MAX] = { 0 };
+
+	must(ak_send_fds(pair[1], data, len, fds, n) == 0 && ak_send_fds(pair[1], data, len, fds, n) == 0);
+	must(!as_request(pair[0]) + !as_reply(pair[0]) >= 1); /* no message goes both ways */
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, size };
-	int pair[2], before = open_fds(), fds[AK_FDS_MAX] = { 0 };
+	int pair[2], before = open_fds();
 
 	must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
 	must(!as_request(pair[0]) && !as_reply(pair[0]));
 	while (in.len > 0) {
 		size_t n = take_byte(&in) % 5;
 		struct input part = take_part(&in);
+		struct gw_msg whole;
 
-		must(ak_send_fds(pair[1], part.data, part.len, fds, n) == 0 &&
-			ak_send_fds(pair[1], part.data, part.len, fds, n) == 0);
-		must(!as_request(pair[0]) + !as_reply(pair[0]) >= 1); /* no message goes both ways */
+		send_both(pair, part.data, part.len, n);
+		/* The same as long as a message is: what the input does not say is zero. */
+		memset(&whole, 0, sizeof(whole));
+		memcpy(&whole, part.data, part.len < sizeof(whole) ? part.len : sizeof(whole));
+		send_both(pair, &whole, sizeof(whole), n);
 	}
 	close(pair[0]);
 	close(pair[1]);

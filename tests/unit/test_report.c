@@ -22,7 +22,7 @@ static void a_report_is_read_as_it_was_written(void **state)
 			.has_net = true,
 			.start_us = 7100,
 			.duration_ms = GW_COUNT_MAX,
-			.net = { .allowed = 3, .denied = 4, .lost = 5 },
+			.net = { .allowed = 3, .denied = 4, .lost = 5, .counts = { .bytes_in = 6 } },
 			.why = { "no such command" } },
 	};
 	_cleanup_(run_report_done) struct run_report got = { 0 };
@@ -36,6 +36,7 @@ static void a_report_is_read_as_it_was_written(void **state)
 	assert_true(got.outcome.timed_out && got.outcome.pids_hit && got.outcome.has_net && !got.outcome.out_of_memory);
 	assert_int_equal(got.outcome.duration_ms, GW_COUNT_MAX);
 	assert_int_equal(got.outcome.net.lost, 5);
+	assert_int_equal(got.outcome.net.counts.bytes_in, 6);
 	assert_string_equal(got.outcome.why.text, "no such command");
 	assert_string_equal(got.notes, notes);
 	again = run_report_to_json(&got);
@@ -55,6 +56,7 @@ static void what_is_not_a_report_is_refused_with_its_place(void **state)
 		{ "{\"name\":\"a\",\"exit_code\":0,\"timed_out\":1}", "timed_out" },
 		{ "{\"name\":\"a\",\"exit_code\":0,\"denied\":1e300}", "denied" },
 		{ "{\"name\":\"a\",\"exit_code\":0,\"notes\":[]}", "notes" },
+		{ "{\"name\":\"a\",\"exit_code\":0,\"counts\":{\"bytes\":[1]}}", "bytes" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -68,11 +70,36 @@ static void what_is_not_a_report_is_refused_with_its_place(void **state)
 	}
 }
 
+static void every_front_end_gets_the_same_members(void **state)
+{
+	char notes[] = "a note\n";
+	const struct run_report r = {
+		.name = "run-0badcafe",
+		.notes = notes,
+		.outcome = { .exit_code = 127,
+			.out_of_memory = true,
+			.duration_ms = 9,
+			.net.denied = 4,
+			.why = { "no such command" } },
+	};
+	_cleanup_strbuf_ struct strbuf out = { 0 }, text = { 0 };
+
+	run_report_put(&out, &r);
+	strbuf_putc(&out, ',');
+	run_report_put_network(&out, &r);
+	assert_string_equal(out.data,
+		"\"sandbox\":\"run-0badcafe\",\"exit_code\":127,\"timed_out\":false,\"out_of_memory\":true,\"start_us\":0,\"duration_ms\":9,"
+		"\"network\":{\"allowed\":0,\"denied\":4}");
+	run_report_tell(&text, &r);
+	assert_string_equal(text.data, "no such command\nout of memory: the sandbox reached its memory limit\na note\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_report_is_read_as_it_was_written),
 		cmocka_unit_test(what_is_not_a_report_is_refused_with_its_place),
+		cmocka_unit_test(every_front_end_gets_the_same_members),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
