@@ -6,10 +6,10 @@
  *   {"op":"start","name":…,"accept_dir":bool} → SandboxInfo (EALREADY) · {"op":"stop","name":…,"grace_ms":N} → SandboxInfo (EALREADY when it is stopped)
  *   {"op":"remove","name":…,"force":bool} → {} (EBUSY when it runs)
  *   {"op":"list"} → {"sandboxes":[SandboxInfo…]} · {"op":"get","name":…} → SandboxInfo
- *        SandboxInfo: name uuid status(stopped|starting|running|stopping) backend mode profile dir network vcpus memory_mb address
- *        created_us created_at started_us generation allowed denied flows learned link_id pid notes changed?
+ *        SandboxInfo: store/info.h, with status stopped|starting|running|stopping, and notes, changed? of its last start and stop
+ *   {"op":"counts"} → {"started_us","lost","modes":{MODE:counts}}: log/stats.h, of all sandboxes since the daemon started
  *   {"op":"policy","name":…,"edits":[{"op":"allow-host"|"block-host"|"allow-cidr"|"block-cidr"|"default"|"remove","text":…,"for_ms":N}],
- *        "reset":bool} → {"generation":N,"policy":{…},"edits":[…]}; without edits and reset it only shows
+ *        "reset":bool,"mcp":bool} → what is in force now: sandbox_policy_json of store/info.h
  *   {"op":"status"} → {"pid","version","started_us","gateway":{"state","pid","restarts","reason"?},"sandboxes":{"total","running"},
  *        "pool":[{"mode","min","max","warm","building","in_use","hits","misses","failed","reason"?}]}
  *   {"op":"prewarm","mode":…,"count":N,"wait":bool} → {"mode","warm","min"}; keeps N warm from here on; waits for them unless told not to

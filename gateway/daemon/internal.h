@@ -181,6 +181,7 @@ int adopt_learned(const char *log_path, uint64_t now_us, struct strbuf *out); /*
 void op_ping(struct request *r);
 void op_list(struct request *r);
 void op_get(struct request *r);
+void op_counts(struct request *r);
 void op_status(struct request *r);
 void op_shutdown(struct request *r);
 cJSON *dsb_info(const struct dsb *sb);
@@ -267,6 +268,8 @@ struct daemon {
 	int signal_fd; /* owned */
 	struct event *on_signal, *on_stopped; /* owned */
 	uint64_t started_us;
+	struct net_counts counted[AK_MODE_NUM]; /* of sandboxes that have stopped, or lost their gateway */
+	uint64_t lost; /* records, the same */
 	bool stopping;
 };
 

@@ -8,6 +8,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
 #include "gateway/log/events.h"
+#include "gateway/store/info.h"
 
 #include <errno.h>
 #include <string.h>
@@ -23,24 +24,15 @@ static cJSON *edits_json(const struct state_sandbox *s)
 	return whole ? cJSON_DetachItemFromObjectCaseSensitive(whole, "edits") : NULL;
 }
 
-static void answer(struct request *r, const struct policy *p)
+/* The policy that is in force now. */
+static void answer(struct request *r)
 {
-	_cleanup_strbuf_ struct strbuf text = { 0 };
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	cJSON *policy = NULL, *edits = edits_json(&r->sb->state);
+	cJSON *obj = sandbox_policy_json(&r->sb->state, r->policy, ak_deadline_now_us());
 
-	policy_print(p, &text);
-	if (!text.failed)
-		policy = cJSON_Parse(text.data);
-	if (!obj || !policy || !edits || !cJSON_AddNumberToObject(obj, "generation", (double)r->sb->state.generation)) {
-		cJSON_Delete(policy);
-		cJSON_Delete(edits);
+	if (obj)
+		request_answer(r, obj);
+	else
 		request_fail(r, ENOMEM, "out of memory");
-		return;
-	}
-	cJSON_AddItemToObject(obj, "policy", policy);
-	cJSON_AddItemToObject(obj, "edits", edits);
-	request_answer(r, TAKE(obj));
 }
 
 /* ---- changing ---- */
@@ -121,7 +113,7 @@ static void settle(struct request *r)
 	}
 	record(sb);
 	dsb_arm_expiry(sb);
-	answer(r, r->policy);
+	answer(r);
 }
 
 static int send_policy(
@@ -209,17 +201,6 @@ int policy_edits_read(const struct ak_paths *paths, const cJSON *obj, struct sta
 	return 0;
 }
 
-static void show(struct request *r)
-{
-	struct ak_err err;
-	int rc = state_policy(r->d->paths, &r->sb->state, ak_deadline_now_us(), &r->policy, &err);
-
-	if (rc < 0)
-		request_fail(r, -rc, err.text);
-	else
-		answer(r, r->policy);
-}
-
 void op_policy(struct request *r)
 {
 	const cJSON *list = NULL;
@@ -234,10 +215,8 @@ void op_policy(struct request *r)
 			r->sb->state.name);
 	if (rc >= 0)
 		rc = json_get_array(r->obj, "edits", &list, &err);
-	if (rc >= 0 && !reset && !mcp && (!list || !list->child)) {
-		show(r);
-		return;
-	}
+	if (rc >= 0 && !reset && !mcp && (!list || !list->child))
+		rc = ak_fail(&err, EINVAL, "edits: no change in it");
 	if (rc >= 0 && !reset)
 		rc = state_edits_copy(&r->sb->state, &r->change) < 0 ? ak_fail(&err, ENOMEM, "out of memory") : 0;
 	r->change.mode = r->sb->state.mode;

@@ -14,6 +14,7 @@ static const struct op ops[] = {
 	{ "remove", op_remove, true, false },
 	{ "list", op_list, false, false },
 	{ "get", op_get, true, false },
+	{ "counts", op_counts, false, false },
 	{ "policy", op_policy, true, false },
 	{ "status", op_status, false, false },
 	{ "prewarm", op_prewarm, false, false },

@@ -292,6 +292,8 @@ static void count_stats(struct dsb *sb)
 {
 	sb->state.allowed = sum(sb->state.allowed, sb->stats.allowed);
 	sb->state.denied = sum(sb->state.denied, sb->stats.denied);
+	net_counts_add(&sb->d->counted[sb->state.mode], &sb->stats.counts);
+	sb->d->lost = sum(sb->d->lost, sb->stats.lost);
 	memset(&sb->stats, 0, sizeof(sb->stats));
 }
 

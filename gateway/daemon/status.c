@@ -2,7 +2,7 @@
 #include "gateway/daemon/internal.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/log/audit.h"
+#include "gateway/store/info.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -20,63 +20,38 @@ static_assert(ARRAY_SIZE(status_names) == DSB_STATUS_NUM, "a name for each statu
 
 /* ---- one sandbox ---- */
 
-static bool put_network(cJSON *obj, const struct dsb *sb)
-{
-	bool network = state_network(&sb->state);
-	char text[AK_ADDR_TEXT] = "";
-	struct gwns_link link;
-
-	if (network) {
-		gwns_link_plan(sb->state.link_id, &link);
-		ak_addr_print(&link.addr4, text);
-	}
-	return cJSON_AddBoolToObject(obj, "network", network) && cJSON_AddStringToObject(obj, "address", text) &&
-		cJSON_AddNumberToObject(obj, "link_id", sb->state.link_id) &&
-		cJSON_AddBoolToObject(obj, "connected", sb->hosted) &&
-		cJSON_AddNumberToObject(obj, "generation", (double)sb->state.generation) &&
-		cJSON_AddNumberToObject(obj, "allowed", (double)(sb->state.allowed + sb->stats.allowed)) &&
-		cJSON_AddNumberToObject(obj, "denied", (double)(sb->state.denied + sb->stats.denied)) &&
-		cJSON_AddNumberToObject(obj, "flows", (double)sb->stats.flows) &&
-		cJSON_AddNumberToObject(obj, "learned", (double)sb->stats.learned);
-}
-
-static bool put_life(cJSON *obj, const struct dsb *sb)
-{
-	char text[AUDIT_TIME_MAX];
-
-	return cJSON_AddNumberToObject(obj, "created_us", (double)sb->state.created_us) &&
-		cJSON_AddStringToObject(obj, "created_at", audit_time_print(sb->state.created_us, text)) &&
-		cJSON_AddNumberToObject(obj, "started_us", (double)sb->started_us) &&
-		cJSON_AddNumberToObject(obj, "pid", sb->super_pid) && cJSON_AddStringToObject(obj, "notes", sb->notes) &&
-		(!sb->changed || cJSON_AddStringToObject(obj, "changed", sb->changed));
-}
-
+/* SandboxInfo, and what its last start and stop told. */
 cJSON *dsb_info(const struct dsb *sb)
 {
-	const struct state_sandbox *s = &sb->state;
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && cJSON_AddStringToObject(obj, "name", s->name) && cJSON_AddStringToObject(obj, "uuid", s->uuid) &&
-		cJSON_AddStringToObject(obj, "status", status_names[sb->status]) &&
-		cJSON_AddStringToObject(obj, "backend", "ns") && cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
-		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) &&
-		cJSON_AddStringToObject(obj, "dir", s->dir) &&
-		cJSON_AddNumberToObject(obj, "vcpus", s->limits.cpus_milli / 1000.0) &&
-		cJSON_AddNumberToObject(obj, "memory_mb", (double)(s->limits.memory_bytes >> 20));
+	const struct sandbox_info about = {
+		.state = &sb->state,
+		.status = status_names[sb->status],
+		.allowed = sb->state.allowed + sb->stats.allowed,
+		.denied = sb->state.denied + sb->stats.denied,
+	};
+	_cleanup_json_ cJSON *obj = sandbox_info_json(&about);
 
-	if (!ok || !put_network(obj, sb) || !put_life(obj, sb))
+	if (!obj || !cJSON_AddStringToObject(obj, "notes", sb->notes) ||
+		(sb->changed && !cJSON_AddStringToObject(obj, "changed", sb->changed)))
 		return NULL;
 	return TAKE(obj);
 }
 
-/* ---- list and get: fresh counters first ---- */
+/* ---- list, get and counts: fresh counters first ---- */
 
 struct listing {
 	struct request *request; /* owned */
 	struct daemon *d; /* borrowed */
+	cJSON *(*tell)(const struct listing *l);
 	size_t pending;
 };
 
-static cJSON *list_json(struct daemon *d)
+static cJSON *tell_one(const struct listing *l)
+{
+	return dsb_info(l->request->sb);
+}
+
+static cJSON *tell_all(const struct listing *l)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	cJSON *array = obj ? cJSON_AddArrayToObject(obj, "sandboxes") : NULL;
@@ -84,7 +59,7 @@ static cJSON *list_json(struct daemon *d)
 
 	if (!array)
 		return NULL;
-	TAILQ_FOREACH(sb, &d->sandboxes, link) {
+	TAILQ_FOREACH(sb, &l->d->sandboxes, link) {
 		cJSON *info = sb->removed ? NULL : dsb_info(sb);
 
 		if (info)
@@ -93,13 +68,45 @@ static cJSON *list_json(struct daemon *d)
 	return TAKE(obj);
 }
 
+/* What sandboxes counted, those that have stopped included. */
+static cJSON *tell_counts(const struct listing *l)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	cJSON *modes = obj ? cJSON_AddObjectToObject(obj, "modes") : NULL;
+	uint64_t lost = l->d->lost;
+	const struct dsb *sb;
+
+	if (!modes || !cJSON_AddNumberToObject(obj, "started_us", (double)l->d->started_us))
+		return NULL;
+	for (int mode = 0; mode < AK_MODE_NUM; mode++) {
+		struct net_counts sum = l->d->counted[mode];
+		cJSON *item;
+
+		TAILQ_FOREACH(sb, &l->d->sandboxes, link) {
+			if ((int)sb->state.mode == mode)
+				net_counts_add(&sum, &sb->stats.counts);
+		}
+		item = net_counts_to_json(&sum);
+		if (!item || !cJSON_AddItemToObject(modes, ak_mode_name((enum ak_mode)mode), item)) {
+			cJSON_Delete(item);
+			return NULL;
+		}
+	}
+	TAILQ_FOREACH(sb, &l->d->sandboxes, link)
+		lost += sb->stats.lost;
+	return cJSON_AddNumberToObject(obj, "lost", (double)lost) ? TAKE(obj) : NULL;
+}
+
 static void maybe_answer(struct listing *l)
 {
-	struct request *r = l->request;
+	cJSON *obj = l->pending ? NULL : l->tell(l);
 
 	if (l->pending > 0)
 		return;
-	request_answer(r, r->sb ? dsb_info(r->sb) : list_json(l->d));
+	if (obj)
+		request_answer(l->request, obj);
+	else
+		request_fail(l->request, ENOMEM, "out of memory");
 	free(l);
 }
 
@@ -124,7 +131,7 @@ static void ask_counts(struct listing *l, struct dsb *sb)
 		l->pending++;
 }
 
-static struct listing *listing_new(struct request *r)
+static struct listing *listing_new(struct request *r, cJSON *(*tell)(const struct listing *l))
 {
 	struct listing *l = calloc(1, sizeof(*l));
 
@@ -134,12 +141,13 @@ static struct listing *listing_new(struct request *r)
 	}
 	l->request = r;
 	l->d = r->d;
+	l->tell = tell;
 	return l;
 }
 
-void op_list(struct request *r)
+static void ask_all(struct request *r, cJSON *(*tell)(const struct listing *l))
 {
-	struct listing *l = listing_new(r);
+	struct listing *l = listing_new(r, tell);
 	struct dsb *sb;
 
 	if (!l)
@@ -149,9 +157,19 @@ void op_list(struct request *r)
 	maybe_answer(l);
 }
 
+void op_list(struct request *r)
+{
+	ask_all(r, tell_all);
+}
+
+void op_counts(struct request *r)
+{
+	ask_all(r, tell_counts);
+}
+
 void op_get(struct request *r)
 {
-	struct listing *l = listing_new(r);
+	struct listing *l = listing_new(r, tell_one);
 
 	if (!l)
 		return;

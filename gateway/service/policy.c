@@ -3,7 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/log/audit.h"
+#include "gateway/store/info.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/state.h"
 
@@ -13,55 +13,10 @@
 
 /* ---- showing ---- */
 
-static int put_policy(cJSON *obj, const struct policy *p, struct ak_err *err)
-{
-	_cleanup_strbuf_ struct strbuf text = { 0 };
-	_cleanup_json_ cJSON *json = NULL;
-
-	policy_print(p, &text);
-	json = text.failed ? NULL : cJSON_Parse(text.data);
-	if (!json || !cJSON_AddItemToObject(obj, "policy", json))
-		return ak_fail(err, ENOMEM, "out of memory");
-	(void)TAKE(json);
-	return 0;
-}
-
-static bool put_change(cJSON *list, const struct state_edit *e)
-{
-	char when[AUDIT_TIME_MAX];
-	cJSON *item = cJSON_CreateObject();
-
-	if (!item || !cJSON_AddItemToArray(list, item)) {
-		cJSON_Delete(item);
-		return false;
-	}
-	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
-		(!e->until_us || cJSON_AddStringToObject(item, "until", audit_time_print(e->until_us, when)));
-}
-
-static int put_state(cJSON *obj, const struct state_sandbox *s, uint64_t now_us)
-{
-	cJSON *list;
-
-	if (!cJSON_AddStringToObject(obj, "name", s->name) || !cJSON_AddNumberToObject(obj, "generation", (double)s->generation))
-		return -ENOMEM;
-	if (s->mcp.project[0] && !cJSON_AddBoolToObject(obj, "mcp", s->mcp.generation == s->generation))
-		return -ENOMEM;
-	list = cJSON_AddArrayToObject(obj, "changes");
-	for (size_t i = 0; list && i < s->n_edits; i++) {
-		if (s->edits[i].until_us && s->edits[i].until_us <= now_us)
-			continue;
-		if (!put_change(list, &s->edits[i]))
-			return -ENOMEM;
-	}
-	return list ? 0 : -ENOMEM;
-}
-
 int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
 {
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	uint64_t now = ak_wall_us();
 	int rc = service_load(paths, name, &s, err);
 
@@ -69,12 +24,8 @@ int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **
 		rc = state_policy(paths, &s, now, &p, err);
 	if (rc < 0)
 		return rc;
-	if (!obj || put_state(obj, &s, now) < 0)
-		return ak_fail(err, ENOMEM, "out of memory");
-	rc = put_policy(obj, p, err);
-	if (rc == 0)
-		*ret = TAKE(obj);
-	return rc;
+	*ret = sandbox_policy_json(&s, p, now);
+	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
 /* ---- changing ---- */
@@ -112,8 +63,7 @@ int service_policy_change(
 	}
 	if (!list)
 		return ak_fail(err, ENOMEM, "out of memory");
-	rc = service_call(paths, true, "policy", TAKE(request), NULL, err);
-	return rc < 0 ? rc : service_policy_show(paths, name, ret, err);
+	return service_call(paths, true, "policy", TAKE(request), ret, err);
 }
 
 /* ---- rules as edits ---- */

@@ -8,8 +8,8 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "gateway/log/audit.h"
 #include "gateway/log/events.h"
+#include "gateway/store/info.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
 
@@ -59,84 +59,6 @@ int service_super(const struct ak_paths *paths, const char *name, struct ak_err 
 		return rc;
 	state_done(&s);
 	return ak_fail(err, ESRCH, "sandbox '%s' is not running; 'agentkernel start %s' starts it", name, name);
-}
-
-/* ---- what a front end shows of one ---- */
-
-static bool put_text(cJSON *obj, const char *key, const char *text)
-{
-	return cJSON_AddStringToObject(obj, key, text) != NULL;
-}
-
-static bool put_number(cJSON *obj, const char *key, double n)
-{
-	return cJSON_AddNumberToObject(obj, key, n) != NULL;
-}
-
-static bool put_network(cJSON *obj, const struct state_sandbox *s)
-{
-	struct gwns_link link;
-	char addr[AK_ADDR_TEXT];
-
-	if (!cJSON_AddBoolToObject(obj, "network", state_network(s)))
-		return false;
-	if (!state_network(s))
-		return cJSON_AddNullToObject(obj, "ip") != NULL;
-	gwns_link_plan(s->link_id, &link);
-	return put_text(obj, "ip", ak_addr_print(&link.addr4, addr));
-}
-
-static bool put_limits(cJSON *obj, const struct sandbox_limits *l)
-{
-	bool ok = l->cpus_milli ? put_number(obj, "vcpus", l->cpus_milli / 1000.0) : cJSON_AddNullToObject(obj, "vcpus") != NULL;
-
-	return ok &&
-		(l->memory_bytes ? put_number(obj, "memory_mb", (double)(l->memory_bytes >> 20))
-				 : cJSON_AddNullToObject(obj, "memory_mb") != NULL);
-}
-
-/* Who opened it to MCP servers, of which project; nothing when it is for none. */
-static bool put_mcp(cJSON *obj, const struct state_mcp *m)
-{
-	cJSON *out;
-
-	if (!m->project[0])
-		return true;
-	out = cJSON_AddObjectToObject(obj, "mcp");
-	return out && put_text(out, "from", m->server[0] ? "server" : "user") && put_text(out, "project", m->project) &&
-		(!m->keep || cJSON_AddTrueToObject(out, "keep"));
-}
-
-static cJSON *info_new(const struct state_sandbox *s, bool running)
-{
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	char when[AUDIT_TIME_MAX];
-
-	if (!obj || !put_text(obj, "name", s->name) || !put_text(obj, "uuid", s->uuid) ||
-		!put_text(obj, "status", running ? "running" : "stopped") || !put_text(obj, "backend", "ns") ||
-		!put_text(obj, "mode", ak_mode_name(s->mode)) || !put_text(obj, "profile", ak_profile_name(s->profile)) ||
-		!put_limits(obj, &s->limits) || !put_network(obj, s) || (s->dir[0] && !put_text(obj, "dir", s->dir)) ||
-		!put_text(obj, "created_at", audit_time_print(s->created_us, when)) ||
-		!put_number(obj, "generation", (double)s->generation) || !put_mcp(obj, &s->mcp))
-		return NULL;
-	return TAKE(obj);
-}
-
-/* The daemon knows how it stands now, the state how it stood at the last stop. */
-static int add_counts(cJSON *info, const cJSON *live, const struct state_sandbox *s)
-{
-	const struct {
-		const char *key;
-		uint64_t stored;
-	} counts[] = { { "allowed", s->allowed }, { "denied", s->denied } };
-
-	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-		const cJSON *n = cJSON_GetObjectItemCaseSensitive(live, counts[i].key);
-
-		if (!put_number(info, counts[i].key, cJSON_IsNumber(n) ? n->valuedouble : (double)counts[i].stored))
-			return -ENOMEM;
-	}
-	return 0;
 }
 
 /* ---- create ---- */
@@ -212,7 +134,6 @@ int service_create(
 {
 	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
-	_cleanup_json_ cJSON *info = NULL;
 	struct ak_err ignored;
 	int rc = service_check_name(name, err);
 
@@ -228,11 +149,8 @@ int service_create(
 		return rc;
 	(void)state_write_policy(paths, name, policy, &ignored);
 	note_create(paths, &s);
-	info = info_new(&s, false);
-	if (!info || add_counts(info, NULL, &s) < 0)
-		return ak_fail(err, ENOMEM, "out of memory");
-	*ret = TAKE(info);
-	return 0;
+	*ret = sandbox_info_json(&(struct sandbox_info){ .state = &s, .status = "stopped" });
+	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
 /* ---- start, stop, remove ---- */
@@ -243,8 +161,8 @@ static int call_by_name(const struct ak_paths *paths, const char *op, const char
 {
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 
-	if (!request || !put_text(request, "name", name) || (uuid && !put_text(request, "uuid", uuid)) ||
-		(flag && !cJSON_AddTrueToObject(request, flag)))
+	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
+		(uuid && !cJSON_AddStringToObject(request, "uuid", uuid)) || (flag && !cJSON_AddTrueToObject(request, flag)))
 		return ak_fail(err, ENOMEM, "out of memory");
 	return service_call(paths, true, op, TAKE(request), ret, err);
 }
@@ -375,37 +293,31 @@ static const cJSON *live_of(const struct listing *l, const char *name)
 	return NULL;
 }
 
+/* The daemon knows what was counted until now, the state what was at the last stop. */
 static int add_info(void *ctx, struct state_sandbox *s)
 {
 	struct listing *l = ctx;
-	_cleanup_json_ cJSON *info = NULL;
+	struct sandbox_info about = { .state = s };
+	const cJSON *live;
+	cJSON *info;
 
 	if (l->wanted && strcmp(l->wanted, s->name) != 0 && strcmp(l->wanted, s->uuid) != 0)
 		return 0;
-	info = info_new(s, runs(l->paths, s->name));
-	if (!info || add_counts(info, live_of(l, s->name), s) < 0 || !cJSON_AddItemToArray(l->found, info))
-		return -ENOMEM;
-	(void)TAKE(info);
-	return 0;
-}
-
-/* All that is known of a damaged one is its name, and what is wrong with it. */
-static cJSON *info_damaged(const char *name, const char *reason)
-{
-	static const char *const unknown[] = { "uuid", "mode", "profile", "vcpus", "memory_mb", "ip", "created_at" };
-	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && put_text(obj, "name", name) && put_text(obj, "status", "damaged") && put_text(obj, "backend", "ns") &&
-		put_text(obj, "error", reason);
-
-	for (size_t i = 0; ok && i < ARRAY_SIZE(unknown); i++)
-		ok = cJSON_AddNullToObject(obj, unknown[i]) != NULL;
-	return ok ? TAKE(obj) : NULL;
+	live = live_of(l, s->name);
+	about.status = runs(l->paths, s->name) ? "running" : "stopped";
+	about.allowed = json_number(live, "allowed", s->allowed);
+	about.denied = json_number(live, "denied", s->denied);
+	info = sandbox_info_json(&about);
+	if (info && cJSON_AddItemToArray(l->found, info))
+		return 0;
+	cJSON_Delete(info);
+	return -ENOMEM;
 }
 
 static void add_damaged(void *ctx, const char *name, const char *reason)
 {
 	struct listing *l = ctx;
-	cJSON *info = l->wanted ? NULL : info_damaged(name, reason);
+	cJSON *info = l->wanted ? NULL : sandbox_info_damaged(name, reason);
 
 	if (info)
 		cJSON_AddItemToArray(l->found, info);

@@ -14,6 +14,7 @@
 #include "gateway/base/paths.h"
 #include "gateway/run/run.h"
 #include "gateway/store/plan.h"
+#include "gateway/store/report.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -91,10 +92,10 @@ struct service_change {
 	bool mcp; /* MCP servers that may use the sandbox may do so with the new policy */
 };
 
-/* {"name","generation","policy":{…},"changes":[{"op","text","until"}]}; "mcp" where servers may use it: whether they were given this policy */
+/* What store/info.h says of a policy. */
 int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
 
-/* All of it or nothing; the same object afterwards. */
+/* All of it or nothing; RET is what the daemon did: the same object, of the policy that is in force now. */
 int service_policy_change(
 	const struct ak_paths *paths, const char *name, const struct service_change *change, cJSON **ret, struct ak_err *err);
 
@@ -156,6 +157,7 @@ struct service_exec_opts {
 	uint64_t timeout_ms; /* 0: none */
 	int stdio[3]; /* borrowed; -1 is the null device; not with tty */
 	const char *uuid; /* only if the sandbox is still this one; NULL: whichever has the name */
+	bool count; /* service_exec_run tells what the network was asked for meanwhile, which takes two questions to the daemon */
 };
 
 /* A command that runs. Whoever closes it ends the command. */
@@ -180,6 +182,17 @@ int service_exec_start(const struct ak_paths *paths, const char *name, const str
 int service_exec_poll(struct service_exec *x, bool wait, struct service_exit *ret, struct ak_err *err);
 int service_exec_signal(struct service_exec *x, int sig);
 void service_exec_done(struct service_exec *x);
+
+/*
+ * All of it in one: start it, wait for its end, report. OUTPUT, unless NULL, takes the place of opts->stdio for standard output (0) and error (1);
+ * a background process that still holds them is not waited for. A command that could not be started at all is an error (-EIO).
+ */
+struct service_output {
+	void (*take)(void *ctx, int stream, const char *data, size_t len);
+	void *ctx;
+};
+int service_exec_run(const struct ak_paths *paths, const char *name, const struct service_exec_opts *opts,
+	const struct service_output *output, struct run_report *ret, struct ak_err *err);
 
 /* ---- files (service/files.c); paths are absolute, inside the sandbox ---- */
 
