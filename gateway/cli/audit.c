@@ -5,31 +5,18 @@
 #include "gateway/base/io.h"
 #include "gateway/base/json.h"
 #include "gateway/log/audit.h"
-#include "gateway/log/follow.h"
 #include "gateway/log/netlog.h"
-#include "gateway/store/runs.h"
+#include "gateway/log/view.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define TICK_MS 500
-
 /* ---- audit ---- */
 
-struct events {
-	const char *sandbox;
-	bool follow, json;
-	uint64_t since_us;
-
-	struct ak_paths paths;
-	struct audit_reader reader;
-	uint64_t corrupt;
-};
-
 /* 0 to go on; else the exit code + 1. */
-static int parse_events(struct events *e, int argc, char **argv)
+static int parse_events(struct log_view *v, bool *json, int argc, char **argv)
 {
 	struct cmd_args a;
 	const char *word;
@@ -40,10 +27,10 @@ static int parse_events(struct events *e, int argc, char **argv)
 		ak_say("audit: unexpected '%.100s'; did you mean 'agentkernel audit verify'?", word);
 		return 1 + AK_EXIT_USAGE;
 	}
-	e->since_us = a.given[FIELD_SINCE].number;
-	e->sandbox = a.given[FIELD_SANDBOX].text;
-	e->follow = a.seen[FIELD_FOLLOW_ALL];
-	e->json = a.seen[FIELD_JSON_LINES];
+	v->since_us = a.given[FIELD_SINCE].number;
+	v->sandbox = a.given[FIELD_SANDBOX].text;
+	v->follow = a.seen[FIELD_FOLLOW_ALL];
+	*json = a.seen[FIELD_JSON_LINES];
 	return rc;
 }
 
@@ -77,7 +64,7 @@ static void put_value(struct strbuf *out, const cJSON *item)
 	}
 }
 
-static void print_event(const struct netlog_rec *rec)
+static int print_event(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 }, detail = { 0 };
 	const cJSON *sandbox = cJSON_GetObjectItemCaseSensitive(rec->json, "sandbox");
@@ -100,64 +87,35 @@ static void print_event(const struct netlog_rec *rec)
 	strbuf_reset(&text);
 	netlog_safe(&text, cJSON_IsString(sandbox) ? sandbox->valuestring : "-");
 	printf("%-16s  %s\n", text.len ? text.data : "", detail.len ? detail.data : "");
-}
-
-static int take_event(void *ctx, const char *line, size_t len, bool whole)
-{
-	struct events *e = ctx;
-	struct netlog_rec rec = { 0 };
-	const cJSON *sandbox;
-
-	if (!whole || netlog_event_parse(line, len, &rec) < 0) {
-		e->corrupt++;
-		return 0;
-	}
-	sandbox = cJSON_GetObjectItemCaseSensitive(rec.json, "sandbox");
-	if (rec.time_us < e->since_us || (e->sandbox && !(cJSON_IsString(sandbox) && !strcmp(sandbox->valuestring, e->sandbox))))
-		; /* not asked for */
-	else if (e->json)
-		puts(line);
-	else
-		print_event(&rec);
-	netlog_rec_done(&rec);
 	return 0;
 }
 
-static int show_events(struct events *e, struct ak_err *err)
+static int print_raw(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
 {
-	struct ak_follow f = { -1 };
-	char path[PATH_MAX];
-	int rc = ak_paths_init(&e->paths, err);
+	puts(line);
+	return 0;
+}
 
-	if (rc == 0 && ak_path_join(path, e->paths.state, "events.jsonl", NULL) < 0)
-		rc = ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-	if (rc < 0)
-		return rc;
-	if (e->follow)
-		ak_follow_init(&f, e->paths.state);
-	if (!e->json)
-		printf("%-19s  %-16s  %-16s  %s\n", "TIME", "EVENT", "SANDBOX", "DETAIL");
-	for (;;) {
-		rc = audit_reader_drain(&e->reader, path, !e->follow, take_event, e, err);
-		if (rc == 0)
-			rc = ak_flush(err);
-		if (rc < 0 || !e->follow)
-			break;
-		ak_follow_wait(&f, TICK_MS);
-	}
-	ak_follow_done(&f);
-	return rc;
+static int flush(void *ctx, bool ended, struct ak_err *err)
+{
+	return ak_flush(err);
 }
 
 int cmd_audit(int argc, char **argv)
 {
-	struct events e = { .reader.fd = -1 };
+	struct log_view v = { .events = true, .pause = flush };
 	struct ak_err err = { "" };
-	int rc = parse_events(&e, argc, argv);
+	struct ak_paths paths;
+	bool json = false;
+	int rc = parse_events(&v, &json, argc, argv);
 
 	if (rc)
 		return rc - 1;
-	rc = show_events(&e, &err);
-	audit_reader_done(&e.reader);
-	return ak_log_end(e.corrupt, rc, &err);
+	v.record = json ? print_raw : print_event;
+	rc = ak_paths_init(&paths, &err);
+	if (rc == 0 && !json)
+		printf("%-19s  %-16s  %-16s  %s\n", "TIME", "EVENT", "SANDBOX", "DETAIL");
+	if (rc == 0)
+		rc = log_view_run(&v, paths.state, &err);
+	return ak_log_end(v.corrupt, rc, &err);
 }

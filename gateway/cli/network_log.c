@@ -4,8 +4,8 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/log/audit.h"
-#include "gateway/log/follow.h"
 #include "gateway/log/netlog.h"
+#include "gateway/log/view.h"
 #include "gateway/service/service.h"
 #include "gateway/store/runs.h"
 
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MS 250
 #define HOLD_US 2000000 /* how long a DNS question waits for its flow while following */
 
 struct view {
@@ -25,22 +24,10 @@ struct view {
 
 	struct ak_paths paths;
 	char dir[PATH_MAX];
-	struct audit_reader reader; /* fd -1: the file is not there yet */
 	struct netlog *log; /* owned */
 	struct netlog_layout layout;
-	char **ring; /* owned: the last LIMIT lines of raw records */
-	size_t ring_at;
-	uint64_t corrupt;
+	bool begun; /* the header was printed */
 };
-
-static void view_done(struct view *v)
-{
-	audit_reader_done(&v->reader);
-	netlog_free(v->log);
-	for (size_t i = 0; v->ring && i < v->limit; i++)
-		free(v->ring[i]);
-	free(v->ring);
-}
 
 /* ---- options ---- */
 
@@ -79,62 +66,22 @@ static int parse(struct view *v, int argc, char **argv)
 	return rc < 0 ? 1 + AK_EXIT_USAGE : 0;
 }
 
-/* ---- records ---- */
+/* ---- output ---- */
 
-static int print_raw(struct view *v, const char *line)
+static int print_raw(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
 {
-	char *copy;
-
-	if (!v->ring) {
-		puts(line);
-		return 0;
-	}
-	copy = strdup(line);
-	if (!copy)
-		return -ENOMEM;
-	free(v->ring[v->ring_at]);
-	v->ring[v->ring_at] = copy;
-	v->ring_at = (v->ring_at + 1) % v->limit;
+	puts(line);
 	return 0;
 }
 
-/* The last LIMIT lines, oldest first; what follows is printed as it comes. */
-static void flush_ring(struct view *v)
-{
-	for (size_t i = 0; v->ring && i < v->limit; i++) {
-		char *line = v->ring[(v->ring_at + i) % v->limit];
-
-		if (line)
-			puts(line);
-		free(line);
-	}
-	free(v->ring);
-	v->ring = NULL;
-}
-
-static int take_line(void *ctx, const char *line, size_t len, bool whole)
+static int add_record(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
 {
 	struct view *v = ctx;
-	struct netlog_rec rec = { 0 };
-	int rc = whole ? netlog_rec_parse(line, len, &rec) : -EBADMSG;
 
-	if (rc == -EBADMSG) {
-		v->corrupt++;
-		return 0;
-	}
-	if (rc == 0 && rec.time_us >= v->since_us) {
-		if (!v->json || v->summary)
-			rc = netlog_add(v->log, &rec);
-		else if (netlog_wanted(v->only, rec.verdict))
-			rc = print_raw(v, line);
-	}
-	netlog_rec_done(&rec);
-	return rc;
+	return netlog_add(v->log, rec);
 }
 
-/* ---- output ---- */
-
-static int show_table(struct view *v, bool first, bool ended, struct ak_err *err)
+static int show_table(struct view *v, bool ended, struct ak_err *err)
 {
 	_cleanup_free_ struct netlog_row **rows = NULL;
 	uint64_t now = ak_wall_us(), hold = v->follow && !ended ? HOLD_US : 0;
@@ -147,11 +94,12 @@ static int show_table(struct view *v, bool first, bool ended, struct ak_err *err
 		return ak_fail_errno(err, -rc, "network log");
 	if (v->summary)
 		return 0;
-	if (first && v->limit && n > v->limit)
+	if (!v->begun && v->limit && n > v->limit)
 		skip = n - v->limit;
-	if (first) {
+	if (!v->begun) {
 		netlog_layout_fit(&v->layout, rows + skip, n - skip, netlog_width(stdout), now, v->follow);
 		netlog_print_header(&v->layout, stdout);
+		v->begun = true;
 	}
 	for (size_t i = 0; i < n; i++) {
 		rows[i]->live = false; /* printed */
@@ -161,40 +109,19 @@ static int show_table(struct view *v, bool first, bool ended, struct ak_err *err
 	return 0;
 }
 
-static int show(struct view *v, bool first, bool ended, struct ak_err *err)
+static int show(void *ctx, bool ended, struct ak_err *err)
 {
-	int rc = 0;
+	struct view *v = ctx;
+	int rc = v->json && !v->summary ? 0 : show_table(v, ended, err);
 
-	if (v->json && !v->summary)
-		flush_ring(v);
-	else
-		rc = show_table(v, first, ended, err);
 	return rc < 0 ? rc : ak_flush(err);
 }
 
-/* Once, or again and again until the sandbox ended. Whether it ended is asked before the log is read, so that nothing is missed. */
-static int watch(struct view *v, struct ak_err *err)
+static bool is_over(void *ctx)
 {
-	struct ak_follow f = { -1 };
-	bool ended = !v->follow, first = true;
-	char path[PATH_MAX];
-	int rc;
+	const struct view *v = ctx;
 
-	if (ak_path_join(path, v->dir, "network.jsonl", NULL) < 0)
-		return ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-	if (v->follow)
-		ak_follow_init(&f, v->dir);
-	for (;; first = false) {
-		ended = ended || service_ended(&v->paths, v->dir);
-		rc = audit_reader_drain(&v->reader, path, ended, take_line, v, err);
-		if (rc == 0)
-			rc = show(v, first, ended, err);
-		if (rc < 0 || ended)
-			break;
-		ak_follow_wait(&f, TICK_MS);
-	}
-	ak_follow_done(&f);
-	return rc;
+	return service_ended(&v->paths, v->dir);
 }
 
 static int view_open(struct view *v, struct ak_err *err)
@@ -209,25 +136,28 @@ static int view_open(struct view *v, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	cmd_heal(&v->paths, v->name ? v->name : last, false);
-	if (v->json && v->limit && !v->summary) {
-		v->ring = calloc(v->limit, sizeof(*v->ring));
-		if (!v->ring)
-			return ak_fail(err, ENOMEM, "out of memory");
-	}
 	rc = netlog_new(&v->log);
 	return rc < 0 ? ak_fail(err, -rc, "out of memory") : 0;
 }
 
 int cmd_network_log(int argc, char **argv)
 {
-	_cleanup_(view_done) struct view v = { .reader.fd = -1 };
+	struct view v = { 0 };
 	struct ak_err err = { "" };
+	struct log_view look = { .pause = show, .ended = is_over, .ctx = &v };
 	int rc = parse(&v, argc, argv);
+	bool raw = v.json && !v.summary;
 
 	if (rc)
 		return rc - 1;
+	look.since_us = v.since_us;
+	look.follow = v.follow;
+	look.only = raw ? v.only : NETLOG_ALL; /* rows are chosen when they are whole */
+	look.limit = raw ? v.limit : 0;
+	look.record = raw ? print_raw : add_record;
 	rc = view_open(&v, &err);
 	if (rc == 0)
-		rc = watch(&v, &err);
-	return ak_log_end(v.corrupt, rc, &err);
+		rc = log_view_run(&look, v.dir, &err);
+	netlog_free(v.log);
+	return ak_log_end(look.corrupt, rc, &err);
 }

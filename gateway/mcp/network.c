@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/log/audit.h"
+#include "gateway/log/view.h"
 #include "gateway/service/service.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/runs.h"
@@ -21,65 +22,25 @@
 
 /* ---- reading ---- */
 
-/* Where the records of NAME are; it need not have any. */
-static int log_path(const struct ak_paths *paths, const char *name, char ret[static PATH_MAX], struct ak_err *err)
+static int add_record(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
 {
-	char dir[PATH_MAX];
-	int rc = service_check_name(name, err);
-
-	if (rc < 0)
-		return rc;
-	if (state_path(paths, name, NULL, dir) < 0 || access(dir, F_OK) < 0)
-		rc = runs_dir(paths, name, dir, err);
-	if (rc == 0 && ak_path_join(ret, dir, "network.jsonl", NULL) < 0)
-		rc = ak_fail(err, ENAMETOOLONG, "state folder: path too long");
-	return rc;
-}
-
-static int add_line(struct netlog *log, const char *line, size_t len, uint64_t since_us)
-{
-	struct netlog_rec rec = { 0 };
-	int rc = netlog_rec_parse(line, len, &rec);
-
-	if (rc == -EBADMSG) /* damaged: `audit verify` tells */
-		return 0;
-	if (rc == 0 && rec.time_us >= since_us)
-		rc = netlog_add(log, &rec);
-	netlog_rec_done(&rec);
-	return rc;
-}
-
-static int add_file(struct netlog *log, const char *path, uint64_t since_us, struct ak_err *err)
-{
-	struct audit_reader reader = { .fd = -1 };
-	char *line;
-	size_t len;
-	bool whole;
-	int rc = audit_reader_open(&reader, path, err);
-
-	if (rc < 0)
-		return rc == -ENOENT ? 0 : rc;
-	while ((rc = audit_reader_next(&reader, true, &line, &len, &whole)) > 0) {
-		rc = whole ? add_line(log, line, len, since_us) : 0;
-		if (rc < 0)
-			break;
-	}
-	audit_reader_done(&reader);
-	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s'", path) : 0;
+	return netlog_add(ctx, rec);
 }
 
 int mcp_rows_read(const struct ak_paths *paths, const char *name, enum netlog_only only, uint64_t since_us, struct mcp_rows *ret,
 	struct ak_err *err)
 {
-	char path[PATH_MAX];
-	int rc = log_path(paths, name, path, err);
+	struct log_view v = { .since_us = since_us, .record = add_record }; /* damaged lines: `audit verify` tells */
+	char dir[PATH_MAX];
+	int rc = runs_dir(paths, name, dir, err);
 
 	*ret = (struct mcp_rows){ 0 };
 	if (rc < 0)
 		return rc;
 	if (netlog_new(&ret->log) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
-	rc = add_file(ret->log, path, since_us, err);
+	v.ctx = ret->log;
+	rc = log_view_run(&v, dir, err);
 	if (rc == 0 && netlog_rows(ret->log, only, ak_wall_us(), 0, &ret->rows, &ret->n) < 0)
 		rc = ak_fail(err, ENOMEM, "out of memory");
 	if (rc < 0)
