@@ -6,11 +6,13 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/say.h"
 #include "gateway/log/audit.h"
 #include "gateway/service/service.h"
 #include "gateway/store/state.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -149,29 +151,29 @@ static void on_started(struct http_job *j)
 {
 	struct http_detached *d = j->ctx;
 
-	d->pid = j->pid;
+	d->pid = j->worker.pid;
 }
 
-static void on_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void on_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
 	struct http_detached *d = j->ctx;
+	_cleanup_(run_report_done) struct run_report report = { 0 };
 
 	d->job = NULL;
-	d->exit_code = 125;
-	if (status < 400 && len > 13)
-		d->exit_code = atoi(payload + 13); /* {"exit_code": */
-	else if (status == 499)
-		d->exit_code = 137;
+	if (rc == -ECANCELED)
+		d->exit_code = 128 + SIGKILL;
+	else if (http_report_take(rc, payload, len, &report, &d->why) < 0)
+		d->exit_code = AK_EXIT_FAILED;
 	else
-		snprintf(d->why.text, sizeof(d->why.text), "%.*s", (int)len, payload);
+		d->exit_code = report.outcome.exit_code;
 	prune(d->s);
 }
 
-static void exec_work(void *ctx, struct http_work *w)
+static void exec_work(void *ctx, struct work *w)
 {
 	const struct http_detached *d = ctx;
 
-	http_exec_work(d->sandbox, d->spec, w);
+	http_exec_work(d->s->paths, d->sandbox, d->spec, w);
 }
 
 static void launch(struct http_detached *d)
@@ -195,27 +197,24 @@ static void launch(struct http_detached *d)
 
 /* First of all: is there such a sandbox, and does it run? */
 
-static void look_work(void *ctx, struct http_work *w)
+static void look_work(void *ctx, struct work *w)
 {
 	const struct http_detached *d = ctx;
 	struct ak_err err;
-	int rc = service_super(w->paths, d->sandbox, &err);
+	int rc = service_super(d->s->paths, d->sandbox, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_text(w, 200, "ok");
+	work_end_text(w, rc, "ok", &err);
 }
 
-static void look_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void look_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
 	struct http_detached *d = j->ctx;
 
-	if (status < 400 && d->call->conn) {
+	if (rc == 0 && d->call->conn) {
 		launch(d);
 		return;
 	}
-	http_reply_error(d->call, status < 400 || status == 499 ? 500 : status, "%.*s", (int)len, payload);
+	http_reply_failure(d->call, rc ? rc : -ECANCELED, payload, len);
 	detached_free(d);
 }
 
@@ -324,7 +323,7 @@ void http_handle_detached_get(struct http_call *c)
 }
 
 /* In a worker, which has its own copy of what there is: two streams of control characters are long. */
-void http_work_detached_logs(struct http_call *c, struct http_work *w)
+void http_work_detached_logs(struct http_call *c, struct work *w)
 {
 	static const char *const names[] = { "stdout", "stderr" };
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -333,7 +332,7 @@ void http_work_detached_logs(struct http_call *c, struct http_work *w)
 	struct ak_err err;
 
 	if (!d) {
-		http_work_fail(w, not_there(c, &err), &err);
+		work_fail(w, not_there(c, &err), &err);
 		return;
 	}
 	strbuf_printf(&out, "{\"truncated\":%s", d->cut ? "true" : "false");
@@ -347,10 +346,7 @@ void http_work_detached_logs(struct http_call *c, struct http_work *w)
 		strbuf_json_utf8(&out, n ? text->data + text->len - n : "", n);
 	}
 	strbuf_putc(&out, '}');
-	if (out.failed)
-		http_work_data(w, 500, "out of memory", 13);
-	else
-		http_work_data(w, 200, out.data, out.len);
+	work_end_buf(w, 0, &out, NULL);
 }
 
 void http_handle_detached_kill(struct http_call *c)

@@ -22,7 +22,7 @@ static bool is_text(const char *data, size_t len)
 	return true;
 }
 
-static void say_file(struct http_work *w, const char *data, size_t len)
+static void say_file(struct work *w, const char *data, size_t len)
 {
 	static const char head[] = "{\"content\":\"";
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -37,25 +37,22 @@ static void say_file(struct http_work *w, const char *data, size_t len)
 		base64_encode(&out, data, len);
 	}
 	strbuf_printf(&out, "\",\"encoding\":\"%s\",\"size\":%zu}", text ? "utf8" : "base64", len);
-	if (out.failed)
-		http_work_data(w, 500, "out of memory", 13);
-	else
-		http_work_data(w, 200, out.data, out.len);
+	work_end_buf(w, 0, &out, NULL);
 }
 
-void http_work_file_read(struct http_call *c, struct http_work *w)
+void http_work_file_read(struct http_call *c, struct work *w)
 {
 	_cleanup_free_ char *data = NULL;
 	struct ak_err err;
 	size_t len;
-	_cleanup_close_ int root = service_root(w->paths, c->params.name, &err);
+	_cleanup_close_ int root = service_root(c->s->paths, c->params.name, &err);
 	int rc = root < 0 ? root : service_file_read(root, c->params.path, READ_MAX, &data, &len, &err);
 
 	if (rc < 0) {
-		http_work_fail(w, rc, &err);
+		work_fail(w, rc, &err);
 		return;
 	}
-	service_file_event(w->paths, c->params.name, "read", c->params.path);
+	service_file_event(c->s->paths, c->params.name, "read", c->params.path);
 	say_file(w, data, len);
 }
 
@@ -73,17 +70,16 @@ static int decode(const char *content, const char *encoding, char **ret, size_t 
 }
 
 /* What is there keeps its permissions as far as a whole new file can. */
-static int write_one(
-	struct http_work *w, int root, const char *name, const char *path, const char *data, size_t len, struct ak_err *err)
+static int write_one(struct http_call *c, int root, const char *path, const char *data, size_t len, struct ak_err *err)
 {
 	int rc = service_file_write(root, path, data, len, 0644, true, err);
 
 	if (rc == 0)
-		service_file_event(w->paths, name, "write", path);
+		service_file_event(c->s->paths, c->params.name, "write", path);
 	return rc;
 }
 
-void http_work_file_write(struct http_call *c, struct http_work *w)
+void http_work_file_write(struct http_call *c, struct work *w)
 {
 	_cleanup_free_ char *data = NULL;
 	_cleanup_close_ int root = -1;
@@ -92,27 +88,21 @@ void http_work_file_write(struct http_call *c, struct http_work *w)
 	int rc = decode(http_body_text(c, "content"), http_body_text(c, "encoding"), &data, &len, &err);
 
 	if (rc == 0)
-		rc = root = service_root(w->paths, c->params.name, &err);
+		rc = root = service_root(c->s->paths, c->params.name, &err);
 	if (rc >= 0)
-		rc = write_one(w, root, c->params.name, c->params.path, data, len, &err);
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_text(w, 200, "written");
+		rc = write_one(c, root, c->params.path, data, len, &err);
+	work_end_text(w, rc, "written", &err);
 }
 
-void http_work_file_delete(struct http_call *c, struct http_work *w)
+void http_work_file_delete(struct http_call *c, struct work *w)
 {
 	struct ak_err err;
-	_cleanup_close_ int root = service_root(w->paths, c->params.name, &err);
+	_cleanup_close_ int root = service_root(c->s->paths, c->params.name, &err);
 	int rc = root < 0 ? root : service_file_delete(root, c->params.path, false, &err);
 
-	if (rc < 0) {
-		http_work_fail(w, rc, &err);
-		return;
-	}
-	service_file_event(w->paths, c->params.name, "delete", c->params.path);
-	http_work_text(w, 200, "deleted");
+	if (rc == 0)
+		service_file_event(c->s->paths, c->params.name, "delete", c->params.path);
+	work_end_text(w, rc, "deleted", &err);
 }
 
 /* ---- several ---- */
@@ -130,7 +120,7 @@ static int check_path(const char *path, struct ak_err *err)
 }
 
 /* All paths are looked at before the first file is written. */
-static int write_all(struct http_call *c, struct http_work *w, const cJSON *files, unsigned *ret_n, struct ak_err *err)
+static int write_all(struct http_call *c, const cJSON *files, unsigned *ret_n, struct ak_err *err)
 {
 	_cleanup_close_ int root = -1;
 	const cJSON *item;
@@ -141,14 +131,14 @@ static int write_all(struct http_call *c, struct http_work *w, const cJSON *file
 		if (rc < 0)
 			return rc;
 	}
-	root = service_root(w->paths, c->params.name, err);
+	root = service_root(c->s->paths, c->params.name, err);
 	if (root < 0)
 		return root;
 	cJSON_ArrayForEach(item, files) {
 		char path[PATH_MAX];
 
 		snprintf(path, sizeof(path), "%s%s", item->string[0] == '/' ? "" : "/", item->string);
-		rc = write_one(w, root, c->params.name, path, item->valuestring, strlen(item->valuestring), err);
+		rc = write_one(c, root, path, item->valuestring, strlen(item->valuestring), err);
 		if (rc < 0)
 			return ak_err_prefix(err, rc, "after %u files: %.100s", *ret_n, item->string);
 		++*ret_n;
@@ -156,17 +146,13 @@ static int write_all(struct http_call *c, struct http_work *w, const cJSON *file
 	return 0;
 }
 
-void http_work_files_write(struct http_call *c, struct http_work *w)
+void http_work_files_write(struct http_call *c, struct work *w)
 {
+	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct ak_err err;
 	unsigned n = 0;
-	char text[40];
-	int rc = write_all(c, w, cJSON_GetObjectItemCaseSensitive(c->body, "files"), &n, &err);
+	int rc = write_all(c, cJSON_GetObjectItemCaseSensitive(c->body, "files"), &n, &err);
 
-	if (rc < 0) {
-		http_work_fail(w, rc, &err);
-		return;
-	}
-	snprintf(text, sizeof(text), "{\"written\":%u}", n);
-	http_work_data(w, 200, text, strlen(text));
+	strbuf_printf(&out, "{\"written\":%u}", n);
+	work_end_buf(w, rc, &out, &err);
 }

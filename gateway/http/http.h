@@ -3,8 +3,8 @@
  *
  * Theory of operation. One process, one event loop. A connection (http/conn.c) reads a request, strictly and within limits of size and
  * time, and makes a call of it. What only looks at the server's own memory is answered at once; everything else runs in a worker
- * (http/job.c): a fork that calls the blocking service verb and writes its answer to a pipe. So nothing blocks a short request, a crash
- * stays in its worker, and a client that leaves takes its worker, and with it its sandbox, along.
+ * (http/job.c, service/worker.h): a process that calls the blocking service verb and says its typed result. So nothing blocks a short request,
+ * a crash stays in its worker, and a client that leaves takes its worker, and with it its sandbox, along.
  *
  * Every call ends exactly once, by http_reply_* or http_stream_end, also when its client has left before (conn is NULL then).
  */
@@ -19,7 +19,9 @@
 #include "gateway/http/auth.h"
 #include "gateway/http/request.h"
 #include "gateway/http/route.h"
+#include "gateway/service/worker.h"
 #include "gateway/store/plan.h"
+#include "gateway/store/report.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,71 +52,22 @@ struct event_base;
 
 /* ---- statistics (http/metrics.c) ---- */
 
-#define HTTP_BUCKETS 12
-extern const uint64_t http_bucket_us[HTTP_BUCKETS];
-
 struct http_route_stats {
 	uint64_t by_class[6]; /* 1xx … 5xx by their first digit */
-	uint64_t buckets[HTTP_BUCKETS + 1];
-	uint64_t sum_us, count;
-};
-
-struct http_reason {
-	enum ak_mode mode;
-	bool allow;
-	char reason[64];
+	struct net_histogram times;
 	uint64_t count;
-};
-
-/* What records say of time. */
-enum http_timing {
-	HTTP_TIMING_FLOWS, /* how long the flows lasted that have ended */
-	HTTP_TIMING_DNS, /* from a question to its answer, where the cache had none */
-	HTTP_TIMING_DIAL, /* from a flow's beginning until its far side was connected */
-	HTTP_TIMING_NUM
-};
-extern const char *const http_timing_name[HTTP_TIMING_NUM];
-
-struct http_histogram {
-	uint64_t buckets[HTTP_BUCKETS + 1], sum_us;
-};
-
-/* How far a persistent sandbox's network log has been counted. */
-struct http_tail {
-	char name[AK_NAME_MAX];
-	uint64_t ino, offset;
 };
 
 struct http_stats {
 	struct http_route_stats *routes; /* owned; http_n_routes + 1: the last is what found no route */
-	struct http_reason *reasons; /* owned */
-	size_t n_reasons;
-	struct http_tail *tails; /* owned */
-	size_t n_tails;
-	uint64_t bytes_out, bytes_in; /* of the sandboxes' flows */
-	struct http_histogram timings[HTTP_TIMING_NUM];
-	uint64_t lost; /* records */
+	struct net_counts ours[AK_MODE_NUM]; /* of this server's runs, by mode, and of daemons that have ended */
+	struct net_counts daemons[AK_MODE_NUM]; /* of the sandboxes of the daemon that started at DAEMON_US */
+	uint64_t daemon_us, lost, daemon_lost; /* records, the same */
 	uint64_t runs, connections, refused_busy, gave_way;
 };
 
 void http_stats_request(struct http_stats *st, const struct http_route *route, unsigned status, uint64_t us);
-void http_stats_reason(struct http_stats *st, enum ak_mode mode, bool allow, const char *reason, uint64_t count);
-void http_stats_done(struct http_stats *st);
-
-/* What records say, summed up: {"bytes":[out,in,lost],"flows":[bucket…,sum],"dns":…,"dial":…,"reasons":[[allow,"reason",count]…]}, for http_stats_add. */
-struct http_tally {
-	struct {
-		char reason[64];
-		bool allow;
-		uint64_t count;
-	} rows[48];
-	size_t n;
-	uint64_t bytes_out, bytes_in, lost;
-	struct http_histogram timings[HTTP_TIMING_NUM];
-};
-void http_tally_line(struct http_tally *t, const char *line, size_t len);
-void http_tally_put(struct strbuf *out, const struct http_tally *t);
-void http_stats_add(struct http_stats *st, enum ak_mode mode, const cJSON *tally);
+void http_stats_run(struct http_stats *st, enum ak_mode mode, const struct gw_stats *net);
 
 /* ---- the server (http/server.c) ---- */
 
@@ -195,7 +148,9 @@ void http_hold(struct http_server *s, struct evbuffer *buffer);
 /* The envelope: DATA is JSON. */
 void http_reply_data(struct http_call *c, unsigned status, const char *data, size_t len);
 void http_reply_buffer(struct http_call *c, unsigned status, struct evbuffer *data); /* takes DATA over; NULL: out of memory */
-void http_reply_result(struct http_call *c, unsigned status, struct http_job *j); /* what the worker said, without a copy */
+/* What J ended with, without a copy. */
+void http_reply_result(struct http_call *c, int rc, const char *payload, size_t len, struct http_job *j);
+void http_reply_failure(struct http_call *c, int rc, const char *why, size_t len);
 void http_reply_error(struct http_call *c, unsigned status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void http_reply_raw(struct http_call *c, unsigned status, const char *type, const char *text, size_t len);
 
@@ -207,9 +162,7 @@ void http_stream_end(struct http_call *c);
 /* A text member of the body, or NULL. */
 const char *http_body_text(const struct http_call *c, const char *key);
 
-/* ---- workers (http/job.c; what they say: http/work.c) ---- */
-
-#define HTTP_RESULT_HEAD 4 /* of a worker's answer: three digits and a blank */
+/* ---- workers (http/job.c) ---- */
 
 enum http_pipe { HTTP_PIPE_OUT, HTTP_PIPE_ERR, HTTP_PIPE_RESULT, HTTP_PIPE_NUM };
 enum http_job_kind { HTTP_JOB, HTTP_JOB_FOLLOW, HTTP_JOB_DETACHED };
@@ -217,12 +170,12 @@ enum http_job_kind { HTTP_JOB, HTTP_JOB_FOLLOW, HTTP_JOB_DETACHED };
 struct http_job_ops {
 	enum http_job_kind kind;
 	/* In the worker, whose standard output and error are the job's pipes. It ends by returning. */
-	void (*work)(void *ctx, struct http_work *w);
+	void (*work)(void *ctx, struct work *w);
 	void (*started)(struct http_job *j); /* it has left the queue; may be NULL */
 	/* Whole UTF-8 where the command wrote such; NULL: thrown away. */
 	void (*output)(struct http_job *j, enum http_pipe pipe, const char *data, size_t len);
-	/* PAYLOAD is JSON for a STATUS below 400, else a reason; both are gone with the job afterwards. */
-	void (*end)(struct http_job *j, unsigned status, const char *payload, size_t len);
+	/* See worker_result; -ECANCELED after http_job_cancel. PAYLOAD is gone with the job afterwards. */
+	void (*end)(struct http_job *j, int rc, const char *payload, size_t len);
 };
 
 struct http_job {
@@ -230,7 +183,7 @@ struct http_job {
 	struct http_server *s; /* borrowed: outlives us */
 	const struct http_job_ops *ops;
 	void *ctx; /* borrowed: ends after us */
-	pid_t pid; /* 0 while it waits */
+	struct worker worker; /* its pid is 0 while it waits; its descriptor is one of PIPES */
 	struct {
 		int fd; /* owned; -1 at the end of file */
 		struct event *on_read; /* owned */
@@ -238,12 +191,10 @@ struct http_job {
 		size_t n_carry;
 		size_t rest; /* bytes to read yet, once the worker has exited */
 	} pipes[HTTP_PIPE_NUM];
-	struct strbuf result;
-	bool paused, exited, cancelled, resting, too_large;
+	bool paused, exited, cancelled, resting;
 	struct event *on_rest; /* owned */
 	uint64_t window_us, spent_us; /* of our time, on its output */
 	struct event *on_kill; /* owned */
-	unsigned kill_step;
 };
 
 /* One that waits to go. NULL when too many wait already: ops->end is not called then. */
@@ -257,18 +208,7 @@ void http_jobs_kill(struct http_server *s);
 /* The route's work in a worker, its answer as the reply. It is done to its end even when the client leaves. */
 void http_call_work(struct http_call *c);
 
-struct http_work {
-	int fd; /* borrowed: the result */
-	const struct ak_paths *paths; /* borrowed */
-	bool said;
-};
-
-/* The one answer. */
-void http_work_data(struct http_work *w, unsigned status, const char *json, size_t len);
-void http_work_json(struct http_work *w, unsigned status, const cJSON *json);
-void http_work_text(struct http_work *w, unsigned status, const char *text); /* a JSON string */
-void http_work_fail(struct http_work *w, int rc, const struct ak_err *err);
-unsigned http_status_of(int rc); /* of a service verb */
+unsigned http_status_of(int rc); /* of a service verb (http/reply.c) */
 
 /* ---- handlers, by file ---- */
 
@@ -281,35 +221,38 @@ void http_handle_exec(struct http_call *c);
 void http_handle_detach(struct http_call *c); /* http/detach.c */
 void http_handle_detached_list(struct http_call *c);
 void http_handle_detached_get(struct http_call *c);
-void http_work_detached_logs(struct http_call *c, struct http_work *w);
+void http_work_detached_logs(struct http_call *c, struct work *w);
 void http_handle_detached_kill(struct http_call *c);
 void http_detached_end(struct http_server *s); /* all of them */
 void http_detached_forget(struct http_server *s, const char *sandbox); /* those that have ended */
-void http_work_list(struct http_call *c, struct http_work *w); /* http/sandbox.c */
-void http_work_create(struct http_call *c, struct http_work *w);
-void http_work_get(struct http_call *c, struct http_work *w);
-void http_work_get_uuid(struct http_call *c, struct http_work *w);
-void http_work_remove(struct http_call *c, struct http_work *w);
-void http_work_start(struct http_call *c, struct http_work *w);
-void http_work_stop(struct http_call *c, struct http_work *w);
-void http_work_file_read(struct http_call *c, struct http_work *w); /* http/files.c */
-void http_work_file_write(struct http_call *c, struct http_work *w);
-void http_work_file_delete(struct http_call *c, struct http_work *w);
-void http_work_files_write(struct http_call *c, struct http_work *w);
-void http_work_logs(struct http_call *c, struct http_work *w); /* http/log.c */
+void http_work_list(struct http_call *c, struct work *w); /* http/sandbox.c */
+void http_work_create(struct http_call *c, struct work *w);
+void http_work_get(struct http_call *c, struct work *w);
+void http_work_get_uuid(struct http_call *c, struct work *w);
+void http_work_remove(struct http_call *c, struct work *w);
+void http_work_start(struct http_call *c, struct work *w);
+void http_work_stop(struct http_call *c, struct work *w);
+void http_work_file_read(struct http_call *c, struct work *w); /* http/files.c */
+void http_work_file_write(struct http_call *c, struct work *w);
+void http_work_file_delete(struct http_call *c, struct work *w);
+void http_work_files_write(struct http_call *c, struct work *w);
+void http_work_logs(struct http_call *c, struct work *w); /* http/log.c */
 void http_handle_network_log(struct http_call *c);
 void http_handle_events(struct http_call *c);
-void http_work_policy_get(struct http_call *c, struct http_work *w); /* http/policy.c */
-void http_work_policy_put(struct http_call *c, struct http_work *w);
-void http_work_policy_patch(struct http_call *c, struct http_work *w);
-void http_work_check(struct http_call *c, struct http_work *w);
-void http_work_policies(struct http_call *c, struct http_work *w);
-void http_work_policy_named(struct http_call *c, struct http_work *w);
+void http_work_policy_get(struct http_call *c, struct work *w); /* http/policy.c */
+void http_work_policy_put(struct http_call *c, struct work *w);
+void http_work_policy_patch(struct http_call *c, struct work *w);
+void http_work_check(struct http_call *c, struct work *w);
+void http_work_policies(struct http_call *c, struct work *w);
+void http_work_policy_named(struct http_call *c, struct work *w);
 void http_handle_metrics(struct http_call *c); /* http/metrics.c */
 
-/* ---- shared by the handlers that run commands (http/run.c) ---- */
+/* ---- shared by the handlers that run commands (http/task.c) ---- */
 
-/* service_exec in NAME of the command in SPEC, a body of exec, to its end; the job's pipes are its output. */
-void http_exec_work(const char *name, const cJSON *spec, struct http_work *w);
+/* service_exec_run in NAME of the command in SPEC, a body of exec; the job's pipes are its output, the result is a report. */
+void http_exec_work(const struct ak_paths *paths, const char *name, const cJSON *spec, struct work *w);
+
+/* 0 and the report that a worker handed over; a negative RC of its stays. */
+int http_report_take(int rc, const char *payload, size_t len, struct run_report *ret, struct ak_err *err);
 
 #endif

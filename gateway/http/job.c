@@ -1,8 +1,8 @@
 /*
  * Workers: a fork a job, which calls blocking service verbs and ends. See http/http.h.
  *
- * Its standard output and error are pipes to us (a command's own output flows through them untouched); the answer comes on a third one:
- * "STATUS " and then JSON, or a reason. A job has ended when its process has: a pipe may be held open, and filled, by something that outlives it,
+ * Its standard output and error are pipes to us (a command's own output flows through them untouched); the result comes on a third one
+ * (service/worker.h). A job has ended when its process has: a pipe may be held open, and filled, by something that outlives it,
  * so what is in the pipes by then is read, and no more. A job whose output takes much of our time rests in between.
  */
 #include "gateway/http/http.h"
@@ -10,7 +10,6 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
@@ -18,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,30 +28,6 @@
 
 static void start(struct http_job *j);
 static void try_finish(struct http_job *j);
-
-/* ---- in the worker ---- */
-
-/* The rest of the process's life. Descriptors of other clients must not be held open by this one. */
-_Noreturn static void be_worker(struct http_job *j, const int fds[HTTP_PIPE_NUM], pid_t parent)
-{
-	struct http_work w = { .fd = fds[HTTP_PIPE_RESULT], .paths = j->s->paths };
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
-	sigset_t none;
-
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		_exit(1);
-	ak_close_others(fds, HTTP_PIPE_NUM);
-	if (dup2(fds[HTTP_PIPE_OUT], 1) < 0 || dup2(fds[HTTP_PIPE_ERR], 2) < 0)
-		_exit(1);
-	ak_close(fds[HTTP_PIPE_OUT]);
-	ak_close(fds[HTTP_PIPE_ERR]);
-	sigaction(SIGPIPE, &dfl, NULL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	j->ops->work(j->ctx, &w);
-	_exit(w.said ? 0 : 1);
-}
 
 /* ---- reading ---- */
 
@@ -84,11 +58,9 @@ static void take(struct http_job *j, int pipe, const char *data, size_t len)
 	size_t kept = j->pipes[pipe].n_carry;
 
 	if (pipe == HTTP_PIPE_RESULT) {
-		j->too_large = j->too_large || j->result.len + len > RESULT_MAX;
-		if (j->too_large)
-			return;
-		strbuf_add(&j->result, data, len);
-		j->s->held += len;
+		j->s->held -= j->worker.frame.len;
+		worker_take(&j->worker, data, len, RESULT_MAX);
+		j->s->held += j->worker.frame.len;
 		return;
 	}
 	if (!j->ops->output)
@@ -222,43 +194,23 @@ static void free_job(struct http_job *j)
 		event_free(j->on_kill);
 	if (j->on_rest)
 		event_free(j->on_rest);
-	j->s->held -= j->result.len;
-	strbuf_done(&j->result);
+	j->s->held -= j->worker.frame.len;
+	strbuf_done(&j->worker.frame);
 	free(j);
-}
-
-/* "STATUS " and the answer; 0 when it is none. */
-static unsigned status_of(const struct strbuf *result)
-{
-	unsigned status = 0;
-
-	if (result->failed || result->len < HTTP_RESULT_HEAD || result->data[HTTP_RESULT_HEAD - 1] != ' ')
-		return 0;
-	for (int i = 0; i < HTTP_RESULT_HEAD - 1; i++) {
-		if (result->data[i] < '0' || result->data[i] > '9')
-			return 0;
-		status = status * 10 + (unsigned)(result->data[i] - '0');
-	}
-	return status >= 200 ? status : 0;
 }
 
 /* The last word: what the worker said, or what became of it. */
 static void finish(struct http_job *j)
 {
 	struct http_server *s = j->s;
-	unsigned status = status_of(&j->result);
+	const char *payload = "cancelled";
+	size_t len = strlen(payload);
+	int rc = j->cancelled ? -ECANCELED : worker_result(&j->worker, &payload, &len);
 
 	TAILQ_REMOVE(&s->jobs, j, link);
 	if (counter_of(j))
 		--*counter_of(j);
-	if (j->cancelled)
-		j->ops->end(j, 499, "cancelled", 9);
-	else if (j->too_large)
-		j->ops->end(j, 413, "the answer is too large", 23);
-	else if (!status)
-		j->ops->end(j, 500, "the worker ended without an answer", 34);
-	else
-		j->ops->end(j, status, j->result.data + HTTP_RESULT_HEAD, j->result.len - HTTP_RESULT_HEAD);
+	j->ops->end(j, rc, payload, len);
 	free_job(j);
 	start_waiting(s);
 }
@@ -323,7 +275,7 @@ void http_jobs_reap(struct http_server *s)
 		if (pid <= 0)
 			return;
 		TAILQ_FOREACH(j, &s->jobs, link) {
-			if (j->pid == pid)
+			if (j->worker.pid == pid)
 				break;
 		}
 		if (j)
@@ -333,54 +285,65 @@ void http_jobs_reap(struct http_server *s)
 
 /* ---- starting ---- */
 
-static void give_up(struct http_job *j, const char *why)
+static void give_up(struct http_job *j, const struct ak_err *why)
 {
 	TAILQ_REMOVE(&j->s->jobs, j, link);
 	if (counter_of(j))
 		--*counter_of(j);
-	j->ops->end(j, 500, why, strlen(why));
+	j->ops->end(j, -EIO, why->text, strlen(why->text));
 	free_job(j);
 }
 
-static int open_pipes(struct http_job *j, int far[HTTP_PIPE_NUM])
+/* Take over the reading end. */
+static int watch_pipe(struct http_job *j, int pipe, int fd)
 {
-	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
-		int fds[2];
+	j->pipes[pipe].fd = fd;
+	j->pipes[pipe].on_read = event_new(j->s->base, fd, EV_READ | EV_PERSIST, on_readable, j);
+	return j->pipes[pipe].on_read && event_add(j->pipes[pipe].on_read, NULL) == 0 ? 0 : -ENOMEM;
+}
 
-		if (pipe2(fds, O_CLOEXEC) < 0)
-			return -errno;
-		j->pipes[i].fd = fds[0];
-		far[i] = fds[1];
-		ak_set_nonblock(fds[0], true);
-		j->pipes[i].on_read = event_new(j->s->base, fds[0], EV_READ | EV_PERSIST, on_readable, j);
-		if (!j->pipes[i].on_read)
-			return -ENOMEM;
-		event_add(j->pipes[i].on_read, NULL);
+static int open_pipe(struct http_job *j, int pipe, int *far)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	*far = fds[1];
+	ak_set_nonblock(fds[0], true);
+	return watch_pipe(j, pipe, fds[0]);
+}
+
+static int start_worker(struct http_job *j, struct worker_spec *spec, struct ak_err *err)
+{
+	int rc = j->on_rest ? open_pipe(j, HTTP_PIPE_OUT, &spec->out) : -ENOMEM;
+
+	if (rc == 0)
+		rc = open_pipe(j, HTTP_PIPE_ERR, &spec->err);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "cannot start a worker");
+	rc = worker_start(&j->worker, spec, err);
+	if (rc == 0 && watch_pipe(j, HTTP_PIPE_RESULT, TAKE_FD(j->worker.fd)) < 0) {
+		worker_done(&j->worker);
+		rc = ak_fail(err, ENOMEM, "out of memory");
 	}
-	return 0;
+	return rc;
 }
 
 static void start(struct http_job *j)
 {
-	int far[HTTP_PIPE_NUM] = { -1, -1, -1 };
-	pid_t parent = getpid();
+	struct worker_spec spec = { .work = j->ops->work, .ctx = j->ctx, .out = -1, .err = -1, .keep = -1 };
+	struct ak_err err;
 	int rc;
 
 	TAILQ_INSERT_TAIL(&j->s->jobs, j, link);
 	if (counter_of(j))
 		++*counter_of(j);
 	j->on_rest = event_new(j->s->base, -1, 0, on_rest, j);
-	rc = j->on_rest ? open_pipes(j, far) : -ENOMEM;
-	if (rc == 0) {
-		j->pid = fork();
-		if (j->pid == 0)
-			be_worker(j, far, parent);
-		rc = j->pid < 0 ? -errno : 0;
-	}
-	for (int i = 0; i < HTTP_PIPE_NUM; i++)
-		ak_close(far[i]);
+	rc = start_worker(j, &spec, &err);
+	ak_close(spec.out);
+	ak_close(spec.err);
 	if (rc < 0)
-		give_up(j, strerror(-rc));
+		give_up(j, &err);
 	else if (j->ops->started)
 		j->ops->started(j);
 }
@@ -410,6 +373,7 @@ struct http_job *http_job_new(struct http_server *s, const struct http_job_ops *
 	j->s = s;
 	j->ops = ops;
 	j->ctx = ctx;
+	j->worker.fd = -1;
 	for (int i = 0; i < HTTP_PIPE_NUM; i++)
 		j->pipes[i].fd = -1;
 	TAILQ_INSERT_TAIL(&s->waiting, j, link);
@@ -430,26 +394,17 @@ void http_job_go(struct http_job *j)
 
 /* ---- ending early ---- */
 
-/*
- * A run passes SIGTERM on and waits for its command to obey; the second SIGINT makes it kill the command and clean up. A worker that is
- * killed takes its sandbox along, but leaves its record unfinished: that is the last resort.
- */
 static void on_kill(evutil_socket_t fd, short what, void *arg)
 {
-	static const struct {
-		int sig;
-		unsigned then_ms;
-	} steps[] = { { SIGTERM, 250 }, { SIGINT, 50 }, { SIGINT, 500 }, { SIGKILL, 1000 } };
 	struct http_job *j = arg;
+	uint64_t now = ak_now_ms();
 	struct timeval tv = { 0 };
 
 	if (j->exited)
 		return;
-	kill(j->pid, steps[j->kill_step].sig);
-	tv.tv_sec = steps[j->kill_step].then_ms / 1000;
-	tv.tv_usec = steps[j->kill_step].then_ms % 1000 * 1000;
-	if (j->kill_step + 1 < ARRAY_SIZE(steps))
-		j->kill_step++;
+	worker_end(&j->worker, now);
+	tv.tv_sec = (time_t)(j->worker.next_ms - now) / 1000;
+	tv.tv_usec = (suseconds_t)(j->worker.next_ms - now) % 1000 * 1000;
 	event_add(j->on_kill, &tv);
 }
 
@@ -462,10 +417,10 @@ void http_job_cancel(struct http_job *j)
 	if (j->cancelled)
 		return;
 	j->cancelled = true;
-	if (!j->pid) {
+	if (!j->worker.pid) {
 		TAILQ_REMOVE(&s->waiting, j, link);
 		s->n_waiting--;
-		j->ops->end(j, 499, "cancelled", 9);
+		j->ops->end(j, -ECANCELED, "cancelled", 9);
 		free_job(j);
 		return;
 	}
@@ -476,7 +431,7 @@ void http_job_cancel(struct http_job *j)
 	if (j->on_kill)
 		on_kill(-1, 0, j);
 	else
-		kill(j->pid, SIGKILL);
+		kill(j->worker.pid, SIGKILL);
 }
 
 void http_jobs_kill(struct http_server *s)
@@ -495,23 +450,20 @@ void http_jobs_kill(struct http_server *s)
 
 /* ---- a route's own work ---- */
 
-static void call_work(void *ctx, struct http_work *w)
+static void call_work(void *ctx, struct work *w)
 {
 	struct http_call *c = ctx;
 
 	c->route->work(c, w);
 }
 
-static void call_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void call_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
 	struct http_call *c = j->ctx;
 
-	if (status < 400 && c->route->work == http_work_remove)
+	if (rc == 0 && c->route->work == http_work_remove)
 		http_detached_forget(c->s, c->params.name);
-	if (status < 400)
-		http_reply_result(c, status, j);
-	else
-		http_reply_error(c, status == 499 ? 500 : status, "%.*s", (int)len, payload);
+	http_reply_result(c, rc, payload, len, j);
 }
 
 void http_call_work(struct http_call *c)

@@ -4,8 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/log/audit.h"
-#include "gateway/log/follow.h"
-#include "gateway/log/netlog.h"
+#include "gateway/log/view.h"
 #include "gateway/service/service.h"
 #include "gateway/store/runs.h"
 
@@ -16,28 +15,14 @@
 
 #define LIMIT_DEFAULT 1000
 #define BYTES_MAX (24u << 20) /* of one answer */
-#define TICK_MS 250
 
-/* What of a log is wanted. */
-struct view {
-	const char *sandbox; /* NULL: of all */
-	enum netlog_only only;
-	uint64_t since_us;
-	size_t limit;
-	bool network;
-	char dir[PATH_MAX], path[PATH_MAX];
-	struct audit_reader reader; /* fd -1: the file is not there yet */
-	char **lines; /* owned: a ring of the newest LIMIT */
-	size_t n_lines, at;
+/* What a request asks for. */
+struct wish {
+	struct log_view view;
+	const struct ak_paths *paths; /* borrowed */
+	char dir[PATH_MAX];
+	struct strbuf out; /* an array, whose end is missing */
 };
-
-static void view_done(struct view *v)
-{
-	audit_reader_done(&v->reader);
-	for (size_t i = 0; v->lines && i < v->limit; i++)
-		free(v->lines[i]);
-	free(v->lines);
-}
 
 static bool flag(const struct http_request *req, const char *key)
 {
@@ -46,150 +31,74 @@ static bool flag(const struct http_request *req, const char *key)
 	return v && strcmp(v, "0") != 0 && strcmp(v, "false") != 0;
 }
 
-static int view_parse(const struct http_request *req, struct view *v, struct ak_err *err)
+/* With EVENTS those of SANDBOX, or of all; else the network log of SANDBOX. */
+static int wish_parse(const struct http_call *c, bool events, const char *sandbox, struct wish *ret, struct ak_err *err)
 {
-	const char *since = http_request_query(req, "since"), *limit = http_request_query(req, "limit");
+	const char *since = http_request_query(&c->req, "since"), *limit = http_request_query(&c->req, "limit");
+	bool denied = flag(&c->req, "denied"), allowed = flag(&c->req, "allowed");
 
-	v->reader.fd = -1;
-	v->limit = limit ? strtoul(limit, NULL, 10) : LIMIT_DEFAULT;
-	if (flag(req, "denied") && flag(req, "allowed"))
+	*ret = (struct wish){ .paths = c->s->paths };
+	ret->view = (struct log_view){ .events = events, .sandbox = sandbox, .ctx = ret, .max_bytes = BYTES_MAX };
+	ret->view.limit = limit ? strtoul(limit, NULL, 10) : LIMIT_DEFAULT;
+	ret->view.only = denied ? NETLOG_DENIED : allowed ? NETLOG_ALLOWED : NETLOG_ALL;
+	if (denied && allowed)
 		return ak_fail(err, EINVAL, "denied and allowed do not go together");
-	v->only = flag(req, "denied") ? NETLOG_DENIED : flag(req, "allowed") ? NETLOG_ALLOWED : NETLOG_ALL;
-	if (since && audit_parse_since(since, ak_wall_us(), &v->since_us, err) < 0)
+	if (since && audit_parse_since(since, ak_wall_us(), &ret->view.since_us, err) < 0)
 		return ak_err_prefix(err, -EINVAL, "since");
+	if (!events)
+		return runs_dir(ret->paths, sandbox, ret->dir, err);
+	snprintf(ret->dir, sizeof(ret->dir), "%s", ret->paths->state);
 	return 0;
 }
 
-/* ---- records ---- */
+/* ---- once ---- */
 
-static bool is_wanted(const struct view *v, const char *line, size_t len)
+static int add_line(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
 {
-	struct netlog_rec rec = { 0 };
-	const cJSON *sandbox;
-	bool wanted;
+	struct wish *wish = ctx;
 
-	if (netlog_rec_parse(line, len, &rec) < 0)
-		return false;
-	sandbox = cJSON_GetObjectItemCaseSensitive(rec.json, "sandbox");
-	wanted = rec.time_us >= v->since_us && (!v->network || netlog_wanted(v->only, rec.verdict)) &&
-		(!v->sandbox || v->network || (cJSON_IsString(sandbox) && !strcmp(sandbox->valuestring, v->sandbox)));
-	netlog_rec_done(&rec);
-	return wanted;
+	strbuf_putc(&wish->out, wish->out.len ? ',' : '[');
+	strbuf_add(&wish->out, line, len);
+	return wish->out.failed ? -ENOMEM : 0;
 }
 
-static int keep_line(void *ctx, const char *line, size_t len, bool whole)
+static int read_log(struct wish *wish, struct ak_err *err)
 {
-	struct view *v = ctx;
-	char *copy;
-
-	if (!whole || !is_wanted(v, line, len))
-		return 0;
-	copy = strndup(line, len);
-	if (!v->lines)
-		v->lines = calloc(v->limit, sizeof(*v->lines));
-	if (!copy || !v->lines) {
-		free(copy);
-		return -ENOMEM;
-	}
-	free(v->lines[v->at]);
-	v->lines[v->at] = copy;
-	v->at = (v->at + 1) % v->limit;
-	v->n_lines++;
-	return 0;
+	wish->view.record = add_line;
+	return log_view_run(&wish->view, wish->dir, err);
 }
 
-/* How many of the oldest must be left out for the others to fit. */
-static size_t count_over(const struct view *v)
+static void end_log(struct work *w, int rc, struct wish *wish, const struct ak_err *err)
 {
-	size_t n = v->lines ? v->limit : 0, bytes = 0;
-
-	for (; n > 0; n--) {
-		const char *line = v->lines[(v->at + n - 1) % v->limit];
-
-		bytes += line ? strlen(line) + 1 : 0;
-		if (bytes > BYTES_MAX)
-			break;
-	}
-	return n;
+	strbuf_puts(&wish->out, wish->out.len ? "]" : "[]");
+	work_end_buf(w, rc, &wish->out, err);
+	strbuf_done(&wish->out);
 }
 
-/* The newest, oldest of them first. */
-static void say_lines(struct view *v, struct http_work *w)
-{
-	_cleanup_strbuf_ struct strbuf out = { 0 };
-
-	strbuf_putc(&out, '[');
-	for (size_t i = count_over(v); v->lines && i < v->limit; i++) {
-		const char *line = v->lines[(v->at + i) % v->limit];
-
-		if (!line)
-			continue;
-		if (out.len > 1)
-			strbuf_putc(&out, ',');
-		strbuf_puts(&out, line);
-	}
-	strbuf_putc(&out, ']');
-	if (out.failed)
-		http_work_data(w, 500, "out of memory", 13);
-	else
-		http_work_data(w, 200, out.data, out.len);
-}
-
-/* ---- audit records of one sandbox ---- */
-
-static int read_events(struct http_call *c, struct http_work *w, struct view *v, struct ak_err *err)
+void http_work_logs(struct http_call *c, struct work *w)
 {
 	_cleanup_json_ cJSON *info = NULL;
-	int rc = view_parse(&c->req, v, err);
-
-	v->sandbox = c->params.name;
-	if (rc == 0)
-		rc = ak_path_join(v->path, w->paths->state, "events.jsonl", NULL);
-	if (rc == 0)
-		rc = audit_reader_drain(&v->reader, v->path, true, keep_line, v, err);
-	if (rc == 0 && !v->n_lines) /* no word of it: is there one at all? */
-		rc = service_get(w->paths, v->sandbox, &info, err);
-	return rc;
-}
-
-void http_work_logs(struct http_call *c, struct http_work *w)
-{
-	_cleanup_(view_done) struct view v = { 0 };
+	struct wish wish;
 	struct ak_err err = { "" };
-	int rc = read_events(c, w, &v, &err);
+	int rc = wish_parse(c, true, c->params.name, &wish, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		say_lines(&v, w);
-}
-
-/* ---- network records ---- */
-
-static int open_network(struct http_call *c, struct http_work *w, struct view *v, struct ak_err *err)
-{
-	int rc = view_parse(&c->req, v, err);
-
-	v->network = true;
-	v->sandbox = c->params.name;
 	if (rc == 0)
-		rc = runs_dir(w->paths, v->sandbox, v->dir, err);
-	return rc == 0 ? ak_path_join(v->path, v->dir, "network.jsonl", NULL) : rc;
+		rc = read_log(&wish, &err);
+	if (rc == 0 && !wish.out.len) /* no word of it: is there one at all? */
+		rc = service_get(c->s->paths, c->params.name, &info, &err);
+	end_log(w, rc, &wish, &err);
 }
 
-static void network_work(void *ctx, struct http_work *w)
+static void network_work(void *ctx, struct work *w)
 {
-	_cleanup_(view_done) struct view v = { 0 };
 	struct http_call *c = ctx;
+	struct wish wish;
 	struct ak_err err = { "" };
-	int rc = open_network(c, w, &v, &err);
+	int rc = wish_parse(c, false, c->params.name, &wish, &err);
 
 	if (rc == 0)
-		rc = audit_reader_drain(&v.reader, v.path, true, keep_line, &v, &err);
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		say_lines(&v, w);
+		rc = read_log(&wish, &err);
+	end_log(w, rc, &wish, &err);
 }
 
 /* ---- following: the worker writes lines, the server makes events of them ---- */
@@ -201,66 +110,54 @@ struct follow {
 	bool begun;
 };
 
-static int print_line(void *ctx, const char *line, size_t len, bool whole)
+static int print_line(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
 {
-	int rc;
+	int rc = ak_write_all(STDOUT_FILENO, line, len);
 
-	if (!whole || !is_wanted(ctx, line, len))
-		return 0;
-	rc = ak_write_all(STDOUT_FILENO, line, len);
 	return rc < 0 ? rc : ak_write_all(STDOUT_FILENO, "\n", 1);
 }
 
-/* An empty line first: whoever follows knows then that there is something to follow. ENDS (may be NULL) knows when it is over. */
-static int watch(struct view *v, const struct ak_paths *ends, struct ak_err *err)
+static bool is_over(void *ctx)
 {
-	struct ak_follow f = { -1 };
-	bool ended = false;
-	int rc = ak_write_all(STDOUT_FILENO, "\n", 1);
+	const struct wish *wish = ctx;
 
-	ak_follow_init(&f, v->dir);
-	while (rc == 0 && !ended) {
-		ended = ends && service_ended(ends, v->dir);
-		rc = audit_reader_drain(&v->reader, v->path, ended, print_line, v, err);
-		if (rc == 0 && !ended)
-			ak_follow_wait(&f, TICK_MS);
-	}
-	ak_follow_done(&f);
-	return rc;
+	return service_ended(wish->paths, wish->dir);
 }
 
-static void follow_network(void *ctx, struct http_work *w)
+/* An empty line first: whoever follows knows then that there is something to follow. */
+static void follow_log(struct wish *wish, int rc, struct work *w, struct ak_err *err)
 {
-	_cleanup_(view_done) struct view v = { 0 };
-	struct follow *f = ctx;
-	struct ak_err err = { "" };
-	int rc = open_network(f->call, w, &v, &err);
-
+	wish->view.follow = true;
+	wish->view.limit = 0;
+	wish->view.record = print_line;
 	if (rc == 0)
-		rc = watch(&v, w->paths, &err);
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_text(w, 200, "ended");
+		rc = ak_write_all(STDOUT_FILENO, "\n", 1);
+	if (rc == 0)
+		rc = log_view_run(&wish->view, wish->dir, err);
+	work_end_text(w, rc, "ended", err);
 }
 
-static void follow_events(void *ctx, struct http_work *w)
+static void follow_network(void *ctx, struct work *w)
 {
-	_cleanup_(view_done) struct view v = { 0 };
 	struct follow *f = ctx;
+	struct wish wish;
 	struct ak_err err = { "" };
-	int rc = view_parse(&f->call->req, &v, &err);
+	int rc = wish_parse(f->call, false, f->call->params.name, &wish, &err);
 
-	v.sandbox = http_request_query(&f->call->req, "sandbox");
-	if (!v.since_us)
-		v.since_us = ak_wall_us();
-	snprintf(v.dir, sizeof(v.dir), "%s", w->paths->state);
-	if (rc == 0)
-		rc = ak_path_join(v.path, v.dir, "events.jsonl", NULL);
-	if (rc == 0)
-		rc = watch(&v, NULL, &err);
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
+	wish.view.ended = is_over;
+	follow_log(&wish, rc, w, &err);
+}
+
+static void follow_events(void *ctx, struct work *w)
+{
+	struct follow *f = ctx;
+	struct wish wish;
+	struct ak_err err = { "" };
+	int rc = wish_parse(f->call, true, http_request_query(&f->call->req, "sandbox"), &wish, &err);
+
+	if (!wish.view.since_us)
+		wish.view.since_us = ak_wall_us();
+	follow_log(&wish, rc, w, &err);
 }
 
 static void follow_line(struct follow *f, const char *line, size_t len)
@@ -311,13 +208,13 @@ static void follow_gone(struct http_call *c)
 	http_job_cancel(f->job);
 }
 
-static void follow_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void follow_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
 	struct follow *f = j->ctx;
 
 	f->call->drained = NULL;
 	if (!f->begun)
-		http_reply_error(f->call, status < 400 || status == 499 ? 500 : status, "%.*s", (int)len, payload);
+		http_reply_failure(f->call, rc ? rc : -EIO, payload, len);
 	else
 		http_stream_end(f->call);
 	strbuf_done(&f->line);
@@ -350,12 +247,9 @@ void http_handle_events(struct http_call *c)
 	follow_start(c, &ops);
 }
 
-static void network_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void network_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
-	if (status < 400)
-		http_reply_result(j->ctx, status, j);
-	else
-		http_reply_error(j->ctx, status == 499 ? 500 : status, "%.*s", (int)len, payload);
+	http_reply_result(j->ctx, rc, payload, len, j);
 }
 
 void http_handle_network_log(struct http_call *c)

@@ -10,95 +10,85 @@
 
 /* ---- the policies that exist ---- */
 
-void http_work_policies(struct http_call *c, struct http_work *w)
+void http_work_policies(struct http_call *c, struct work *w)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_free_ struct service_policy_file *files = NULL;
 	struct ak_err err;
 	size_t n = 0;
-	int rc = service_policies(w->paths, &files, &n, &err);
+	int rc = service_policies(c->s->paths, &files, &n, &err);
 
 	if (rc < 0) {
-		http_work_fail(w, rc == -EINVAL ? -EIO : rc, &err);
+		work_fail(w, rc == -EINVAL ? -EIO : rc, &err);
 		return;
 	}
 	strbuf_putc(&out, '[');
 	for (size_t i = 0; i < n; i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
 
-		(void)ak_policy_load(w->paths, files[i].path, NULL, 0, &p, &err);
+		(void)ak_policy_load(c->s->paths, files[i].path, NULL, 0, &p, &err);
 		strbuf_printf(&out, "%s{\"name\":\"%s\",", i ? "," : "", files[i].name);
 		service_policy_put(&out, p, &err);
 		strbuf_putc(&out, '}');
 	}
 	strbuf_putc(&out, ']');
-	if (out.failed)
-		http_work_data(w, 500, "out of memory", 13);
-	else
-		http_work_data(w, 200, out.data, out.len);
+	work_end_buf(w, 0, &out, NULL);
 }
 
-void http_work_policy_named(struct http_call *c, struct http_work *w)
+void http_work_policy_named(struct http_call *c, struct work *w)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct ak_err err;
-	int rc = ak_policy_load(w->paths, c->params.name, NULL, 0, &p, &err);
+	int rc = ak_policy_load(c->s->paths, c->params.name, NULL, 0, &p, &err);
 
 	if (rc < 0) {
-		http_work_fail(w, rc == -ENOENT ? rc : -EIO, &err);
+		work_fail(w, rc == -ENOENT ? rc : -EIO, &err);
 		return;
 	}
 	policy_print(p, &out);
 	while (out.len && out.data[out.len - 1] == '\n')
 		out.len--;
-	if (!out.failed)
-		http_work_data(w, 200, out.data, out.len);
+	work_end_buf(w, 0, &out, NULL);
 }
 
 /* ---- the live policy ---- */
 
 /* Takes the edits over. */
-static void change(struct http_call *c, struct http_work *w, struct policy_edit *edits, size_t n, bool reset, uint64_t for_ms)
+static void change(struct http_call *c, struct work *w, struct policy_edit *edits, size_t n, bool reset, uint64_t for_ms)
 {
 	struct service_change ch = { .reset = reset, .edits = edits, .n_edits = n, .for_ms = for_ms };
 	_cleanup_json_ cJSON *now = NULL;
 	struct ak_err err;
-	int rc = service_policy_change(w->paths, c->params.name, &ch, &now, &err);
+	int rc = service_policy_change(c->s->paths, c->params.name, &ch, &now, &err);
 
 	service_edits_free(edits, n);
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_json(w, 200, now);
+	work_end_json(w, rc, now, &err);
 }
 
-void http_work_policy_get(struct http_call *c, struct http_work *w)
+void http_work_policy_get(struct http_call *c, struct work *w)
 {
 	_cleanup_json_ cJSON *now = NULL;
 	struct ak_err err;
-	int rc = service_policy_show(w->paths, c->params.name, &now, &err);
+	int rc = service_policy_show(c->s->paths, c->params.name, &now, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_json(w, 200, now);
+	work_end_json(w, rc, now, &err);
 }
 
-void http_work_policy_put(struct http_call *c, struct http_work *w)
+void http_work_policy_put(struct http_call *c, struct work *w)
 {
 	struct policy_edit *edits = NULL;
 	struct ak_err err;
 	size_t n = 0;
-	int rc = service_edits_of_whole(w->paths, c->params.name, c->body, &edits, &n, &err);
+	int rc = service_edits_of_whole(c->s->paths, c->params.name, c->body, &edits, &n, &err);
 
 	if (rc < 0)
-		http_work_fail(w, rc, &err);
+		work_fail(w, rc, &err);
 	else
 		change(c, w, edits, n, true, 0);
 }
 
-void http_work_policy_patch(struct http_call *c, struct http_work *w)
+void http_work_policy_patch(struct http_call *c, struct work *w)
 {
 	bool reset = json_truth(c->body, "reset");
 	struct policy_edit *edits = NULL;
@@ -112,14 +102,14 @@ void http_work_policy_patch(struct http_call *c, struct http_work *w)
 	if (rc == 0 && !reset && !n)
 		rc = ak_fail(&err, EINVAL, "the body: no change in it");
 	if (rc < 0)
-		http_work_fail(w, rc, &err);
+		work_fail(w, rc, &err);
 	else
 		change(c, w, edits, n, reset, for_ms);
 }
 
 /* ---- check ---- */
 
-void http_work_check(struct http_call *c, struct http_work *w)
+void http_work_check(struct http_call *c, struct work *w)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -131,15 +121,14 @@ void http_work_check(struct http_call *c, struct http_work *w)
 	if (rc < 0)
 		rc = ak_err_prefix(&err, -EINVAL, "target");
 	if (rc == 0)
-		rc = service_sandbox_policy(w->paths, c->params.name, NULL, 0, &p, &err);
+		rc = service_sandbox_policy(c->s->paths, c->params.name, NULL, 0, &p, &err);
 	if (rc < 0) {
-		http_work_fail(w, rc, &err);
+		work_fail(w, rc, &err);
 		return;
 	}
 	service_check(p, &t, &v);
 	strbuf_putc(&out, '{');
 	service_verdict_put(&out, &v);
 	strbuf_putc(&out, '}');
-	if (!out.failed)
-		http_work_data(w, 200, out.data, out.len);
+	work_end_buf(w, 0, &out, NULL);
 }

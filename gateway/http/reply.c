@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 
+#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <stdarg.h>
@@ -202,28 +203,65 @@ static void free_text(const void *data, size_t len, void *text)
 	free(text);
 }
 
-void http_reply_result(struct http_call *c, unsigned status, struct http_job *j)
+unsigned http_status_of(int rc)
 {
-	struct strbuf text = j->result;
-	struct evbuffer *data;
-	int rc = -1;
+	switch (-rc) {
+	case EINVAL:
+	case ENOTSUP:
+	case ENOTDIR:
+	case EISDIR:
+	case ELOOP:
+	case E2BIG:
+	case ENAMETOOLONG:
+	case EXDEV:
+	case EACCES:
+	case EPERM:
+	case ERANGE:
+		return 400;
+	case ENOENT:
+		return 404;
+	case EEXIST:
+	case EALREADY:
+	case ESRCH:
+	case EBUSY:
+	case ENOTEMPTY:
+		return 409;
+	case EFBIG:
+		return 413;
+	case EAGAIN:
+		return 429;
+	default:
+		return 500;
+	}
+}
 
+void http_reply_failure(struct http_call *c, int rc, const char *why, size_t len)
+{
+	http_reply_error(c, http_status_of(rc), "%.*s", (int)len, why);
+}
+
+void http_reply_result(struct http_call *c, int rc, const char *payload, size_t len, struct http_job *j)
+{
+	struct strbuf frame = j->worker.frame;
+	struct evbuffer *data;
+
+	if (rc < 0) {
+		http_reply_failure(c, rc, payload, len);
+		return;
+	}
 	if (c->s->held > HTTP_HELD_MAX) {
 		http_reply_error(c, 429, "too many answers wait for their readers: try again soon");
 		return;
 	}
 	data = evbuffer_new();
-	if (data)
-		rc = evbuffer_add_reference(
-			data, text.data + HTTP_RESULT_HEAD, text.len - HTTP_RESULT_HEAD, free_text, text.data);
-	if (rc == 0) {
-		c->s->held -= text.len;
-		j->result = (struct strbuf){ 0 };
+	if (data && evbuffer_add_reference(data, payload, len, free_text, frame.data) == 0) {
+		c->s->held -= frame.len;
+		j->worker.frame = (struct strbuf){ 0 };
 	} else if (data) {
 		evbuffer_free(data);
 		data = NULL;
 	}
-	http_reply_buffer(c, status, data);
+	http_reply_buffer(c, c->route->created ? 201 : 200, data);
 }
 
 void http_reply_error(struct http_call *c, unsigned status, const char *fmt, ...)

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 struct http_call;
-struct http_work;
+struct work;
 
 enum http_tag {
 	HTTP_TAG_RUN,
@@ -45,7 +45,7 @@ struct http_route {
 	const char *described; /* the path in the description, where it is another */
 	bool follows; /* an SSE stream when follow=1 is asked for */
 	/* One of these: in a worker process, or at once in the server's own. */
-	void (*work)(struct http_call *c, struct http_work *w);
+	void (*work)(struct http_call *c, struct work *w);
 	void (*handle)(struct http_call *c);
 };
 

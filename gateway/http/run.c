@@ -36,6 +36,7 @@ static void task_free(struct http_task *t)
 	kept_done(&t->out);
 	kept_done(&t->err);
 	kept_done(&t->both);
+	run_report_done(&t->report);
 	free(t);
 }
 
@@ -90,16 +91,16 @@ static bool is_cut(const struct http_task *t)
 	return t->out.cut || t->err.cut || t->both.cut;
 }
 
-/* A payload is the result's own members and, on a second line, what the network saw. */
-static size_t take_stats(struct http_task *t, const char *payload, size_t len)
+/* 0 and the report of a task that ran, which is counted; or why it did not. */
+static int take_report(struct http_task *t, int rc, const char *payload, size_t len)
 {
-	const char *nl = memchr(payload, '\n', len);
-
+	t->rc = http_report_take(rc, payload, len, &t->report, &t->why);
+	if (t->rc < 0)
+		return t->rc;
 	t->s->stats.runs++;
-	if (!nl)
-		return len;
-	http_task_stats(&t->s->stats, t->mode, nl + 1, len - (size_t)(nl + 1 - payload));
-	return (size_t)(nl - payload);
+	if (t->report.outcome.has_net)
+		http_stats_run(&t->s->stats, t->mode, &t->report.outcome.net);
+	return 0;
 }
 
 /* ---- one answer ---- */
@@ -112,7 +113,23 @@ static void put_kept(struct evbuffer *out, const char *key, struct http_kept *k)
 	evbuffer_add(out, "\",", 2);
 }
 
-static void reply_result(struct http_task *t, const char *payload, size_t len)
+/* The report's own members, after those of the output. */
+static void put_report(struct evbuffer *out, const struct http_task *t)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	if (is_cut(t))
+		strbuf_puts(&text, "\"truncated\":true,");
+	run_report_put(&text, &t->report);
+	strbuf_putc(&text, ',');
+	run_report_put_network(&text, &t->report);
+	if (text.failed)
+		evbuffer_add_printf(out, "\"exit_code\":%d", t->report.outcome.exit_code);
+	else
+		evbuffer_add(out, text.data, text.len);
+}
+
+static void reply_report(struct http_task *t)
 {
 	struct evbuffer *out = evbuffer_new();
 
@@ -121,21 +138,20 @@ static void reply_result(struct http_task *t, const char *payload, size_t len)
 		put_kept(out, "output", &t->both);
 		put_kept(out, "stdout", &t->out);
 		put_kept(out, "stderr", &t->err);
-		if (is_cut(t))
-			evbuffer_add_printf(out, "\"truncated\":true,");
-		evbuffer_add(out, payload + 1, len - 1);
+		put_report(out, t);
+		evbuffer_add(out, "}", 1);
 	}
 	http_reply_buffer(t->call, 200, out);
 }
 
-static void whole_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void whole_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
 	struct http_task *t = j->ctx;
 
-	if (status < 400 && len > 1)
-		reply_result(t, payload, take_stats(t, payload, len));
+	if (take_report(t, rc, payload, len) == 0)
+		reply_report(t);
 	else
-		http_reply_error(t->call, status == 499 ? 500 : status, "%.*s", (int)len, payload);
+		http_reply_failure(t->call, t->rc, t->why.text, strlen(t->why.text));
 	task_free(t);
 }
 
@@ -201,11 +217,11 @@ void http_handle_run(struct http_call *c)
 		http_job_go(t->job);
 }
 
-static void exec_work(void *ctx, struct http_work *w)
+static void exec_work(void *ctx, struct work *w)
 {
 	struct http_task *t = ctx;
 
-	http_exec_work(t->name, t->spec, w);
+	http_exec_work(t->s->paths, t->name, t->spec, w);
 }
 
 void http_handle_exec(struct http_call *c)
@@ -263,20 +279,22 @@ static void stream_drained(struct http_call *c)
 	http_job_pause(t->job, false);
 }
 
-static void stream_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void stream_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
 	struct http_task *t = j->ctx;
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
 	t->call->drained = NULL;
-	if (status < 400 && len > 1) {
-		len = take_stats(t, payload, len);
-		strbuf_printf(&out, "{\"success\":%s,", strncmp(payload, "{\"exit_code\":0,", 15) ? "false" : "true");
-		strbuf_add(&out, payload + 1, len - 1);
+	if (take_report(t, rc, payload, len) == 0) {
+		strbuf_printf(&out, "{\"success\":%s,", t->report.outcome.exit_code ? "false" : "true");
+		run_report_put(&out, &t->report);
+		strbuf_putc(&out, ',');
+		run_report_put_network(&out, &t->report);
+		strbuf_putc(&out, '}');
 		if (!out.failed)
 			http_stream_event(t->call, "done", out.data, out.len);
 	} else {
-		say(t, "error", "message", payload, len, "");
+		say(t, "error", "message", t->why.text, strlen(t->why.text), "");
 	}
 	http_stream_end(t->call);
 	task_free(t);
@@ -302,7 +320,7 @@ static void put_batch_row(struct evbuffer *out, struct http_task *t)
 {
 	_cleanup_strbuf_ struct strbuf why = { 0 };
 
-	if (t->failed) {
+	if (t->rc < 0) {
 		strbuf_json_utf8(&why, t->why.text, strlen(t->why.text));
 		evbuffer_add_printf(
 			out, "{\"output\":null,\"error\":%s,\"exit_code\":null}", why.failed ? "\"out of memory\"" : why.data);
@@ -310,7 +328,9 @@ static void put_batch_row(struct evbuffer *out, struct http_task *t)
 	}
 	evbuffer_add(out, "{", 1);
 	put_kept(out, "output", &t->both);
-	evbuffer_add_printf(out, "\"error\":null,\"exit_code\":%d%s}", t->exit_code, is_cut(t) ? ",\"truncated\":true" : "");
+	evbuffer_add_printf(out, "\"error\":null,");
+	put_report(out, t);
+	evbuffer_add(out, "}", 1);
 }
 
 static void batch_finish(struct http_batch *b)
@@ -336,18 +356,12 @@ static void batch_finish(struct http_batch *b)
 	free(b);
 }
 
-static void batch_end(struct http_job *j, unsigned status, const char *payload, size_t len)
+static void batch_end(struct http_job *j, int rc, const char *payload, size_t len)
 {
 	struct http_task *t = j->ctx;
 
 	t->job = NULL;
-	t->failed = status >= 400;
-	if (t->failed)
-		snprintf(t->why.text, sizeof(t->why.text), "%.*s", (int)len, payload);
-	else if (len > 13)
-		t->exit_code = atoi(payload + 13); /* {"exit_code": */
-	if (!t->failed)
-		take_stats(t, payload, len);
+	(void)take_report(t, rc, payload, len); /* kept in the task */
 	t->batch->left--;
 	batch_finish(t->batch);
 }
@@ -398,8 +412,7 @@ static void batch_start(struct http_batch *b)
 			http_job_go(t->job);
 			continue;
 		}
-		t->failed = true;
-		ak_fail(&t->why, EAGAIN, "too busy: try again soon");
+		t->rc = ak_fail(&t->why, EAGAIN, "too busy: try again soon");
 		b->left--;
 	}
 	b->building = false;

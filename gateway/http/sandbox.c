@@ -8,45 +8,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void say_info(struct http_work *w, unsigned status, const char *name)
+/* SandboxInfo of NAME, unless RC says that what was asked for failed. */
+static void end_info(struct http_call *c, struct work *w, int rc, const char *name, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
-	struct ak_err err;
-	int rc = service_get(w->paths, name, &info, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_json(w, status, info);
+	if (rc == 0)
+		rc = service_get(c->s->paths, name, &info, err);
+	work_end_json(w, rc, info, err);
 }
 
-void http_work_list(struct http_call *c, struct http_work *w)
+void http_work_list(struct http_call *c, struct work *w)
 {
 	_cleanup_json_ cJSON *list = NULL;
 	struct ak_err err;
-	int rc = service_list(w->paths, NULL, NULL, &list, &err);
+	int rc = service_list(c->s->paths, NULL, NULL, &list, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_json(w, 200, list);
+	work_end_json(w, rc, list, &err);
 }
 
-void http_work_get(struct http_call *c, struct http_work *w)
+void http_work_get(struct http_call *c, struct work *w)
 {
-	say_info(w, 200, c->params.name);
+	struct ak_err err;
+
+	end_info(c, w, 0, c->params.name, &err);
 }
 
-void http_work_get_uuid(struct http_call *c, struct http_work *w)
+void http_work_get_uuid(struct http_call *c, struct work *w)
 {
 	const char *uuid = c->params.uuid;
 	struct ak_err err;
+	int rc = 0;
 
-	if (strlen(uuid) != 36 || strspn(uuid, "0123456789abcdefABCDEF-") != 36) {
-		http_work_fail(w, ak_fail(&err, EINVAL, "'%.60s' is not a UUID", uuid), &err);
-		return;
-	}
-	say_info(w, 200, uuid);
+	if (strlen(uuid) != 36 || strspn(uuid, "0123456789abcdefABCDEF-") != 36)
+		rc = ak_fail(&err, EINVAL, "'%.60s' is not a UUID", uuid);
+	end_info(c, w, rc, uuid, &err);
 }
 
 /* ---- create ---- */
@@ -63,20 +59,20 @@ static int fill_opts(const struct http_call *c, struct run_request *o, struct fi
 }
 
 /* Clients of this API run commands right after they created a sandbox: one that cannot start is not left behind half-made. */
-static int create(struct http_call *c, const char *name, const struct run_request *opts, struct http_work *w, struct ak_err *err)
+static int create(struct http_call *c, const char *name, const struct run_request *opts, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
 	struct ak_err ignored;
-	int rc = service_create(w->paths, name, opts, &info, err);
+	int rc = service_create(c->s->paths, name, opts, &info, err);
 
-	if (rc == 0 && (rc = service_start(w->paths, name, err)) < 0) {
-		(void)service_remove(w->paths, name, true, &ignored);
+	if (rc == 0 && (rc = service_start(c->s->paths, name, err)) < 0) {
+		(void)service_remove(c->s->paths, name, true, &ignored);
 		ak_err_prefix(err, rc, "created, but it does not start");
 	}
 	return rc == -ENOENT || rc == -ENOTDIR ? -EINVAL : rc; /* the project folder */
 }
 
-void http_work_create(struct http_call *c, struct http_work *w)
+void http_work_create(struct http_call *c, struct work *w)
 {
 	static struct run_request opts; /* large, and this process makes one sandbox */
 	const char *name = http_body_text(c, "name");
@@ -85,44 +81,32 @@ void http_work_create(struct http_call *c, struct http_work *w)
 	int rc = fill_opts(c, &opts, &mem, &err);
 
 	if (rc == 0)
-		rc = create(c, name, &opts, w, &err);
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		say_info(w, 201, name);
+		rc = create(c, name, &opts, &err);
+	end_info(c, w, rc, name, &err);
 }
 
 /* ---- start, stop, remove ---- */
 
-void http_work_start(struct http_call *c, struct http_work *w)
+void http_work_start(struct http_call *c, struct work *w)
 {
 	struct ak_err err;
-	int rc = service_start(w->paths, c->params.name, &err);
+	int rc = service_start(c->s->paths, c->params.name, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		say_info(w, 200, c->params.name);
+	end_info(c, w, rc, c->params.name, &err);
 }
 
-void http_work_stop(struct http_call *c, struct http_work *w)
+void http_work_stop(struct http_call *c, struct work *w)
 {
 	struct ak_err err;
-	int rc = service_stop(w->paths, c->params.name, &err);
+	int rc = service_stop(c->s->paths, c->params.name, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		say_info(w, 200, c->params.name);
+	end_info(c, w, rc, c->params.name, &err);
 }
 
-void http_work_remove(struct http_call *c, struct http_work *w)
+void http_work_remove(struct http_call *c, struct work *w)
 {
 	struct ak_err err;
-	int rc = service_remove(w->paths, c->params.name, true, &err);
+	int rc = service_remove(c->s->paths, c->params.name, true, &err);
 
-	if (rc < 0)
-		http_work_fail(w, rc, &err);
-	else
-		http_work_text(w, 200, "removed");
+	work_end_text(w, rc, "removed", &err);
 }

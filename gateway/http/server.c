@@ -325,7 +325,7 @@ static void server_done(struct http_server *s)
 	ak_close(s->signal_fd);
 	ak_close(s->peer_fd);
 	free(s->names);
-	http_stats_done(&s->stats);
+	free(s->stats.routes);
 }
 
 int http_serve(const struct http_conf *conf, void (*ready)(void *ctx, const char *url), void *ctx, struct ak_err *err)

@@ -18,8 +18,8 @@ struct http_task {
 		bool cut;
 	} out, err, both; /* both: as they came */
 	struct http_batch *batch; /* borrowed; NULL: on its own */
-	bool failed; /* of a batch: never ran, and why */
-	int exit_code;
+	int rc; /* of a batch: 0 and the report, or why it never ran */
+	struct run_report report;
 	struct ak_err why;
 };
 
@@ -27,9 +27,6 @@ struct http_task {
 int http_task_check(struct http_task *t, struct ak_err *err);
 
 /* The worker of a temporary sandbox. */
-void http_task_run(void *ctx, struct http_work *w);
-
-/* The second line of its answer. */
-void http_task_stats(struct http_stats *st, enum ak_mode mode, const char *json, size_t len);
+void http_task_run(void *ctx, struct work *w);
 
 #endif

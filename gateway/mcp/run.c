@@ -7,47 +7,40 @@
 #include "gateway/store/rundir.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { OUT, ERR, STREAMS };
 
-/* What a command left. */
-struct outcome {
+/* What a command printed. */
+struct output {
 	struct mcp_capture stream[STREAMS];
-	int exit_code;
-	bool timed_out;
-	bool whole; /* nothing that it started is left */
-	uint64_t duration_ms;
 };
 
-static void outcome_done(struct outcome *o)
+static void output_done(struct output *o)
 {
 	for (int i = 0; i < STREAMS; i++)
 		mcp_capture_done(&o->stream[i]);
 }
 
+static void take_output(void *ctx, int stream, const char *data, size_t len)
+{
+	struct output *o = ctx;
+
+	mcp_capture_add(&o->stream[stream], data, len);
+}
+
 /* ---- telling ---- */
 
-/* Our own lines (what went wrong with limits, say) were written to standard error, which is a memory file in this process. */
-static void tell_notes(struct strbuf *out)
+/* A line of ours each, told apart from the command's own by brackets. */
+static void tell_notes(const struct run_report *r, struct strbuf *out)
 {
-	char buf[4096], *line = buf, *end;
-	ssize_t n = pread(STDERR_FILENO, buf, sizeof(buf) - 1, 0);
+	_cleanup_strbuf_ struct strbuf notes = { 0 };
 
-	if (n <= 0)
-		return;
-	buf[n] = '\0';
-	while ((end = strchr(line, '\n'))) {
-		*end = '\0';
-		if (!strstr(line, "timed out after")) /* told for exec as well, below */
-			strbuf_printf(out, "[%s]\n", line);
-		line = end + 1;
-	}
+	run_report_tell(&notes, r);
+	for (const char *line = notes.data ? notes.data : ""; *line; line += strcspn(line, "\n"), line += *line == '\n')
+		strbuf_printf(out, "[agentkernel: %.*s]\n", (int)strcspn(line, "\n"), line);
+	out->failed = out->failed || notes.failed;
 }
 
 static void new_line(struct strbuf *out)
@@ -74,38 +67,31 @@ static bool tell_stream(const struct mcp_capture *c, const char *head, const cha
 	return cut;
 }
 
-static void tell_outcome(const struct outcome *o, const char *sandbox, struct mcp_result *ret)
+static void tell_report(const struct run_report *r, const struct output *o, struct mcp_result *ret)
 {
 	bool cut = tell_stream(&o->stream[OUT], NULL, "stdout", ret);
 
 	cut |= tell_stream(&o->stream[ERR], "[stderr]\n", "stderr", ret);
 	new_line(&ret->text);
-	tell_notes(&ret->text);
-	if (o->timed_out)
-		strbuf_printf(&ret->text, "[timed out: the command was ended%s; give a larger timeout_ms if it needs longer]\n",
-			o->whole ? "" : ", though processes that it detached may go on until sandbox_stop");
-	strbuf_printf(&ret->text, "[exit code %d]\n", o->exit_code);
-	strbuf_printf(&ret->structured,
-		"\"exit_code\":%d,\"timed_out\":%s,\"truncated\":%s,\"duration_ms\":%llu,\"sandbox\":\"%s\",", o->exit_code,
-		o->timed_out ? "true" : "false", cut ? "true" : "false", (unsigned long long)o->duration_ms, sandbox);
+	tell_notes(r, &ret->text);
+	if (r->outcome.timed_out)
+		strbuf_puts(&ret->text, "[timed out: the command was ended; give a larger timeout_ms if it needs longer]\n");
+	strbuf_printf(&ret->text, "[exit code %d]\n", r->outcome.exit_code);
+	run_report_put(&ret->structured, r);
+	strbuf_printf(&ret->structured, ",\"truncated\":%s,", cut ? "true" : "false");
 }
 
 /* ---- sandbox_run ---- */
 
 static void tell_run(const struct mcp_request *r, const struct run_report *res, struct mcp_result *ret)
 {
-	_cleanup_(outcome_done) struct outcome o = {
-		.exit_code = res->outcome.exit_code,
-		.timed_out = res->outcome.timed_out,
-		.whole = true,
-		.duration_ms = res->outcome.duration_ms,
-	};
+	_cleanup_(output_done) struct output o = { 0 };
 
 	mcp_capture_add(&o.stream[OUT], res->out ? res->out : "", res->out ? res->out_len : 0);
 	mcp_capture_add(&o.stream[ERR], res->err ? res->err : "", res->err ? res->err_len : 0);
 	o.stream[OUT].more = res->out_cut;
 	o.stream[ERR].more = res->err_cut;
-	tell_outcome(&o, res->name, ret);
+	tell_report(res, &o, ret);
 	mcp_tell_denied(r->paths, res->name, false, 0, ret);
 }
 
@@ -133,94 +119,13 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 
 /* ---- sandbox_exec ---- */
 
-/*
- * What was written before now; the descriptor is closed at its end. That is at most what fits into the pipe, which who writes can enlarge: those who
- * write faster than we read would hold us for ever.
- */
-static void drain(int *fd, struct mcp_capture *c)
-{
-	int left = *fd < 0 ? 0 : fcntl(*fd, F_GETPIPE_SZ);
-	char buf[65536];
-	ssize_t n = -1;
-
-	while (left > 0 && (n = read(*fd, buf, sizeof(buf))) != 0) {
-		if (n > 0)
-			mcp_capture_add(c, buf, (size_t)n);
-		else if (errno != EINTR)
-			break;
-		left -= n > 0 ? (int)n : 1;
-	}
-	if (*fd >= 0 && n == 0)
-		*fd = ak_close(*fd);
-}
-
-/* Until the command ended; a background process that still holds a pipe is not waited for. */
-static int wait_exec(struct service_exec *x, int pipes[static STREAMS], struct outcome *o, struct ak_err *err)
-{
-	struct service_exit end = { .exit_code = 0 };
-	uint64_t began = ak_now_ms();
-	int rc;
-
-	for (;;) {
-		struct pollfd p[1 + STREAMS] = { { .fd = x->sock, .events = POLLIN }, { .fd = pipes[OUT], .events = POLLIN },
-			{ .fd = pipes[ERR], .events = POLLIN } };
-
-		if (poll(p, ARRAY_SIZE(p), -1) < 0 && errno != EINTR)
-			return ak_fail_errno(err, errno, "poll");
-		rc = p[0].revents ? service_exec_poll(x, false, &end, err) : 0;
-		for (int i = 0; i < STREAMS; i++)
-			drain(&pipes[i], &o->stream[i]);
-		if (rc != 0)
-			break;
-	}
-	if (rc < 0)
-		return rc;
-	o->exit_code = end.exit_code;
-	o->timed_out = end.timed_out;
-	o->whole = end.n_left == 0;
-	o->duration_ms = ak_now_ms() - began;
-	if (end.why.text[0]) {
-		char note[AK_ERR_MAX + 16];
-
-		mcp_capture_add(&o->stream[ERR], note, (size_t)snprintf(note, sizeof(note), "agentkernel: %s\n", end.why.text));
-	}
-	return 0;
-}
-
-static int exec_in(
-	const struct mcp_request *r, const char *name, struct service_exec_opts *opts, struct outcome *o, struct ak_err *err)
-{
-	struct service_exec x = { .sock = -1, .tty_fd = -1 };
-	int pipes[STREAMS] = { -1, -1 }, ends[STREAMS] = { -1, -1 }, rc = 0;
-
-	for (int i = 0; i < STREAMS && rc == 0; i++) {
-		int fds[2];
-
-		if (pipe2(fds, O_CLOEXEC) < 0) {
-			rc = ak_fail_errno(err, errno, "pipe");
-			break;
-		}
-		pipes[i] = fds[0];
-		ends[i] = opts->stdio[1 + i] = fds[1];
-		ak_set_nonblock(pipes[i], true);
-	}
-	if (rc == 0)
-		rc = service_exec_start(r->paths, name, opts, &x, err);
-	for (int i = 0; i < STREAMS; i++)
-		ak_close(ends[i]);
-	if (rc == 0)
-		rc = wait_exec(&x, pipes, o, err);
-	for (int i = 0; i < STREAMS; i++)
-		ak_close(pipes[i]);
-	service_exec_done(&x);
-	return rc;
-}
-
 void mcp_do_exec(const struct mcp_request *r, struct mcp_result *ret)
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
 	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
-	_cleanup_(outcome_done) struct outcome o = { .exit_code = 0 };
+	_cleanup_(run_report_done) struct run_report report = { 0 };
+	_cleanup_(output_done) struct output o = { 0 };
+	const struct service_output output = { take_output, &o };
 	struct run_request q = { .timeout_ms = MCP_TIMEOUT_MS };
 	uint64_t began_us = ak_wall_us();
 	char uuid[37];
@@ -230,7 +135,7 @@ void mcp_do_exec(const struct mcp_request *r, struct mcp_result *ret)
 	if (rc == 0)
 		rc = mcp_enter(r, name, uuid, &err);
 	if (rc == 0) {
-		struct service_exec_opts opts = { .argv = q.argv,
+		const struct service_exec_opts opts = { .argv = q.argv,
 			.env = q.env,
 			.n_env = q.n_env,
 			.workdir = q.workdir,
@@ -238,12 +143,12 @@ void mcp_do_exec(const struct mcp_request *r, struct mcp_result *ret)
 			.stdio = { -1, -1, -1 },
 			.uuid = uuid };
 
-		rc = exec_in(r, name, &opts, &o, &err);
+		rc = service_exec_run(r->paths, name, &opts, &output, &report, &err);
 	}
 	if (rc < 0) {
 		mcp_fail(ret, "%s%s", err.text, rc == -ESRCH ? " (the tool sandbox_start does)" : "");
 		return;
 	}
-	tell_outcome(&o, name, ret);
+	tell_report(&report, &o, ret);
 	mcp_tell_denied(r->paths, name, true, began_us, ret);
 }

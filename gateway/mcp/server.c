@@ -6,17 +6,20 @@
  * that run have a moment to finish; then they are ended, and so are we.
  */
 #include "gateway/mcp/run.h"
-#include "gateway/mcp/worker.h"
+#include "gateway/mcp/session.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/service/worker.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define OUT_MAX (8u << 20)
@@ -24,6 +27,16 @@
 #define PROGRESS_MS 1000
 #define FINISH_MS 700 /* from the end of the input to the end of what still runs */
 #define LEAVE_MS 1900 /* and to our own */
+#define RESULT_MAX (64u << 20) /* more than any tool says */
+#define READS_MAX 16 /* in a row: more than a pipe holds, and others have their turn */
+
+/* A call and the process that runs it. */
+struct mcp_worker {
+	struct mcp_worker *next;
+	struct mcp_call *call; /* owned until it is answered */
+	struct worker process; /* its pid is 0 while the call waits for its turn */
+	uint64_t began_ms, deadline_ms, told_ms;
+};
 
 struct server {
 	const struct mcp_ceiling *ceiling; /* borrowed */
@@ -78,11 +91,13 @@ static void finish_call(struct server *s, struct mcp_worker *w, const char *fail
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct mcp_result result = { 0 };
+	const char *said;
+	size_t len;
 
 	if (!w->call)
 		return;
-	if (!failure && w->said.len && !w->said.failed) {
-		mcp_call_done(TAKE(w->call), w->said.data);
+	if (!failure && worker_result(&w->process, &said, &len) == 0) {
+		mcp_call_done(TAKE(w->call), said);
 		return;
 	}
 	mcp_fail(&result, "%s: %s", w->call->tool->name, failure ? failure : "the call ended without a result");
@@ -100,7 +115,8 @@ static void remove_worker(struct server *s, struct mcp_worker *w)
 	*at = w->next;
 	if (w->call)
 		mcp_call_drop(w->call);
-	mcp_worker_free(w);
+	worker_done(&w->process);
+	free(w);
 }
 
 /* What a call makes must be known to be ours before it is there. */
@@ -111,23 +127,63 @@ static int prepare(struct server *s, const struct mcp_tool *tool, struct ak_err 
 	return tool->makes && !s->ceiling->keep ? mcp_owner_guard(&s->owner, s->paths, err) : 0;
 }
 
+struct job {
+	struct mcp_request request;
+	bool structured;
+};
+
+/* In the process of the call. */
+static void work(void *ctx, struct work *w)
+{
+	const struct job *job = ctx;
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	struct mcp_result result = { 0 };
+
+	job->request.tool->run(&job->request, &result);
+	mcp_result_print(&result, job->structured, &text);
+	mcp_result_done(&result);
+	work_end_buf(w, 0, &text, NULL);
+}
+
+static int start_call(struct server *s, struct mcp_worker *w, struct ak_err *err)
+{
+	struct job job = {
+		.request = { .ceiling = s->ceiling,
+			.paths = s->paths,
+			.owner = &s->owner,
+			.tool = w->call->tool,
+			.args = w->call->args },
+		.structured = w->call->structured,
+	};
+	struct worker_spec spec = { .work = work, .ctx = &job, .out = -1, .err = -1, .keep = -1 };
+	int rc = prepare(s, w->call->tool, err);
+
+	/* Whoever makes a sandbox keeps our lock meanwhile, so that no guard looks for it too early. */
+	if (w->call->tool->makes)
+		spec.keep = s->owner.lock_fd;
+	if (rc == 0)
+		rc = worker_start(&w->process, &spec, err);
+	if (rc < 0)
+		return rc;
+	w->began_ms = w->told_ms = ak_now_ms();
+	w->deadline_ms = w->began_ms + mcp_tool_limit_ms(w->call->tool, w->call->args);
+	return 0;
+}
+
 /* Start those that wait, as far as there is room. */
 static void start_waiting(struct server *s)
 {
 	struct mcp_worker *next;
 
 	for (struct mcp_worker *w = s->workers; w && s->n_running < MCP_WORKERS_MAX; w = next) {
-		struct mcp_request request = { .ceiling = s->ceiling, .paths = s->paths, .owner = &s->owner };
 		struct ak_err err;
 
 		next = w->next;
-		if (w->pid != 0 || !w->call)
+		if (w->process.pid != 0 || !w->call)
 			continue;
-		request.tool = w->call->tool;
-		request.args = w->call->args;
 		s->n_waiting--;
 		s->waiting_bytes -= w->call->size;
-		if (prepare(s, request.tool, &err) < 0 || mcp_worker_spawn(w, &request, &err) < 0) {
+		if (start_call(s, w, &err) < 0) {
 			finish_call(s, w, err.text);
 			remove_worker(s, w);
 			continue;
@@ -149,7 +205,7 @@ static int on_start(void *ctx, struct mcp_call *call, struct ak_err *err)
 	if (!w)
 		return ak_fail(err, ENOMEM, "out of memory");
 	w->call = call;
-	w->fd = -1;
+	w->process.fd = -1;
 	call->owner_data = w;
 	while (*at)
 		at = &(*at)->next;
@@ -164,8 +220,8 @@ static void on_cancel(void *ctx, struct mcp_call *call)
 	struct server *s = ctx;
 	struct mcp_worker *w = call->owner_data;
 
-	if (w->pid > 0) {
-		mcp_worker_end(w, ak_now_ms());
+	if (w->process.pid > 0) {
+		worker_end(&w->process, ak_now_ms());
 		return;
 	}
 	s->n_waiting--;
@@ -173,14 +229,33 @@ static void on_cancel(void *ctx, struct mcp_call *call)
 	remove_worker(s, w);
 }
 
+static void read_result(struct worker *w)
+{
+	char buf[65536];
+	ssize_t n;
+
+	for (int i = 0; w->fd >= 0 && i < READS_MAX; i++) {
+		n = read(w->fd, buf, sizeof(buf));
+		if (n > 0)
+			worker_take(w, buf, (size_t)n, RESULT_MAX);
+		else if (n == 0)
+			w->fd = ak_close(w->fd);
+		else if (errno != EINTR)
+			return;
+	}
+}
+
+/* A call is over when its process is: others may hold its pipe, so that its end says nothing. */
 static void reap(struct server *s)
 {
 	struct mcp_worker *next;
 
 	for (struct mcp_worker *w = s->workers; w; w = next) {
 		next = w->next;
-		if (w->pid <= 0 || !mcp_worker_ended(w))
+		if (w->process.pid <= 0 || waitpid(w->process.pid, NULL, WNOHANG) != w->process.pid)
 			continue;
+		w->process.pid = 0;
+		read_result(&w->process);
 		s->n_running--;
 		finish_call(s, w, NULL);
 		remove_worker(s, w);
@@ -191,7 +266,7 @@ static void reap(struct server *s)
 static void look_at_time(struct server *s, uint64_t now)
 {
 	for (struct mcp_worker *w = s->workers; w; w = w->next) {
-		if (w->pid <= 0)
+		if (w->process.pid <= 0)
 			continue;
 		if (w->call && now >= w->told_ms + PROGRESS_MS) {
 			char text[64];
@@ -200,10 +275,10 @@ static void look_at_time(struct server *s, uint64_t now)
 			snprintf(text, sizeof(text), "running for %llu s", (unsigned long long)(now - w->began_ms) / 1000);
 			mcp_call_progress(w->call, (double)(now - w->began_ms) / 1000, text);
 		}
-		if (now >= w->deadline_ms && w->step == 0)
+		if (now >= w->deadline_ms && w->process.step == 0)
 			finish_call(s, w, "timed out");
-		if (w->step > 0 || now >= w->deadline_ms || (s->finish_ms && now >= s->finish_ms))
-			mcp_worker_end(w, now);
+		if (w->process.step > 0 || now >= w->deadline_ms || (s->finish_ms && now >= s->finish_ms))
+			worker_end(&w->process, now);
 	}
 }
 
@@ -285,8 +360,8 @@ static nfds_t fill_poll(const struct server *s, struct pollfd p[static P_NUM])
 	p[P_OUT] = (struct pollfd){ .fd = s->output.len > s->written ? s->out : -1, .events = POLLOUT };
 	p[P_SIGNAL] = (struct pollfd){ .fd = s->signal_fd, .events = POLLIN };
 	for (const struct mcp_worker *w = s->workers; w && n < P_NUM; w = w->next) {
-		if (w->fd >= 0)
-			p[n++] = (struct pollfd){ .fd = w->fd, .events = POLLIN };
+		if (w->process.fd >= 0)
+			p[n++] = (struct pollfd){ .fd = w->process.fd, .events = POLLIN };
 	}
 	return n;
 }
@@ -296,13 +371,13 @@ static int wait_ms(const struct server *s, uint64_t now)
 	uint64_t until = s->leave_ms ? s->leave_ms : UINT64_MAX;
 
 	for (const struct mcp_worker *w = s->workers; w; w = w->next) {
-		uint64_t due = w->step ? w->step_ms : w->deadline_ms;
+		uint64_t due = w->process.step ? w->process.next_ms : w->deadline_ms;
 
-		if (w->pid <= 0)
+		if (w->process.pid <= 0)
 			continue;
 		if (w->call && w->call->progress_token && w->told_ms + PROGRESS_MS < due)
 			due = w->told_ms + PROGRESS_MS;
-		if (s->finish_ms && !w->step && s->finish_ms < due)
+		if (s->finish_ms && !w->process.step && s->finish_ms < due)
 			due = s->finish_ms;
 		if (due < until)
 			until = due;
@@ -334,7 +409,7 @@ static int loop(struct server *s, struct ak_err *err)
 		if (p[P_SIGNAL].revents)
 			read_signals(s);
 		for (struct mcp_worker *w = s->workers; w; w = w->next)
-			mcp_worker_read(w);
+			read_result(&w->process);
 		reap(s);
 		if (p[P_IN].revents && s->in >= 0)
 			read_input(s);

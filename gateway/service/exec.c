@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Variables that tell a program about the terminal it is on: those of the caller's, not of whoever created the sandbox. */
 static const char *const terminal_env[] = { "TERM", "COLORTERM" };
@@ -198,4 +199,138 @@ void service_exec_done(struct service_exec *x)
 {
 	x->sock = ak_close(x->sock);
 	x->tty_fd = ak_close(x->tty_fd);
+}
+
+/* ---- to its end ---- */
+
+enum { OUT, ERR, STREAMS };
+
+/*
+ * What was written before now; the descriptor is closed at its end. That is at most what fits into the pipe, which who writes can enlarge: those who
+ * write faster than we read would hold us for ever.
+ */
+static void drain(int *fd, int stream, const struct service_output *output)
+{
+	int left = *fd < 0 ? 0 : fcntl(*fd, F_GETPIPE_SZ);
+	char buf[65536];
+	ssize_t n = -1;
+
+	while (left > 0 && (n = read(*fd, buf, sizeof(buf))) != 0) {
+		if (n > 0)
+			output->take(output->ctx, stream, buf, (size_t)n);
+		else if (errno != EINTR)
+			break;
+		left -= n > 0 ? (int)n : 1;
+	}
+	if (*fd >= 0 && n == 0)
+		*fd = ak_close(*fd);
+}
+
+static int wait_end(struct service_exec *x, int pipes[static STREAMS], const struct service_output *output,
+	struct service_exit *ret, struct ak_err *err)
+{
+	int rc = 0;
+
+	while (rc == 0) {
+		struct pollfd p[1 + STREAMS] = { { .fd = x->sock, .events = POLLIN }, { .fd = pipes[OUT], .events = POLLIN },
+			{ .fd = pipes[ERR], .events = POLLIN } };
+
+		if (poll(p, ARRAY_SIZE(p), -1) < 0 && errno != EINTR)
+			return ak_fail_errno(err, errno, "poll");
+		rc = p[0].revents ? service_exec_poll(x, false, ret, err) : 0;
+		for (int i = 0; i < STREAMS; i++)
+			drain(&pipes[i], i, output);
+	}
+	return rc < 0 ? rc : 0;
+}
+
+static int open_pipes(int pipes[static STREAMS], int stdio[static 3], struct ak_err *err)
+{
+	for (int i = 0; i < STREAMS; i++) {
+		int fds[2];
+
+		if (pipe2(fds, O_CLOEXEC) < 0)
+			return ak_fail_errno(err, errno, "pipe");
+		pipes[i] = fds[0];
+		stdio[1 + i] = fds[1];
+		ak_set_nonblock(fds[0], true);
+	}
+	return 0;
+}
+
+static int run(const struct ak_paths *paths, const char *name, struct service_exec_opts *opts,
+	const struct service_output *output, struct run_report *ret, struct service_exit *end, struct ak_err *err)
+{
+	struct service_exec x = { .sock = -1, .tty_fd = -1 };
+	int pipes[STREAMS] = { -1, -1 }, ends[3] = { -1, -1, -1 };
+	uint64_t began = ak_now_us(), started;
+	int rc = output ? open_pipes(pipes, ends, err) : 0;
+
+	for (int i = OUT; i <= ERR && output; i++)
+		opts->stdio[1 + i] = ends[1 + i];
+	if (rc == 0)
+		rc = service_exec_start(paths, name, opts, &x, err);
+	for (int i = 0; i < 3; i++)
+		ak_close(ends[i]);
+	started = ak_now_us();
+	if (rc == 0)
+		rc = wait_end(&x, pipes, output, end, err);
+	for (int i = 0; i < STREAMS; i++)
+		ak_close(pipes[i]);
+	service_exec_done(&x);
+	ret->outcome.start_us = started - began;
+	ret->outcome.duration_ms = (ak_now_us() - started) / 1000;
+	return rc;
+}
+
+/* What the network of NAME was asked for so far; zeroes when nobody knows. */
+static struct gw_stats read_counts(const struct ak_paths *paths, const char *name)
+{
+	_cleanup_json_ cJSON *request = cJSON_CreateObject(), *answer = NULL;
+	struct gw_stats ret = { 0 };
+	struct ak_err ignored;
+
+	if (request && cJSON_AddStringToObject(request, "name", name) &&
+		service_call(paths, false, "get", TAKE(request), &answer, &ignored) == 0) {
+		ret.allowed = json_number(answer, "allowed", 0);
+		ret.denied = json_number(answer, "denied", 0);
+	}
+	return ret;
+}
+
+static int finish(const struct service_exit *end, struct run_report *ret, struct ak_err *err)
+{
+	if (end->exit_code == AK_EXIT_FAILED && end->why.text[0])
+		return ak_fail(err, EIO, "%s", end->why.text);
+	ret->outcome.exit_code = end->exit_code;
+	ret->outcome.timed_out = end->timed_out;
+	ret->outcome.why = end->why;
+	if (end->n_left &&
+		asprintf(&ret->notes, "%u process%s on in the background: %s\n", end->n_left,
+			end->n_left == 1 ? " goes" : "es go", end->left) < 0)
+		ret->notes = NULL;
+	return 0;
+}
+
+int service_exec_run(const struct ak_paths *paths, const char *name, const struct service_exec_opts *opts,
+	const struct service_output *output, struct run_report *ret, struct ak_err *err)
+{
+	struct service_exec_opts own = *opts;
+	struct gw_stats before = { 0 }, after;
+	struct service_exit end = { 0 };
+	int rc;
+
+	*ret = (struct run_report){ 0 };
+	snprintf(ret->name, sizeof(ret->name), "%s", name);
+	if (opts->count)
+		before = read_counts(paths, name);
+	rc = run(paths, name, &own, output, ret, &end, err);
+	if (rc == 0)
+		rc = finish(&end, ret, err);
+	if (rc < 0 || !opts->count)
+		return rc;
+	after = read_counts(paths, name);
+	ret->outcome.net.allowed = after.allowed > before.allowed ? after.allowed - before.allowed : 0;
+	ret->outcome.net.denied = after.denied > before.denied ? after.denied - before.denied : 0;
+	return 0;
 }
