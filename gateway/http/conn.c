@@ -219,11 +219,17 @@ void http_conns_finish(struct http_server *s, bool all)
 
 /* ---- a request's head ---- */
 
-static unsigned status_of_bad_head(const char *why)
+static unsigned status_of_fault(enum http_fault fault)
 {
-	if (!strcmp(why, "request head too long"))
+	switch (fault) {
+	case HTTP_FAULT_SYNTAX:
+		return 400;
+	case HTTP_FAULT_LENGTH:
 		return 431;
-	return strcmp(why, "unknown HTTP version") ? 400 : 505;
+	case HTTP_FAULT_VERSION:
+		return 505;
+	}
+	return 400;
 }
 
 /* May whoever sent this request use the server? Where there is no key, only our own user may. */
@@ -285,24 +291,12 @@ static void begin_body(struct http_conn *conn)
 		evbuffer_add_printf(bufferevent_get_output(conn->bev), "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-/*
- * Is it worth while to judge a head again that was not whole after SEEN bytes? When it may have ended, or has doubled, so that one that drips
- * in costs no more than in proportion to its length.
- */
-static bool worth_judging(const char *data, size_t len, size_t seen)
-{
-	size_t from = seen < 3 ? 0 : seen - 3;
-
-	return len >= 2 * seen || len >= HTTP_HEAD_MAX || memmem(data + from, len - from, "\n\r\n", 3) ||
-		memmem(data + from, len - from, "\n\n", 2);
-}
-
 /* True when there may be more to do at once. */
 static bool read_head(struct http_conn *conn)
 {
 	struct evbuffer *in = bufferevent_get_input(conn->bev);
 	size_t len = evbuffer_get_length(in);
-	struct http_head head;
+	const struct http_head *head = &conn->reader.head;
 	struct ak_err err = { "" };
 	const char *data;
 	unsigned status;
@@ -316,23 +310,20 @@ static bool read_head(struct http_conn *conn)
 		conn->idle = false;
 		set_deadline(conn, HEAD_MS);
 	}
-	if (!worth_judging(data, len, conn->seen))
-		return false;
 	conn->began_us = ak_now_us();
-	switch (http_head_parse(data, len, &head)) {
+	switch (http_head_read(&conn->reader, data, len)) {
 	case HTTP_MORE:
-		conn->seen = len;
 		return false;
 	case HTTP_BAD:
 	case HTTP_STATUS_NUM:
-		http_conn_refuse(conn, status_of_bad_head(head.why), head.why);
+		http_conn_refuse(conn, status_of_fault(head->fault), head->why);
 		return true;
 	case HTTP_OK:
 		break;
 	}
 	conn->turns++;
-	status = http_request_parse(data, &head, &conn->req, &err) < 0 ? 400 : 0;
-	evbuffer_drain(in, head.len);
+	status = http_request_parse(data, head, &conn->req, &err) < 0 ? 400 : 0;
+	evbuffer_drain(in, head->len);
 	if (!status)
 		status = check_head(conn, &err);
 	if (status)
@@ -456,7 +447,7 @@ void http_conn_next(struct http_conn *conn)
 	} else {
 		conn->state = CONN_HEAD;
 		conn->idle = true;
-		conn->seen = 0;
+		conn->reader = (struct http_reader){ 0 };
 		set_deadline(conn, IDLE_MS);
 	}
 	process(conn);

@@ -25,7 +25,7 @@ struct http_conn {
 	bool head_only; /* HEAD: the answer has no body */
 	struct ak_addr local;
 	uint64_t began_us; /* of this request */
-	size_t seen; /* bytes of an unfinished head that were judged */
+	struct http_reader reader; /* of a head */
 	unsigned turns; /* requests answered since others had their turn */
 	struct event *on_turn; /* owned: the next turn */
 	/* Of the request that is being read; the call takes them over. */

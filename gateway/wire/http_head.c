@@ -13,10 +13,16 @@ struct text {
 	size_t len;
 };
 
-static enum http_status bad(struct http_head *h, const char *why)
+static enum http_status fault(struct http_head *h, enum http_fault what, const char *why)
 {
+	h->fault = what;
 	h->why = why;
 	return HTTP_BAD;
+}
+
+static enum http_status bad(struct http_head *h, const char *why)
+{
+	return fault(h, HTTP_FAULT_SYNTAX, why);
 }
 
 static bool is_tchar(unsigned char c)
@@ -176,7 +182,7 @@ static enum http_status parse_request_line(struct text line, struct http_reader 
 		return bad(h, "CONNECT");
 	r->http10 = version.len == 8 && memcmp(version.at, "HTTP/1.0", 8) == 0;
 	if (!r->http10 && !(version.len == 8 && memcmp(version.at, "HTTP/1.1", 8) == 0))
-		return bad(h, "unknown HTTP version");
+		return fault(h, HTTP_FAULT_VERSION, "unknown HTTP version");
 	r->bodiless = is_bodiless(method);
 	return check_target(method, target, h);
 }
@@ -314,7 +320,7 @@ enum http_status http_head_read(struct http_reader *r, const char *data, size_t 
 {
 	enum http_status st = len ? read_lines(r, data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX) : HTTP_MORE;
 
-	return st == HTTP_MORE && len >= HTTP_HEAD_MAX ? bad(&r->head, "request head too long") : st;
+	return st == HTTP_MORE && len >= HTTP_HEAD_MAX ? fault(&r->head, HTTP_FAULT_LENGTH, "request head too long") : st;
 }
 
 enum http_status http_head_parse(const char *data, size_t len, struct http_head *ret)
