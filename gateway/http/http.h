@@ -205,6 +205,9 @@ void http_job_pause(struct http_job *j, bool paused); /* reading of its output *
 void http_jobs_reap(struct http_server *s);
 void http_jobs_kill(struct http_server *s);
 
+/* A job whose context is the call; 429 when there is no room. */
+void http_call_job(struct http_call *c, const struct http_job_ops *ops);
+
 /* The route's work in a worker, its answer as the reply. It is done to its end even when the client leaves. */
 void http_call_work(struct http_call *c);
 

@@ -466,13 +466,19 @@ static void call_end(struct http_job *j, int rc, const char *payload, size_t len
 	http_reply_result(c, rc, payload, len, j);
 }
 
-void http_call_work(struct http_call *c)
+void http_call_job(struct http_call *c, const struct http_job_ops *ops)
 {
-	static const struct http_job_ops ops = { .kind = HTTP_JOB, .work = call_work, .end = call_end };
-	struct http_job *j = http_job_new(c->s, &ops, c);
+	struct http_job *j = http_job_new(c->s, ops, c);
 
 	if (j)
 		http_job_go(j);
 	else
 		http_reply_error(c, 429, "too busy: try again soon");
+}
+
+void http_call_work(struct http_call *c)
+{
+	static const struct http_job_ops ops = { .kind = HTTP_JOB, .work = call_work, .end = call_end };
+
+	http_call_job(c, &ops);
 }

@@ -256,15 +256,9 @@ void http_handle_network_log(struct http_call *c)
 {
 	static const struct http_job_ops following = { HTTP_JOB_FOLLOW, follow_network, NULL, follow_output, follow_end };
 	static const struct http_job_ops once = { .kind = HTTP_JOB, .work = network_work, .end = network_end };
-	struct http_job *j;
 
-	if (flag(&c->req, "follow")) {
+	if (flag(&c->req, "follow"))
 		follow_start(c, &following);
-		return;
-	}
-	j = http_job_new(c->s, &once, c);
-	if (j)
-		http_job_go(j);
 	else
-		http_reply_error(c, 429, "too busy: try again soon");
+		http_call_job(c, &once);
 }

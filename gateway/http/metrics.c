@@ -283,10 +283,6 @@ static void metrics_end(struct http_job *j, int rc, const char *payload, size_t 
 void http_handle_metrics(struct http_call *c)
 {
 	static const struct http_job_ops ops = { .kind = HTTP_JOB, .work = metrics_work, .end = metrics_end };
-	struct http_job *j = http_job_new(c->s, &ops, c);
 
-	if (j)
-		http_job_go(j);
-	else
-		http_reply_error(c, 429, "too busy: try again soon");
+	http_call_job(c, &ops);
 }

@@ -131,7 +131,9 @@ void mcp_do_list(const struct mcp_request *r, struct mcp_result *ret)
 
 /* ---- start, stop, remove ---- */
 
-void mcp_do_start(const struct mcp_request *r, struct mcp_result *ret)
+/* VERB on the sandbox that the call names, if it may be touched; it is in STATUS then. */
+static void change(const struct mcp_request *r, struct mcp_result *ret, const char *status,
+	int (*verb)(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err))
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
 	char uuid[37];
@@ -139,41 +141,36 @@ void mcp_do_start(const struct mcp_request *r, struct mcp_result *ret)
 	int rc = mcp_enter(r, name, uuid, &err);
 
 	if (rc == 0)
-		rc = service_start_uuid(r->paths, name, uuid, &err);
+		rc = verb(r->paths, name, uuid, &err);
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
-		put_state(ret, name, "running");
+		put_state(ret, name, status);
+}
+
+void mcp_do_start(const struct mcp_request *r, struct mcp_result *ret)
+{
+	change(r, ret, "running", service_start_uuid);
 }
 
 void mcp_do_stop(const struct mcp_request *r, struct mcp_result *ret)
 {
-	const char *name = mcp_arg_text(r->args, "name", "");
-	char uuid[37];
-	struct ak_err err;
-	int rc = mcp_enter(r, name, uuid, &err);
+	change(r, ret, "stopped", service_stop_uuid);
+}
 
-	if (rc == 0)
-		rc = service_stop_uuid(r->paths, name, uuid, &err);
-	if (rc < 0)
-		mcp_fail(ret, "%s", err.text);
-	else
-		put_state(ret, name, "stopped");
+static int remove_stopped(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
+{
+	return service_remove_uuid(paths, name, uuid, false, err);
+}
+
+static int remove_any(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
+{
+	return service_remove_uuid(paths, name, uuid, true, err);
 }
 
 void mcp_do_remove(const struct mcp_request *r, struct mcp_result *ret)
 {
-	const char *name = mcp_arg_text(r->args, "name", "");
-	char uuid[37];
-	struct ak_err err;
-	int rc = mcp_enter(r, name, uuid, &err);
-
-	if (rc == 0)
-		rc = service_remove_uuid(r->paths, name, uuid, mcp_arg_bool(r->args, "force", false), &err);
-	if (rc < 0)
-		mcp_fail(ret, "%s", err.text);
-	else
-		put_state(ret, name, "removed");
+	change(r, ret, "removed", mcp_arg_bool(r->args, "force", false) ? remove_any : remove_stopped);
 }
 
 /* ---- files ---- */

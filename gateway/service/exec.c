@@ -305,10 +305,9 @@ static int finish(const struct service_exit *end, struct run_report *ret, struct
 	ret->outcome.exit_code = end->exit_code;
 	ret->outcome.timed_out = end->timed_out;
 	ret->outcome.why = end->why;
-	if (end->n_left &&
-		asprintf(&ret->notes, "%u process%s on in the background: %s\n", end->n_left,
-			end->n_left == 1 ? " goes" : "es go", end->left) < 0)
-		ret->notes = NULL;
+	if (end->n_left)
+		run_report_note(ret, "%u process%s on in the background: %s", end->n_left, end->n_left == 1 ? " goes" : "es go",
+			end->left);
 	return 0;
 }
 

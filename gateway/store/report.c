@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,21 @@ void run_report_done(struct run_report *r)
 	*r = (struct run_report){ 0 };
 }
 
-/* ---- the field tables that both directions use ---- */
+void run_report_note(struct run_report *r, const char *fmt, ...)
+{
+	char line[AK_ERR_MAX], *longer;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (asprintf(&longer, "%s%s\n", r->notes ? r->notes : "", line) < 0)
+		return;
+	free(r->notes);
+	r->notes = longer;
+}
+
+/* ---- the table that both directions use ---- */
 
 #define OUTCOME(member) offsetof(struct run_report, outcome.member)
 

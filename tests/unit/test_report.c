@@ -72,10 +72,8 @@ static void what_is_not_a_report_is_refused_with_its_place(void **state)
 
 static void every_front_end_gets_the_same_members(void **state)
 {
-	char notes[] = "a note\n";
-	const struct run_report r = {
+	_cleanup_(run_report_done) struct run_report r = {
 		.name = "run-0badcafe",
-		.notes = notes,
 		.outcome = { .exit_code = 127,
 			.out_of_memory = true,
 			.duration_ms = 9,
@@ -90,8 +88,10 @@ static void every_front_end_gets_the_same_members(void **state)
 	assert_string_equal(out.data,
 		"\"sandbox\":\"run-0badcafe\",\"exit_code\":127,\"timed_out\":false,\"out_of_memory\":true,\"start_us\":0,\"duration_ms\":9,"
 		"\"network\":{\"allowed\":0,\"denied\":4}");
+	run_report_note(&r, "a %s", "note");
+	run_report_note(&r, "another");
 	run_report_tell(&text, &r);
-	assert_string_equal(text.data, "no such command\nout of memory: the sandbox reached its memory limit\na note\n");
+	assert_string_equal(text.data, "no such command\nout of memory: the sandbox reached its memory limit\na note\nanother\n");
 }
 
 int main(void)
