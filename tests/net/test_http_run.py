@@ -145,6 +145,17 @@ def test_output_arrives_while_the_command_runs(api):
     assert rows[-1][2]["exit_code"] == 3 and rows[-1][2]["success"] is False
 
 
+def test_every_way_to_run_tells_the_same_members(api):
+    body = {"command": ["true"]}
+    whole = api.post("/run", body).data
+    s = api.stream("POST", "/run/stream", body)
+    done = [d for _, n, d in s if n == "done"][0]
+    s.close()
+    printed = json.loads(api.lab.ak(["run", "--json", "true"]).out)
+    assert done["success"] is True and done["exit_code"] == 0
+    assert set(done) - {"success"} == set(whole) - {"output", "stdout", "stderr"} == set(printed) - {"stdout", "stderr"}
+
+
 def test_events_stay_below_their_limit_whatever_the_bytes(api):
     s = api.stream("POST", "/run/stream", {"command": ["sh", "-c", "head -c 300000 /dev/zero; head -c 300000 /dev/zero | tr '\\0' '\\377'; true"]})
     got = "".join(d["data"] for _, n, d in s if n == "output")

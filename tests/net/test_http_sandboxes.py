@@ -325,6 +325,30 @@ def test_metrics_are_as_prometheus_wants_them(one):
     assert r.returncode == 0, r
 
 
+def metric(api, name):
+    return sum(float(line.rsplit(" ", 1)[1]) for line in api.get("/metrics").body.decode().splitlines() if line.startswith("agentkernel_" + name))
+
+
+def test_what_was_counted_stays_when_a_sandbox_stops_and_when_the_daemon_does(one):
+    denied = 'network_verdicts_total{mode="codex",verdict="deny",reason="not in allowlist"}'
+    deny = [PYTHON, "-c", "import socket\ntry: socket.create_connection(('denied.test', 80), 3)\nexcept OSError: pass"]
+    one.post("/sandboxes/one/exec", {"command": deny}).data
+    first = metric(one, denied)
+    assert first >= 1 and metric(one, denied) == first
+    one.post("/sandboxes/one/stop").data
+    assert metric(one, denied) == first
+    one.post("/sandboxes/one/start").data
+    one.post("/sandboxes/one/exec", {"command": deny}).data
+    second = metric(one, denied)
+    assert second > first
+    one.boxes.ak("daemon", "stop")
+    assert metric(one, denied) == second and metric(one, "daemon_up") == 0
+    one.boxes.ak("daemon", "start")
+    assert metric(one, denied) == second and metric(one, "daemon_up") == 1
+    one.run(*deny, compatibility_mode="codex", cwd=one.lab.path("project"))
+    assert metric(one, denied) > second
+
+
 def test_answers_are_what_the_description_says(one):
     doc = one.get("/openapi.json").json
 

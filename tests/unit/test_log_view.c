@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/tmp_dir.h"
+
 #define RECORD(time, seq, rest) "{\"v\":1,\"time\":\"2026-01-02T12:00:" time "Z\",\"seq\":" seq "," rest "}\n"
 
 static char dir[32];
@@ -34,18 +36,7 @@ static void write_log(const char *name, const char *text)
 static int make_dir(void **state)
 {
 	strcpy(dir, "/tmp/ak-view-XXXXXX");
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-	char path[64];
-
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", dir, i ? "events.jsonl" : "network.jsonl");
-		unlink(path);
-	}
-	return rmdir(dir);
+	return tmp_dir(dir) ? 0 : -1;
 }
 
 static int note(void *ctx, const char *line, size_t len, const struct netlog_rec *rec)
@@ -149,10 +140,10 @@ static void what_is_written_later_follows_until_the_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(only_what_is_wanted_is_told, make_dir, remove_dir),
-		cmocka_unit_test_setup_teardown(events_are_those_of_one_sandbox_in_any_script, make_dir, remove_dir),
-		cmocka_unit_test_setup_teardown(a_log_that_is_not_there_is_empty, make_dir, remove_dir),
-		cmocka_unit_test_setup_teardown(what_is_written_later_follows_until_the_end, make_dir, remove_dir),
+		cmocka_unit_test_setup(only_what_is_wanted_is_told, make_dir),
+		cmocka_unit_test_setup(events_are_those_of_one_sandbox_in_any_script, make_dir),
+		cmocka_unit_test_setup(a_log_that_is_not_there_is_empty, make_dir),
+		cmocka_unit_test_setup(what_is_written_later_follows_until_the_end, make_dir),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
