@@ -119,7 +119,7 @@ static int parse_names(const char *command, struct names *ret, int argc, char **
 static int start_one(const struct ak_paths *paths, const char *name, bool accept_dir, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
-	int rc = service_start_telling(paths, name, accept_dir, &info, err);
+	int rc = service_start(paths, name, &(struct service_how){ .accept_dir = accept_dir }, &info, err);
 
 	if (rc == 0 && info)
 		run_say_notes(json_text(info, "notes", ""));
@@ -129,11 +129,16 @@ static int start_one(const struct ak_paths *paths, const char *name, bool accept
 static int stop_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
-	int rc = service_stop_telling(paths, name, &info, err);
+	int rc = service_stop(paths, name, NULL, &info, err);
 
 	if (rc == 0 && info && json_text(info, "changed", "")[0])
 		ak_say("%s: %s", name, json_text(info, "changed", ""));
 	return rc;
+}
+
+static int remove_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
+{
+	return service_remove(paths, name, &(struct service_how){ .force = force }, NULL, err);
 }
 
 /* Each name on its own: one that fails does not keep the others from it. */
@@ -172,7 +177,7 @@ int cmd_stop(int argc, char **argv)
 
 int cmd_remove(int argc, char **argv)
 {
-	return for_each_name("remove", argc, argv, service_remove);
+	return for_each_name("remove", argc, argv, remove_one);
 }
 
 /* ---- list ---- */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct service_how forced = { .force = true };
+
 /* SandboxInfo of NAME, unless RC says that what was asked for failed. */
 static void end_info(struct http_call *c, struct work *w, int rc, const char *name, struct ak_err *err)
 {
@@ -65,8 +67,8 @@ static int create(struct http_call *c, const char *name, const struct run_reques
 	struct ak_err ignored;
 	int rc = service_create(c->s->paths, name, opts, &info, err);
 
-	if (rc == 0 && (rc = service_start(c->s->paths, name, err)) < 0) {
-		(void)service_remove(c->s->paths, name, true, &ignored);
+	if (rc == 0 && (rc = service_start(c->s->paths, name, NULL, NULL, err)) < 0) {
+		(void)service_remove(c->s->paths, name, &forced, NULL, &ignored);
 		ak_err_prefix(err, rc, "created, but it does not start");
 	}
 	return rc == -ENOENT || rc == -ENOTDIR ? -EINVAL : rc; /* the project folder */
@@ -90,7 +92,7 @@ void http_work_create(struct http_call *c, struct work *w)
 void http_work_start(struct http_call *c, struct work *w)
 {
 	struct ak_err err;
-	int rc = service_start(c->s->paths, c->params.name, &err);
+	int rc = service_start(c->s->paths, c->params.name, NULL, NULL, &err);
 
 	end_info(c, w, rc, c->params.name, &err);
 }
@@ -98,7 +100,7 @@ void http_work_start(struct http_call *c, struct work *w)
 void http_work_stop(struct http_call *c, struct work *w)
 {
 	struct ak_err err;
-	int rc = service_stop(c->s->paths, c->params.name, &err);
+	int rc = service_stop(c->s->paths, c->params.name, NULL, NULL, &err);
 
 	end_info(c, w, rc, c->params.name, &err);
 }
@@ -106,7 +108,7 @@ void http_work_stop(struct http_call *c, struct work *w)
 void http_work_remove(struct http_call *c, struct work *w)
 {
 	struct ak_err err;
-	int rc = service_remove(c->s->paths, c->params.name, true, &err);
+	int rc = service_remove(c->s->paths, c->params.name, &forced, NULL, &err);
 
 	work_end_text(w, rc, "removed", &err);
 }

@@ -79,7 +79,7 @@ static bool remove_made(const struct ak_paths *paths, const char *id)
 			return false;
 		if (!m.name[0])
 			return true;
-		if (service_remove_uuid(paths, m.name, m.uuid, true, &ignored) < 0)
+		if (service_remove(paths, m.name, &(struct service_how){ .uuid = m.uuid, .force = true }, NULL, &ignored) < 0)
 			return false;
 	}
 	return false;

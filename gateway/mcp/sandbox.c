@@ -79,7 +79,7 @@ void mcp_do_create(const struct mcp_request *r, struct mcp_result *ret)
 		return;
 	}
 	if (start)
-		rc = service_start_uuid(r->paths, name, mcp_arg_text(info, "uuid", ""), &err);
+		rc = service_start(r->paths, name, &(struct service_how){ .uuid = mcp_arg_text(info, "uuid", "") }, NULL, &err);
 	if (rc < 0) {
 		mcp_fail(ret, "sandbox '%s' was created, but it does not start: %s", name, err.text);
 		return;
@@ -132,16 +132,16 @@ void mcp_do_list(const struct mcp_request *r, struct mcp_result *ret)
 /* ---- start, stop, remove ---- */
 
 /* VERB on the sandbox that the call names, if it may be touched; it is in STATUS then. */
-static void change(const struct mcp_request *r, struct mcp_result *ret, const char *status,
-	int (*verb)(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err))
+static void change(const struct mcp_request *r, service_change_fn *verb, const char *status, struct mcp_result *ret)
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
 	char uuid[37];
+	const struct service_how how = { .uuid = uuid, .force = mcp_arg_bool(r->args, "force", false) };
 	struct ak_err err;
 	int rc = mcp_enter(r, name, uuid, &err);
 
 	if (rc == 0)
-		rc = verb(r->paths, name, uuid, &err);
+		rc = verb(r->paths, name, &how, NULL, &err);
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
@@ -150,27 +150,17 @@ static void change(const struct mcp_request *r, struct mcp_result *ret, const ch
 
 void mcp_do_start(const struct mcp_request *r, struct mcp_result *ret)
 {
-	change(r, ret, "running", service_start_uuid);
+	change(r, service_start, "running", ret);
 }
 
 void mcp_do_stop(const struct mcp_request *r, struct mcp_result *ret)
 {
-	change(r, ret, "stopped", service_stop_uuid);
-}
-
-static int remove_stopped(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
-{
-	return service_remove_uuid(paths, name, uuid, false, err);
-}
-
-static int remove_any(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
-{
-	return service_remove_uuid(paths, name, uuid, true, err);
+	change(r, service_stop, "stopped", ret);
 }
 
 void mcp_do_remove(const struct mcp_request *r, struct mcp_result *ret)
 {
-	change(r, ret, "removed", mcp_arg_bool(r->args, "force", false) ? remove_any : remove_stopped);
+	change(r, service_remove, "removed", ret);
 }
 
 /* ---- files ---- */

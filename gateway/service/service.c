@@ -155,14 +155,17 @@ int service_create(
 
 /* ---- start, stop, remove ---- */
 
-/* UUID, unless NULL, is the one that is meant; FLAG, unless NULL, is set in the request; RET may be NULL. */
-static int call_by_name(const struct ak_paths *paths, const char *op, const char *name, const char *uuid, const char *flag,
+static int call_by_name(const struct ak_paths *paths, const char *op, const char *name, const struct service_how *how,
 	cJSON **ret, struct ak_err *err)
 {
+	static const struct service_how plain;
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 
+	how = how ? how : &plain;
 	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
-		(uuid && !cJSON_AddStringToObject(request, "uuid", uuid)) || (flag && !cJSON_AddTrueToObject(request, flag)))
+		(how->uuid && !cJSON_AddStringToObject(request, "uuid", how->uuid)) ||
+		(how->force && !cJSON_AddTrueToObject(request, "force")) ||
+		(how->accept_dir && !cJSON_AddTrueToObject(request, "accept_dir")))
 		return ak_fail(err, ENOMEM, "out of memory");
 	return service_call(paths, true, op, TAKE(request), ret, err);
 }
@@ -190,8 +193,7 @@ int service_same(const struct ak_paths *paths, const char *name, const char *uui
 	return rc;
 }
 
-static int start(
-	const struct ak_paths *paths, const char *name, const char *uuid, const char *flag, cJSON **ret, struct ak_err *err)
+int service_start(const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);
@@ -200,27 +202,12 @@ static int start(
 		return rc;
 	if (running && service_daemon_runs(paths))
 		return ak_fail(err, EALREADY, "sandbox '%s' is running already", name);
-	rc = call_by_name(paths, "start", name, uuid, flag, ret, err);
+	rc = call_by_name(paths, "start", name, how, ret, err);
 	/* It ran without a gateway: the daemon that was just started has adopted it, which is what was wanted. */
 	return running && rc == -EALREADY ? 0 : rc;
 }
 
-int service_start(const struct ak_paths *paths, const char *name, struct ak_err *err)
-{
-	return start(paths, name, NULL, NULL, NULL, err);
-}
-
-int service_start_telling(const struct ak_paths *paths, const char *name, bool accept_dir, cJSON **ret, struct ak_err *err)
-{
-	return start(paths, name, NULL, accept_dir ? "accept_dir" : NULL, ret, err);
-}
-
-int service_start_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
-{
-	return start(paths, name, uuid, NULL, NULL, err);
-}
-
-static int stop(const struct ak_paths *paths, const char *name, const char *uuid, cJSON **ret, struct ak_err *err)
+int service_stop(const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err)
 {
 	bool running;
 	int rc = look(paths, name, &running, err);
@@ -229,27 +216,12 @@ static int stop(const struct ak_paths *paths, const char *name, const char *uuid
 		return rc;
 	if (!running)
 		return ak_fail(err, ESRCH, "sandbox '%s' is not running", name);
-	return call_by_name(paths, "stop", name, uuid, NULL, ret, err);
+	return call_by_name(paths, "stop", name, how, ret, err);
 }
 
-int service_stop_telling(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
+int service_remove(const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err)
 {
-	return stop(paths, name, NULL, ret, err);
-}
-
-int service_stop_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err)
-{
-	return stop(paths, name, uuid, NULL, err);
-}
-
-int service_stop(const struct ak_paths *paths, const char *name, struct ak_err *err)
-{
-	return service_stop_uuid(paths, name, NULL, err);
-}
-
-int service_remove_uuid(const struct ak_paths *paths, const char *name, const char *uuid, bool force, struct ak_err *err)
-{
-	bool running = false;
+	bool running = false, force = how && how->force;
 	int rc = look(paths, name, &running, err);
 
 	if (state_damaged(rc) && !force)
@@ -260,12 +232,7 @@ int service_remove_uuid(const struct ak_paths *paths, const char *name, const ch
 		return rc;
 	if (running && !force)
 		return ak_fail(err, EBUSY, "sandbox '%s' is running; stop it first, or give --force", name);
-	return call_by_name(paths, "remove", name, uuid, force ? "force" : NULL, NULL, err);
-}
-
-int service_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
-{
-	return service_remove_uuid(paths, name, NULL, force, err);
+	return call_by_name(paths, "remove", name, how, ret, err);
 }
 
 /* ---- list ---- */

@@ -28,21 +28,21 @@
 /* Define one from what OPTS say of mode, profile, project, variables, limits and rules; RET is its SandboxInfo. */
 int service_create(
 	const struct ak_paths *paths, const char *name, const struct run_request *opts, cJSON **ret, struct ak_err *err);
-int service_start(const struct ak_paths *paths, const char *name, struct ak_err *err);
-/* The same for a front end that talks to the user: RET is the daemon's SandboxInfo, untouched when there is none, with "notes" (of the start) and
- * "changed" (of the stop; see project/guard.h). With ACCEPT_DIR the folder that is at the project's path now becomes the project. */
-int service_start_telling(const struct ak_paths *paths, const char *name, bool accept_dir, cJSON **ret, struct ak_err *err);
-int service_stop_telling(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
-int service_stop(const struct ak_paths *paths, const char *name, struct ak_err *err);
-int service_remove(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
 
-/*
- * For a caller who has looked at a sandbox and acts on that: the verbs above, only if NAME is still the one with UUID (else -ENOENT). And whether it
- * is: what was opened by its name between two such looks was the sandbox's.
- */
-int service_start_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
-int service_stop_uuid(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
-int service_remove_uuid(const struct ak_paths *paths, const char *name, const char *uuid, bool force, struct ak_err *err);
+/* Which one is meant, and how; NULL for neither. */
+struct service_how {
+	const char *uuid; /* only while NAME is still this one's (else -ENOENT): for a caller who looked at it and acts on that */
+	bool accept_dir; /* start: the folder that is at the project's path now becomes the project */
+	bool force; /* remove: also one that runs, or whose record cannot be read */
+};
+
+/* RET, unless NULL, is the daemon's SandboxInfo, untouched when there is none, with "notes" (of the start) and "changed" (of the stop; see
+ * project/guard.h); of a removal it is empty. */
+typedef int service_change_fn(
+	const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err);
+service_change_fn service_start, service_stop, service_remove;
+
+/* Is NAME still the one with UUID (else -ENOENT)? What was opened by its name between two such looks was the sandbox's. */
 int service_same(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
 
 /*
