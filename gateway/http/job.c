@@ -275,7 +275,7 @@ void http_jobs_reap(struct http_server *s)
 		if (pid <= 0)
 			return;
 		TAILQ_FOREACH(j, &s->jobs, link) {
-			if (j->worker.pid == pid)
+			if (j->worker.pid == pid && !j->exited)
 				break;
 		}
 		if (j)

@@ -109,6 +109,8 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 
 	if (rc == 0)
 		rc = service_run(&opts, r->paths, &res, &err);
+	if (rc == 0 && !res.outcome.has_net && !opts.no_network && ak_profile_network(opts.profile))
+		run_report_note(&res, "the gateway ended unexpectedly: the sandbox went on without a network");
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else

@@ -90,8 +90,11 @@ static void every_front_end_gets_the_same_members(void **state)
 		"\"network\":{\"allowed\":0,\"denied\":4}");
 	run_report_note(&r, "a %s", "note");
 	run_report_note(&r, "another");
+	r.outcome.net.counts.verdicts[0][net_reason_of("log cannot be written")] = 1;
 	run_report_tell(&text, &r);
-	assert_string_equal(text.data, "no such command\nout of memory: the sandbox reached its memory limit\na note\nanother\n");
+	assert_string_equal(text.data,
+		"no such command\nout of memory: the sandbox reached its memory limit\n"
+		"the network log could not be written for a while, and no new connection was allowed meanwhile\na note\nanother\n");
 }
 
 int main(void)
