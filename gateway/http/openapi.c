@@ -5,6 +5,13 @@
 
 #include <string.h>
 
+/* What run_report_put and run_report_put_network write, but for the exit code. */
+#define REPORT                                                                                                                        \
+	"\"sandbox\":{\"type\":\"string\"},\"timed_out\":{\"type\":\"boolean\"},\"out_of_memory\":{\"type\":\"boolean\"},"            \
+	"\"start_us\":{\"type\":\"integer\",\"description\":\"from the request to the command's start\"},"                            \
+	"\"duration_ms\":{\"type\":\"integer\"},\"network\":{\"type\":\"object\",\"properties\":{\"allowed\":{\"type\":\"integer\"}," \
+	"\"denied\":{\"type\":\"integer\"}}}"
+
 /* Shared shapes; what a handler answers is checked against these by the tests. */
 static const struct {
 	const char *name, *schema;
@@ -12,16 +19,15 @@ static const struct {
 	{ "RunResult",
 		"{\"type\":\"object\",\"required\":[\"output\",\"stdout\",\"stderr\",\"exit_code\",\"duration_ms\",\"timed_out\",\"sandbox\"],"
 		"\"properties\":{\"output\":{\"type\":\"string\",\"description\":\"both streams as they came\"},\"stdout\":{\"type\":\"string\"},"
-		"\"stderr\":{\"type\":\"string\"},\"exit_code\":{\"type\":\"integer\"},\"duration_ms\":{\"type\":\"integer\"},"
-		"\"timed_out\":{\"type\":\"boolean\"},\"out_of_memory\":{\"type\":\"boolean\"},"
-		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: of output, stdout or stderr only the first 8 MiB, as JSON has them, are here\"},"
-		"\"sandbox\":{\"type\":\"string\"},\"network\":{\"type\":\"object\",\"properties\":{\"allowed\":{\"type\":\"integer\"},"
-		"\"denied\":{\"type\":\"integer\"}}}}}" },
+		"\"stderr\":{\"type\":\"string\"},\"exit_code\":{\"type\":\"integer\"},"
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: of output, stdout or stderr only the first 8 MiB, as JSON has them, are here\"}," REPORT
+		"}}" },
 	{ "BatchResult",
 		"{\"type\":\"object\",\"required\":[\"results\"],\"properties\":{\"results\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
 		"\"required\":[\"output\",\"error\",\"exit_code\"],\"properties\":{\"output\":{\"type\":[\"string\",\"null\"]},"
 		"\"error\":{\"type\":[\"string\",\"null\"]},\"exit_code\":{\"type\":[\"integer\",\"null\"]},"
-		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: only the beginning of output is here, the command's share of 16 MiB or 1 MiB\"}}}}}}" },
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: only the beginning of output is here, the command's share of 16 MiB or 1 MiB\"}," REPORT
+		"}}}}}" },
 	{ "SandboxInfo",
 		"{\"type\":\"object\",\"required\":[\"name\",\"uuid\",\"status\",\"backend\",\"mode\",\"profile\",\"created_at\"],\"properties\":{"
 		"\"name\":{\"type\":\"string\"},\"uuid\":{\"type\":[\"string\",\"null\"]},"
