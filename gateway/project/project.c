@@ -135,11 +135,11 @@ static bool is_broad(const char *project, const char *home)
 	return home[0] && !strcmp(project, home);
 }
 
-/* Folders of the home that hold keys and sessions, and what is in them. */
-static bool is_private(const char *project, const char *home)
+bool project_is_private(const char *project, const char *home)
 {
 	static const char *const names[] = { ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store",
-		".mozilla", ".config/gcloud", ".config/gh", ".local/share/keyrings" };
+		".mozilla", ".thunderbird", ".config/gcloud", ".config/gh", ".config/google-chrome", ".config/chromium",
+		".config/BraveSoftware", ".config/op", ".local/share/keyrings", ".local/share/kwalletd" };
 	char path[PATH_MAX];
 
 	for (size_t i = 0; home[0] && i < ARRAY_SIZE(names); i++) {
@@ -158,7 +158,7 @@ static int check_broad(const char *project, enum project_word word, struct ak_er
 		return 0;
 	if (!named || !realpath(named, home))
 		home[0] = '\0';
-	if (is_private(project, home))
+	if (project_is_private(project, home))
 		return ak_fail(err, EINVAL,
 			"the project folder would be '%s', where keys or sessions are kept; name another with --dir, or say --dir %s --allow-broad-dir",
 			project, project);

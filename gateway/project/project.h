@@ -49,6 +49,9 @@ enum project_word {
 /* Whether PROJECT may be one, given that WORD; OWN is a look of this moment. */
 int project_check(const char *project, enum project_word word, struct owndir *own, struct ak_err *err);
 
+/* Is PATH one of the folders of HOME (without links; "": none) that hold keys and sessions, or in one of them? */
+bool project_is_private(const char *path, const char *home);
+
 /* The line that tells of sockets in PROJECT, as far as a short look finds any; "" when there are none. */
 void project_sockets(const char *project, char *ret, size_t size);
 

@@ -1,0 +1,433 @@
+/*
+ * What a command needs of the host: see project/tools.h.
+ *
+ * Each program is resolved one link at a time, because the links must exist inside as well. The interpreter of a script is a program of its own and
+ * is resolved the same way.
+ */
+#include "gateway/project/tools.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/strbuf.h"
+#include "gateway/project/project.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINKS_MAX 24 /* of one program */
+#define DEPTH_MAX 6 /* interpreters of interpreters */
+#define ENTRIES_MAX 128 /* of PATH */
+
+static const char system_path[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+struct finder {
+	const struct tools_ask *ask; /* borrowed */
+	struct tools *tools; /* borrowed */
+	char home[PATH_MAX]; /* without links; "" when there is none */
+};
+
+void tools_done(struct tools *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		free(t->list[i].path);
+		free(t->list[i].target);
+		free(t->list[i].why);
+	}
+	free(t->path);
+	free(t->program);
+	free(t->refused);
+	*t = (struct tools){ 0 };
+}
+
+/* ---- the list ---- */
+
+static bool covered(const struct tools *t, const char *path)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		if (t->list[i].kind == TOOL_FOLDER ? project_inside(path, t->list[i].path) : !strcmp(path, t->list[i].path))
+			return true;
+	}
+	return false;
+}
+
+static bool in_project(const struct finder *f, const char *path)
+{
+	return f->ask->project[0] && project_inside(path, f->ask->project);
+}
+
+/* Exists inside whatever is mounted for tools. */
+static bool visible(const struct finder *f, const char *path)
+{
+	return tools_in_system(path) || in_project(f, path) || covered(f->tools, path);
+}
+
+static int add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why)
+{
+	struct tool *t = &f->tools->list[f->tools->n];
+	_cleanup_free_ char *copy = strndup(path, len);
+
+	if (!copy)
+		return -ENOMEM;
+	if (visible(f, copy))
+		return 0;
+	if (f->tools->n == TOOLS_MAX)
+		return -E2BIG;
+	*t = (struct tool){ .kind = kind, .target = target ? strdup(target) : NULL, .why = strdup(why) };
+	t->path = TAKE(copy);
+	f->tools->n++;
+	return t->why && (!target || t->target) ? 0 : -ENOMEM;
+}
+
+/* ---- links ---- */
+
+struct way {
+	struct {
+		char *path, *target; /* owned */
+	} links[LINKS_MAX];
+	size_t n;
+	char real[PATH_MAX];
+};
+
+static void way_done(struct way *w)
+{
+	for (size_t i = 0; i < w->n; i++) {
+		free(w->links[i].path);
+		free(w->links[i].target);
+	}
+}
+
+/* REAL is a link: remember it, and go on with what it says in front of REST. */
+static int follow(struct way *w, char rest[static PATH_MAX])
+{
+	char target[PATH_MAX], joined[PATH_MAX];
+	ssize_t n = readlink(w->real, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	if (w->n == LINKS_MAX)
+		return -ELOOP;
+	w->links[w->n].path = strdup(w->real);
+	w->links[w->n++].target = strdup(target);
+	if (!w->links[w->n - 1].path || !w->links[w->n - 1].target)
+		return -ENOMEM;
+	if (snprintf(joined, sizeof(joined), "%s/%s", target, rest) >= (int)sizeof(joined))
+		return -ENAMETOOLONG;
+	memcpy(rest, joined, sizeof(joined));
+	*(target[0] == '/' ? w->real : strrchr(w->real, '/')) = '\0';
+	return 0;
+}
+
+/* One component of REST onto REAL. */
+static int step(struct way *w, char rest[static PATH_MAX])
+{
+	size_t len = strcspn(rest, "/"), at = strlen(w->real);
+	char part[NAME_MAX + 1];
+	struct stat st;
+
+	if (len > NAME_MAX || at + len + 2 > PATH_MAX)
+		return -ENAMETOOLONG;
+	memcpy(part, rest, len);
+	part[len] = '\0';
+	memmove(rest, rest + len, strlen(rest + len) + 1);
+	if (!strcmp(part, "..")) {
+		if (at)
+			*strrchr(w->real, '/') = '\0';
+		return 0;
+	}
+	if (!strcmp(part, "."))
+		return 0;
+	snprintf(w->real + at, PATH_MAX - at, "/%s", part);
+	if (lstat(w->real, &st) < 0)
+		return -errno;
+	return S_ISLNK(st.st_mode) ? follow(w, rest) : 0;
+}
+
+/* Resolve PATH, absolute; W has the links on the way and the path without any. */
+static int walk(const char *path, struct way *w)
+{
+	char rest[PATH_MAX];
+	int rc = 0;
+
+	if (path[0] != '/' || snprintf(rest, sizeof(rest), "%s", path) >= (int)sizeof(rest))
+		return -EINVAL;
+	for (unsigned i = 0; rc == 0 && i < PATH_MAX; i++) {
+		size_t slashes = strspn(rest, "/");
+
+		memmove(rest, rest + slashes, strlen(rest + slashes) + 1);
+		if (!rest[0])
+			return w->real[0] ? 0 : -EISDIR;
+		rc = step(w, rest);
+	}
+	return rc < 0 ? rc : -ELOOP;
+}
+
+/* ---- PATH ---- */
+
+/* The next entry of *PATH into RET; false at the end. Entries that are not absolute are skipped: they mean whatever folder one is in. */
+static bool next_entry(const char **path, char ret[static PATH_MAX])
+{
+	while (*path && **path) {
+		size_t len = strcspn(*path, ":");
+		const char *entry = *path;
+
+		*path += len + (entry[len] == ':');
+		if (entry[0] != '/' || len >= PATH_MAX)
+			continue;
+		memcpy(ret, entry, len);
+		ret[len] = '\0';
+		while (len > 1 && ret[len - 1] == '/')
+			ret[--len] = '\0';
+		return true;
+	}
+	return false;
+}
+
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* NAME on the caller's PATH. */
+static bool look_up(const struct finder *f, const char *name, char ret[static PATH_MAX])
+{
+	const char *path = f->ask->path;
+	char entry[PATH_MAX];
+
+	while (next_entry(&path, entry)) {
+		if (ak_path_join(ret, entry, name, NULL) == 0 && is_program(ret))
+			return true;
+	}
+	return false;
+}
+
+/* ---- programs ---- */
+
+static int add_program(struct finder *f, const char *path, const char *why, unsigned depth);
+
+/* Interpreters that a script of the project may name: it gets what the caller's PATH has under that name. */
+static bool well_known(const char *name)
+{
+	static const char *const names[] = { "sh", "bash", "zsh", "node", "deno", "bun", "python", "python3", "ruby", "perl",
+		"php", "lua" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (!strcmp(name, names[i]))
+			return true;
+	}
+	return false;
+}
+
+/* The first word of "#!…" into INTERPRETER and the program that env would run into NAME, each "" when there is none. */
+static void read_script(const char *path, char interpreter[static PATH_MAX], char name[static NAME_MAX + 1])
+{
+	char line[512], *word, *save = NULL;
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t n = fd < 0 ? -1 : pread(fd, line, sizeof(line) - 1, 0);
+
+	interpreter[0] = name[0] = '\0';
+	if (n < 3 || line[0] != '#' || line[1] != '!')
+		return;
+	line[n] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	word = strtok_r(line + 2, " \t\r", &save);
+	if (!word || word[0] != '/')
+		return;
+	snprintf(interpreter, PATH_MAX, "%s", word);
+	if (strcmp(strrchr(word, '/'), "/env") != 0)
+		return;
+	while ((word = strtok_r(NULL, " \t\r", &save)) && (word[0] == '-' || strchr(word, '=')))
+		continue;
+	if (word && !strchr(word, '/') && strlen(word) <= NAME_MAX)
+		memcpy(name, word, strlen(word) + 1);
+}
+
+static int add_interpreter(struct finder *f, const char *script, bool trusted, unsigned depth)
+{
+	char interpreter[PATH_MAX], name[NAME_MAX + 1], found[PATH_MAX], why[NAME_MAX + 64];
+	const char *base = strrchr(script, '/') + 1;
+	int rc = 0;
+
+	read_script(script, interpreter, name);
+	snprintf(why, sizeof(why), "interpreter of %.200s", base);
+	if (interpreter[0] && trusted)
+		rc = add_program(f, interpreter, why, depth + 1);
+	if (rc == 0 && name[0] && (trusted || well_known(name)) && look_up(f, name, found))
+		rc = add_program(f, found, why, depth + 1);
+	return rc;
+}
+
+/* Programs of ~/.cargo/bin are mostly one that chooses a tool chain of rustup. */
+static int add_rustup(struct finder *f, const char *real)
+{
+	const char *slash = strrchr(real, '/');
+	char rustup[PATH_MAX], folder[PATH_MAX];
+	struct stat a, b;
+
+	if (!f->home[0] || slash - real < 11 || strncmp(slash - 11, "/.cargo/bin", 11) != 0)
+		return 0;
+	snprintf(rustup, sizeof(rustup), "%.*s/rustup", (int)(slash - real), real);
+	if (stat(real, &a) < 0 || stat(rustup, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+		return 0;
+	if (ak_path_join(folder, f->home, ".rustup", NULL) < 0 || !realpath(folder, rustup))
+		return 0;
+	return add(f, TOOL_FOLDER, rustup, strlen(rustup), NULL, "Rust tool chains");
+}
+
+/* A folder of many things, of which tools are only some. */
+static bool too_broad(const struct finder *f, const char *path, size_t len)
+{
+	char folder[PATH_MAX];
+
+	snprintf(folder, sizeof(folder), "%.*s", (int)len, path);
+	return !f->home[0] || project_inside(f->home, folder) || project_is_private(folder, f->home);
+}
+
+static int add_real(struct finder *f, const char *real, const char *why)
+{
+	const char *what = NULL;
+	size_t len = tools_root(real, &what);
+	char text[NAME_MAX + 128];
+	int rc;
+
+	if (len && !too_broad(f, real, len)) {
+		snprintf(text, sizeof(text), "%s, for the %s", what, why);
+		return add(f, TOOL_FOLDER, real, len, NULL, text);
+	}
+	rc = add(f, TOOL_FILE, real, strlen(real), NULL, why);
+	return rc < 0 ? rc : add_rustup(f, real);
+}
+
+/* Shims of mise are links to mise itself, which then wants its installed tools. */
+static int add_mise(struct finder *f, const char *link)
+{
+	const char *at = strstr(link, "/mise/shims/");
+
+	return at ? add(f, TOOL_FOLDER, link, (size_t)(at - link) + 5, NULL, "tool chains of mise") : 0;
+}
+
+static int add_links(struct finder *f, const struct way *w, const char *why)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < w->n && rc == 0; i++) {
+		rc = add_mise(f, w->links[i].path);
+		if (rc == 0)
+			rc = add(f, TOOL_LINK, w->links[i].path, strlen(w->links[i].path), w->links[i].target, why);
+	}
+	return rc;
+}
+
+/* Was a part of the way perhaps laid by a sandbox? */
+static bool laid_by_sandbox(const struct finder *f, const struct way *w)
+{
+	const struct tools_ask *ask = f->ask;
+	bool yes = !tools_in_system(w->real) && (in_project(f, w->real) || ask->claimed(ask->paths, w->real));
+
+	for (size_t i = 0; i < w->n && !yes; i++)
+		yes = !tools_in_system(w->links[i].path) &&
+			(in_project(f, w->links[i].path) || ask->claimed(ask->paths, w->links[i].path));
+	return yes;
+}
+
+static int refuse(struct finder *f, const char *real, unsigned depth)
+{
+	if (depth == 0 && !f->tools->refused &&
+		asprintf(&f->tools->refused, "'%s' lies where keys or our own records are kept", real) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+static int add_program(struct finder *f, const char *path, const char *why, unsigned depth)
+{
+	_cleanup_(way_done) struct way w = { .n = 0 };
+	bool trusted;
+	int rc = depth > DEPTH_MAX ? -ELOOP : walk(path, &w);
+
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc < 0 || !is_program(w.real))
+		return 0; /* what is missing on the host is missing inside, too, and told there */
+	trusted = !laid_by_sandbox(f, &w);
+	if (trusted && !tools_in_system(w.real)) {
+		if (project_is_private(w.real, f->home))
+			return refuse(f, w.real, depth);
+		rc = add_real(f, w.real, why);
+	}
+	if (rc == 0 && trusted)
+		rc = add_links(f, &w, why);
+	return rc < 0 ? rc : add_interpreter(f, w.real, trusted, depth);
+}
+
+/* ---- PATH inside ---- */
+
+static bool kept(const struct finder *f, const char *entry)
+{
+	if (tools_in_system(entry) || in_project(f, entry))
+		return true;
+	for (size_t i = 0; i < f->tools->n; i++) {
+		if (project_inside(f->tools->list[i].path, entry) || project_inside(entry, f->tools->list[i].path))
+			return true;
+	}
+	return false;
+}
+
+static bool in_list(const struct strbuf *list, const char *entry)
+{
+	size_t len = strlen(entry);
+
+	for (const char *at = list->data; at && (at = strstr(at, entry)); at += len) {
+		if ((at == list->data || at[-1] == ':') && (at[len] == '\0' || at[len] == ':'))
+			return true;
+	}
+	return false;
+}
+
+static int make_path(struct finder *f)
+{
+	_cleanup_strbuf_ struct strbuf list = { 0 };
+	const char *const sources[] = { f->ask->path, system_path };
+	char entry[PATH_MAX];
+	unsigned n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sources); i++) {
+		for (const char *path = sources[i]; n < ENTRIES_MAX && next_entry(&path, entry); n++) {
+			if ((i == 1 || kept(f, entry)) && !in_list(&list, entry))
+				strbuf_printf(&list, "%s%s", list.len ? ":" : "", entry);
+		}
+	}
+	f->tools->path = strbuf_take(&list);
+	return f->tools->path ? 0 : -ENOMEM;
+}
+
+int tools_find(const struct tools_ask *ask, struct tools *ret, struct ak_err *err)
+{
+	struct finder f = { .ask = ask, .tools = ret };
+	char found[PATH_MAX];
+	bool known;
+	int rc = 0;
+
+	*ret = (struct tools){ 0 };
+	if (!ask->home || !realpath(ask->home, f.home))
+		f.home[0] = '\0';
+	known = ask->command[0] == '/'
+		? snprintf(found, sizeof(found), "%s", ask->command) < (int)sizeof(found) && is_program(found)
+		: !strchr(ask->command, '/') && look_up(&f, ask->command, found);
+	if (known) {
+		ret->program = strdup(found);
+		rc = ret->program ? add_program(&f, found, "command", 0) : -ENOMEM;
+	}
+	if (rc == 0)
+		rc = make_path(&f);
+	if (rc < 0) {
+		tools_done(ret);
+		return ak_fail_errno(err, -rc, "looking for '%.200s' on your PATH", ask->command);
+	}
+	return 0;
+}
