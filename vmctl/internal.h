@@ -154,6 +154,7 @@ struct sb_job {
 	struct sandbox_spec spec; /* its strings are the pack's, its streams owned */
 	struct pack pack; /* owned */
 	struct sandbox_mount mounts[SB_MOUNTS_MAX];
+	struct sandbox_link links[SB_LINKS_MAX];
 };
 /* SB_MSG_ASSIGN over what the sandbox was PARKED with. FDS from *RET_GROUPS on are control groups; what is taken of FDS becomes -1. RET is to be freed
  * by sb_job_done, also after a failure. */

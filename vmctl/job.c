@@ -38,10 +38,28 @@ static int read_mounts(struct sb_job *job)
 	return job->pack.bad ? -EBADMSG : 0;
 }
 
+static int read_links(struct sb_job *job)
+{
+	uint64_t n = unpack_u64(&job->pack);
+
+	if (n > SB_LINKS_MAX)
+		return -E2BIG;
+	for (uint64_t i = 0; i < n; i++) {
+		job->links[i].path = unpack_str(&job->pack);
+		job->links[i].target = unpack_str(&job->pack);
+		if (!job->links[i].path || !job->links[i].target)
+			return -EBADMSG;
+	}
+	job->spec.links = job->links;
+	job->spec.n_links = (size_t)n;
+	return job->pack.bad ? -EBADMSG : 0;
+}
+
 static int read_spec(struct sb_job *job)
 {
 	struct sandbox_spec *s = &job->spec;
 	struct pack *p = &job->pack;
+	int rc;
 
 	s->name = unpack_str(p);
 	s->argv = unpack_list(p);
@@ -57,7 +75,8 @@ static int read_spec(struct sb_job *job)
 	/* A command is run as it is: without a word, or without an environment, it is none. */
 	if (!s->name || (s->argv && (!s->argv[0] || !s->envp)))
 		return -EBADMSG;
-	return read_mounts(job);
+	rc = read_mounts(job);
+	return rc < 0 ? rc : read_links(job);
 }
 
 int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int *fds, size_t n_fds, struct sb_job *ret,

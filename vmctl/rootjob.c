@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -168,6 +169,33 @@ static int add_mounts(const struct sb_root *r, struct ak_err *err)
 	return 0;
 }
 
+static int add_link(const struct sb_root *r, const struct sandbox_link *l, struct ak_err *err)
+{
+	const char *slash = strrchr(l->path, '/');
+	char parent[PATH_MAX];
+	_cleanup_close_ int dir = -1;
+	int rc = check_target(l->path, err);
+
+	if (rc < 0)
+		return rc;
+	if (snprintf(parent, sizeof(parent), "%.*s", (int)(slash - l->path), l->path) >= (int)sizeof(parent) || !slash[1])
+		return ak_fail(err, EINVAL, "link '%s': not a path", l->path);
+	rc = parent[0] ? path_make_dir(r->fd, parent, 0755, &dir) : (dir = fcntl(r->fd, F_DUPFD_CLOEXEC, 3)) < 0 ? -errno : 0;
+	if (rc == 0 && symlinkat(l->target, dir, slash + 1) < 0 && errno != EEXIST)
+		rc = -errno;
+	return rc < 0 ? ak_fail_errno(err, -rc, "link '%s'", l->path) : 0;
+}
+
+static int add_links(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_spec *spec = r->ctx->spec;
+	int rc = 0;
+
+	for (size_t i = 0; i < spec->n_links && rc == 0; i++)
+		rc = add_link(r, &spec->links[i], err);
+	return rc;
+}
+
 /* ---- all of it ---- */
 
 /* A root that was prepared before its memory limit was known is as large as the default. */
@@ -204,7 +232,7 @@ static int finish(const struct sb_root *r, struct ak_err *err)
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "limiting processes");
 	if ((rc = sb_root_names(r, err)) < 0 || (rc = add_tmp(r, err)) < 0 || (rc = add_home(r, err)) < 0 ||
-		(rc = add_mounts(r, err)) < 0)
+		(rc = add_mounts(r, err)) < 0 || (rc = add_links(r, err)) < 0)
 		return rc;
 	if (sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
 		return sb_root_failed(err, rc, "making it read-only");

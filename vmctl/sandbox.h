@@ -34,6 +34,12 @@ struct sandbox_mount {
 	ino_t ino;
 };
 
+/* A symbolic link that is made inside, unless something has that name. */
+struct sandbox_link {
+	const char *path; /* inside, absolute */
+	const char *target;
+};
+
 struct sandbox_limits {
 	uint64_t memory_bytes; /* 0: no limit */
 	uint32_t cpus_milli; /* 0: no limit; 1500 is one and a half */
@@ -56,6 +62,8 @@ struct sandbox_spec {
 	const char *home; /* path of the home inside; a tmpfs unless mounted over */
 	const struct sandbox_mount *mounts;
 	size_t n_mounts;
+	const struct sandbox_link *links; /* made after the mounts */
+	size_t n_links;
 	const char *upper_dir; /* host folder that keeps what the sandbox writes to its root, home and /tmp; NULL: tmpfs */
 	struct sandbox_limits limits;
 	bool tty; /* the command gets a pty as controlling terminal; see sandbox_tty_fd */

@@ -69,6 +69,11 @@ static int seal(const struct sandbox_spec *spec, struct ak_err *err)
 	pack_u64(&pack, spec->n_mounts);
 	for (size_t i = 0; i < spec->n_mounts; i++)
 		pack_mount(&pack, &spec->mounts[i]);
+	pack_u64(&pack, spec->n_links);
+	for (size_t i = 0; i < spec->n_links; i++) {
+		pack_str(&pack, spec->links[i].path);
+		pack_str(&pack, spec->links[i].target);
+	}
 	fd = pack_seal(&pack);
 	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
 }

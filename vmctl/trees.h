@@ -12,7 +12,8 @@
 
 struct sb_ids;
 
-#define SB_MOUNTS_MAX 128
+#define SB_MOUNTS_MAX 192
+#define SB_LINKS_MAX 64
 
 struct sb_trees {
 	int mounts[SB_MOUNTS_MAX]; /* owned; one for each mount of the spec */

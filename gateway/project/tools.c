@@ -59,24 +59,29 @@ static bool in_project(const struct finder *f, const char *path)
 	return f->ask->project[0] && project_inside(path, f->ask->project);
 }
 
-/* Exists inside whatever is mounted for tools. */
-static bool visible(const struct finder *f, const char *path)
+/* Exists inside without another mount. */
+static bool shown(const struct finder *f, const char *path)
 {
-	return tools_in_system(path) || in_project(f, path) || covered(f->tools, path);
+	return tools_in_system(path) || in_project(f, path) || (f->ask->shown[0] && project_inside(path, f->ask->shown));
 }
 
 static int add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why)
 {
 	struct tool *t = &f->tools->list[f->tools->n];
 	_cleanup_free_ char *copy = strndup(path, len);
+	struct stat st = { 0 };
 
 	if (!copy)
 		return -ENOMEM;
-	if (visible(f, copy))
+	if (shown(f, copy) || covered(f->tools, copy))
 		return 0;
+	if (kind != TOOL_LINK && lstat(copy, &st) < 0)
+		return -errno;
 	if (f->tools->n == TOOLS_MAX)
 		return -E2BIG;
-	*t = (struct tool){ .kind = kind, .target = target ? strdup(target) : NULL, .why = strdup(why) };
+	*t = (struct tool){
+		.kind = kind, .dev = st.st_dev, .ino = st.st_ino, .target = target ? strdup(target) : NULL, .why = strdup(why)
+	};
 	t->path = TAKE(copy);
 	f->tools->n++;
 	return t->why && (!target || t->target) ? 0 : -ENOMEM;
@@ -369,7 +374,7 @@ static int add_program(struct finder *f, const char *path, const char *why, unsi
 
 static bool kept(const struct finder *f, const char *entry)
 {
-	if (tools_in_system(entry) || in_project(f, entry))
+	if (shown(f, entry))
 		return true;
 	for (size_t i = 0; i < f->tools->n; i++) {
 		if (project_inside(f->tools->list[i].path, entry) || project_inside(entry, f->tools->list[i].path))

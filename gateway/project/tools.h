@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define TOOLS_MAX 48
 
@@ -23,6 +24,8 @@ struct tool {
 	enum tool_kind kind;
 	char *path; /* owned; absolute, and of a FILE or FOLDER without links */
 	char *target; /* owned; what a LINK says */
+	dev_t dev; /* of a FILE or FOLDER */
+	ino_t ino;
 	char *why; /* owned; for --explain: "npm package of codex" */
 };
 
@@ -39,6 +42,7 @@ struct tools_ask {
 	const char *path; /* the caller's PATH; NULL when there is none */
 	const char *home; /* the caller's home; NULL when there is none */
 	const char *project; /* "" when none is mounted */
+	const char *shown; /* a folder of the host that is mounted whole; "" when there is none */
 	const struct ak_paths *paths;
 	guard_claimed *claimed;
 };

@@ -224,7 +224,8 @@ static int env_asked(struct run_plan *plan, const struct run_request *opts, stru
 
 static int plan_env(struct run_plan *plan, const struct run_request *opts, const char *user, struct ak_err *err)
 {
-	int rc = env_setf(plan, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+	const char *path = plan->tools.path ? plan->tools.path : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	int rc = env_setf(plan, "PATH", path);
 
 	if (rc == 0 && !opts->fixed_env)
 		rc = env_caller(plan, opts);
@@ -296,9 +297,11 @@ void run_env_free(char **env)
 
 /* ---- folders ---- */
 
-static void add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly, const struct project_id *id)
+static void add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly, const struct project_id *id,
+	const char *why)
 {
 	assert(plan->n_mounts < PLAN_MOUNTS_MAX);
+	plan->mounts_why[plan->n_mounts] = why;
 	plan->mounts[plan->n_mounts++] = (struct sandbox_mount){
 		.source = source, .target = target, .readonly = readonly, .dev = id->dev, .ino = id->ino
 	};
@@ -375,25 +378,60 @@ static int plan_host_home(struct run_plan *plan, const struct run_request *opts,
 	if (rc < 0)
 		return rc;
 	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
-	add_mount(plan, plan->host_home, plan->host_home, true, &id);
+	add_mount(plan, plan->host_home, plan->host_home, true, &id, "your home (permissive profile)");
 	plan->mounts[plan->n_mounts - 1].shielded = true;
 	return 0;
+}
+
+/* What the command needs of the host besides its system folders, each at its own path. */
+static int plan_tools(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	struct tools_ask ask = {
+		.command = opts->argv ? opts->argv[0] : "",
+		.path = getenv("PATH"),
+		.home = getenv("HOME"),
+		.project = plan->project,
+		.shown = plan->host_home,
+		.paths = paths,
+		.claimed = shared_claims,
+	};
+	int rc = opts->fixed_env || !opts->argv ? 0 : tools_find(&ask, &plan->tools, err);
+
+	for (size_t i = 0; rc == 0 && i < plan->tools.n; i++) {
+		const struct tool *t = &plan->tools.list[i];
+
+		if (t->kind == TOOL_LINK) {
+			plan->links[plan->n_links++] = (struct sandbox_link){ .path = t->path, .target = t->target };
+			continue;
+		}
+		add_mount(plan, t->path, t->path, true, &(struct project_id){ .dev = t->dev, .ino = t->ino }, t->why);
+		plan->mounts[plan->n_mounts - 1].shielded = t->kind == TOOL_FOLDER;
+	}
+	return rc;
 }
 
 /* Our own records, sockets and settings, wherever they are seen in what every sandbox sees of the host, and in the home. */
 static int plan_covers(struct run_plan *plan, struct owndir *own, const char *empty_dir, struct ak_err *err)
 {
-	const char *const shown[] = { "/usr", "/opt", plan->host_home };
-	int n = empty_dir[0] ? owndir_covers(own, shown, plan->host_home[0] ? 3 : 2, plan->covers, err) : 0, rc;
+	const char *shown[3 + TOOLS_MAX] = { "/usr", "/opt" };
 	struct project_id empty;
+	size_t n_shown = 2;
+	int n, rc;
 
+	if (plan->host_home[0])
+		shown[n_shown++] = plan->host_home;
+	for (size_t i = 0; i < plan->tools.n; i++) {
+		if (plan->tools.list[i].kind == TOOL_FOLDER)
+			shown[n_shown++] = plan->tools.list[i].path;
+	}
+	n = empty_dir[0] ? owndir_covers(own, shown, n_shown, plan->covers, err) : 0;
 	if (n <= 0)
 		return n;
 	rc = project_name(empty_dir, "empty folder", plan->empty, &empty, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < n; i++)
-		add_mount(plan, plan->empty, plan->covers[i], true, &empty);
+		add_mount(plan, plan->empty, plan->covers[i], true, &empty, "an empty folder over our own");
 	return 0;
 }
 
@@ -412,12 +450,13 @@ static int plan_project(struct run_plan *plan, const struct run_request *opts, c
 
 	if (!plan->project[0])
 		return 0;
-	add_mount(plan, plan->project, plan->project, false, &plan->project_id);
+	add_mount(plan, plan->project, plan->project, false, &plan->project_id, "the project");
 	rc = guard_new(plan->project, &plan->project_id, paths, shared_claims, !opts->project_writable, &plan->guard, err);
 	if (rc < 0)
 		return rc;
 	assert(plan->n_mounts + GUARD_MOUNTS_MAX <= PLAN_MOUNTS_MAX);
-	plan->n_mounts += guard_mounts(plan->guard, plan->mounts + plan->n_mounts);
+	for (size_t i = guard_mounts(plan->guard, plan->mounts + plan->n_mounts); i > 0; i--)
+		plan->mounts_why[plan->n_mounts++] = "a project file that your own tools run, or a folder that pins it";
 	run_plan_note(plan, guard_note(plan->guard));
 	return 0;
 }
@@ -526,6 +565,8 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	if (rc == 0)
 		rc = plan_host_home(plan, opts, err);
 	if (rc == 0)
+		rc = plan_tools(plan, opts, paths, err);
+	if (rc == 0)
 		rc = plan_covers(plan, own, empty_dir, err);
 	if (rc == 0)
 		rc = plan_workdir(plan, opts, err);
@@ -544,6 +585,7 @@ void run_plan_done(struct run_plan *plan)
 		free(plan->env[i]);
 	plan->n_env = 0;
 	guard_free(TAKE(plan->guard));
+	tools_done(&plan->tools);
 }
 
 void run_plan_spec(
@@ -563,6 +605,8 @@ void run_plan_spec(
 		.home = plan->home,
 		.mounts = plan->mounts,
 		.n_mounts = plan->n_mounts,
+		.links = plan->links,
+		.n_links = plan->n_links,
 		.link = link,
 		.gw_user_ns = -1,
 		.gw_net_ns = -1,

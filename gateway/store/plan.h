@@ -10,6 +10,7 @@
 #include "gateway/project/guard.h"
 #include "gateway/project/owndir.h"
 #include "gateway/project/project.h"
+#include "gateway/project/tools.h"
 #include "policies/policy.h"
 #include "vmctl/sandbox.h"
 
@@ -59,7 +60,7 @@ struct run_request {
 };
 
 #define PLAN_ENV_MAX 1024
-#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX)
+#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX)
 
 struct run_plan {
 	char name[64];
@@ -76,8 +77,12 @@ struct run_plan {
 	char covers[OWNDIR_COVERS_MAX][PATH_MAX]; /* where it is mounted */
 	struct guard *guard; /* owned; NULL without a project */
 	char notes[1536]; /* notes for the user at the start, one per line */
+	struct tools tools; /* owned; what the command needs of the host besides its system folders */
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
+	const char *mounts_why[PLAN_MOUNTS_MAX]; /* of each */
 	size_t n_mounts;
+	struct sandbox_link links[TOOLS_MAX];
+	size_t n_links;
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL-terminated */
 	size_t n_env;
 };
