@@ -265,6 +265,11 @@ struct service_copy {
  */
 int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err);
 
+/* ---- what a run would be (service/explain.c) ---- */
+
+/* Plan OPTS and tell everything that the plan decides, each with its reason. Nothing is started. */
+int service_explain(const struct run_request *opts, const struct ak_paths *paths, struct strbuf *out, struct ak_err *err);
+
 /* ---- run (service/run.c) ---- */
 
 /* run_execute, by a warm sandbox of the daemon when one fits. */

@@ -105,7 +105,7 @@ static bool same_key(const char *a, const char *b)
 }
 
 /* Set "K=V"; replaces an earlier value. */
-static int env_set(struct run_plan *plan, const char *pair)
+static int env_set(struct run_plan *plan, const char *pair, const char *why)
 {
 	char *copy = strdup(pair);
 
@@ -115,6 +115,7 @@ static int env_set(struct run_plan *plan, const char *pair)
 		if (same_key(plan->env[i], pair)) {
 			free(plan->env[i]);
 			plan->env[i] = copy;
+			plan->env_why[i] = why;
 			return 0;
 		}
 	}
@@ -122,26 +123,27 @@ static int env_set(struct run_plan *plan, const char *pair)
 		free(copy);
 		return -E2BIG;
 	}
+	plan->env_why[plan->n_env] = why;
 	plan->env[plan->n_env++] = copy;
 	plan->env[plan->n_env] = NULL;
 	return 0;
 }
 
-static int env_setf(struct run_plan *plan, const char *key, const char *value)
+static int env_setf(struct run_plan *plan, const char *key, const char *value, const char *why)
 {
 	_cleanup_free_ char *pair = NULL;
 
 	if (asprintf(&pair, "%s=%s", key, value) < 0)
 		return -ENOMEM;
-	return env_set(plan, pair);
+	return env_set(plan, pair, why);
 }
 
 /* Pass the caller's value if it is set. */
-static int env_pass(struct run_plan *plan, const char *key)
+static int env_pass(struct run_plan *plan, const char *key, const char *why)
 {
 	const char *value = getenv(key);
 
-	return value ? env_setf(plan, key, value) : 0;
+	return value ? env_setf(plan, key, value, why) : 0;
 }
 
 static int env_pass_all(struct run_plan *plan)
@@ -150,7 +152,7 @@ static int env_pass_all(struct run_plan *plan)
 
 	for (char **e = environ; *e && rc == 0; e++) {
 		if (strchr(*e, '=') && **e != '=')
-			rc = env_set(plan, *e);
+			rc = env_set(plan, *e, "your environment (permissive profile)");
 	}
 	return rc;
 }
@@ -165,7 +167,7 @@ static int env_keys(struct run_plan *plan, const struct run_request *opts, struc
 		return ak_fail(err, EINVAL, "--pass-api-key: mode native has no API key of its own; use -e NAME");
 	for (; *keys && rc == 0; keys++) {
 		any |= getenv(*keys) != NULL;
-		rc = env_pass(plan, *keys);
+		rc = env_pass(plan, *keys, "--pass-api-key");
 	}
 	if (rc == 0 && !any)
 		return ak_fail(err, EINVAL, "--pass-api-key: %s is not set", modes[opts->mode].keys[0]);
@@ -182,7 +184,7 @@ static int env_user(struct run_plan *plan, const struct run_request *opts, struc
 			return ak_fail(err, EINVAL, "--env '%s': must be KEY=VALUE, or KEY to pass your own value", e);
 		if (!strchr(e, '=') && !getenv(e))
 			return ak_fail(err, EINVAL, "--env %s: not set in your environment; use %s=VALUE", e, e);
-		rc = strchr(e, '=') ? env_set(plan, e) : env_pass(plan, e);
+		rc = strchr(e, '=') ? env_set(plan, e, "--env") : env_pass(plan, e, "--env");
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "--env");
 	}
@@ -195,22 +197,22 @@ static int env_caller(struct run_plan *plan, const struct run_request *opts)
 	int rc = profiles[opts->profile].pass_env ? env_pass_all(plan) : 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
-		rc = env_pass(plan, harmless_env[i]);
+		rc = env_pass(plan, harmless_env[i], "your terminal and language");
 	return rc;
 }
 
 static int env_identity(struct run_plan *plan, const struct run_request *opts, const char *user)
 {
-	int rc = env_setf(plan, "HOME", plan->home);
+	int rc = env_setf(plan, "HOME", plan->home, "the sandbox itself");
 
 	if (rc == 0)
-		rc = env_setf(plan, "USER", user);
+		rc = env_setf(plan, "USER", user, "the sandbox itself");
 	if (rc == 0)
-		rc = env_setf(plan, "LOGNAME", user);
+		rc = env_setf(plan, "LOGNAME", user, "the sandbox itself");
 	if (rc == 0)
-		rc = env_setf(plan, SANDBOX_VARIABLE, plan->name);
+		rc = env_setf(plan, SANDBOX_VARIABLE, plan->name, "the sandbox itself");
 	if (rc == 0)
-		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name);
+		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name, "the sandbox itself");
 	return rc;
 }
 
@@ -225,14 +227,14 @@ static int env_asked(struct run_plan *plan, const struct run_request *opts, stru
 static int plan_env(struct run_plan *plan, const struct run_request *opts, const char *user, struct ak_err *err)
 {
 	const char *path = plan->tools.path ? plan->tools.path : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-	int rc = env_setf(plan, "PATH", path);
+	int rc = env_setf(plan, "PATH", path, plan->tools.n ? "your PATH, as far as it exists inside" : "system programs");
 
 	if (rc == 0 && !opts->fixed_env)
 		rc = env_caller(plan, opts);
 	if (rc == 0)
 		rc = env_identity(plan, opts, user);
 	for (char *const *e = opts->fixed_env; e && *e && rc == 0; e++)
-		rc = env_set(plan, *e);
+		rc = env_set(plan, *e, "fixed when the sandbox was created");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "environment");
 	return opts->fixed_env ? 0 : env_asked(plan, opts, err);

@@ -84,6 +84,7 @@ struct run_plan {
 	struct sandbox_link links[TOOLS_MAX];
 	size_t n_links;
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL-terminated */
+	const char *env_why[PLAN_ENV_MAX]; /* of each */
 	size_t n_env;
 };
 

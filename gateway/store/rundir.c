@@ -270,6 +270,18 @@ static void put_time(struct strbuf *out, const char *key, uint64_t us)
 	strbuf_printf(out, ",\"%s\":\"%s.%06uZ\"", key, text, (unsigned)(us % 1000000));
 }
 
+/* Mounts of the host besides the system and the project. */
+static void put_mounts(struct strbuf *out, const struct run_plan *plan)
+{
+	char *list[TOOLS_MAX + 1];
+
+	for (size_t i = 0; i < plan->tools.n; i++)
+		list[i] = plan->tools.list[i].path;
+	list[plan->tools.n] = NULL;
+	if (plan->tools.n)
+		event_put_list(out, "mounts", list);
+}
+
 /* The JSON members that start and end share; each begins with a comma. */
 static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_request *opts)
 {
@@ -280,6 +292,7 @@ static void put_run(struct strbuf *out, const struct run_plan *plan, const struc
 	event_put_list(out, "command", opts->argv);
 	if (plan->project[0])
 		event_put_text(out, "project", plan->project);
+	put_mounts(out, plan);
 }
 
 static void put_outcome(struct strbuf *out, const struct run_outcome *o)

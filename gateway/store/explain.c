@@ -1,0 +1,80 @@
+/* A plan in words: see store/explain.h. */
+#include "gateway/store/explain.h"
+
+#include "gateway/base/cleanup.h"
+
+#include <string.h>
+
+/* A variable's value is shown only where it cannot be a secret. */
+static bool harmless(const char *pair, const char *why)
+{
+	return !strncmp(pair, "PATH=", 5) || !strcmp(why, "the sandbox itself") || !strcmp(why, "your terminal and language");
+}
+
+static void put_command(struct strbuf *out, const struct run_plan *plan, const struct run_request *request)
+{
+	const struct tools *t = &plan->tools;
+
+	strbuf_printf(out, "command    %s\n", request->argv ? request->argv[0] : "-");
+	if (t->program)
+		strbuf_printf(out, "           found at %s\n", t->program);
+	else if (request->argv && !strchr(request->argv[0], '/'))
+		strbuf_puts(out, "           not on your PATH\n");
+	if (t->refused)
+		strbuf_printf(out, "           not brought in: %s\n", t->refused);
+	strbuf_printf(out, "mode       %s\nprofile    %s\nfolder     %s\n", ak_mode_name(request->mode),
+		ak_profile_name(request->profile), plan->workdir);
+}
+
+static void put_mounts(struct strbuf *out, const struct run_plan *plan)
+{
+	strbuf_puts(out, "\nMOUNTS, besides /usr, /opt and an /etc of its own\n");
+	for (size_t i = 0; i < plan->n_mounts; i++) {
+		const struct sandbox_mount *m = &plan->mounts[i];
+
+		strbuf_printf(out, "  %s  %s", m->readonly ? "ro" : "rw", m->target);
+		if (strcmp(m->source, m->target) != 0)
+			strbuf_printf(out, " (from %s)", m->source);
+		strbuf_printf(out, "\n      %s\n", plan->mounts_why[i]);
+	}
+	for (size_t i = 0; i < plan->n_links; i++)
+		strbuf_printf(out, "  ln  %s → %s\n", plan->links[i].path, plan->links[i].target);
+	if (plan->n_mounts + plan->n_links == 0)
+		strbuf_puts(out, "  none\n");
+}
+
+static void put_variables(struct strbuf *out, const struct run_plan *plan)
+{
+	strbuf_puts(out, "\nVARIABLES\n");
+	for (size_t i = 0; i < plan->n_env; i++) {
+		int key = (int)strcspn(plan->env[i], "=");
+
+		if (harmless(plan->env[i], plan->env_why[i]))
+			strbuf_printf(out, "  %s\n      %s\n", plan->env[i], plan->env_why[i]);
+		else
+			strbuf_printf(out, "  %.*s=…\n      %s\n", key, plan->env[i], plan->env_why[i]);
+	}
+}
+
+static void put_network(struct strbuf *out, const struct run_request *request, const struct policy *policy)
+{
+	strbuf_puts(out, "\nNETWORK\n");
+	if (!policy) {
+		strbuf_puts(out, "  none\n");
+		return;
+	}
+	strbuf_printf(out, "  policy %s%s\n", ak_mode_name(request->mode), request->n_edits ? ", changed by" : "");
+	for (size_t i = 0; i < request->n_edits; i++)
+		strbuf_printf(out, "    --%s %s\n", policy_edit_name(request->edits[i].op), request->edits[i].text);
+	strbuf_puts(out, "  all of it:\n");
+	policy_print(policy, out);
+}
+
+void run_plan_explain(
+	const struct run_plan *plan, const struct run_request *request, const struct policy *policy, struct strbuf *out)
+{
+	put_command(out, plan, request);
+	put_mounts(out, plan);
+	put_variables(out, plan);
+	put_network(out, request, policy);
+}
