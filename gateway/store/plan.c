@@ -2,7 +2,9 @@
 #include "gateway/store/plan.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 #include "gateway/project/owndir.h"
+#include "gateway/store/agent.h"
 #include "gateway/store/shared.h"
 #include "vmctl/source.h"
 
@@ -30,6 +32,7 @@ static const struct {
 	[AK_MODE_CLAUDE] = { "claude", true, SANDBOX_MODERATE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", NULL } },
 	[AK_MODE_CODEX] = { "codex", true, SANDBOX_STRICT, { "OPENAI_API_KEY", "CODEX_API_KEY", NULL } },
 	[AK_MODE_GEMINI] = { "gemini", true, SANDBOX_MODERATE, { "GEMINI_API_KEY", "GOOGLE_API_KEY", NULL } },
+	[AK_MODE_OPENCODE] = { "opencode", true, SANDBOX_MODERATE, { "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", NULL } },
 };
 static_assert(ARRAY_SIZE(modes) == AK_MODE_NUM, "a row for each mode");
 
@@ -81,7 +84,7 @@ int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err)
 			return 0;
 		}
 	}
-	return ak_fail(err, EINVAL, "unknown compatibility mode '%s': one of claude, codex, gemini, native", text);
+	return ak_fail(err, EINVAL, "unknown compatibility mode '%s': one of claude, codex, gemini, native, opencode", text);
 }
 
 int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err)
@@ -93,6 +96,25 @@ int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err)
 		}
 	}
 	return ak_fail(err, EINVAL, "unknown profile '%s': one of permissive, moderate, restrictive", text);
+}
+
+int agent_state_parse(const char *text, enum agent_state *ret, struct ak_err *err)
+{
+	static const char *const names[] = {
+		[AGENT_STATE_AUTO] = "auto",
+		[AGENT_STATE_SHARED] = "shared",
+		[AGENT_STATE_PROJECT] = "project",
+		[AGENT_STATE_NONE] = "none",
+	};
+
+	static_assert(ARRAY_SIZE(names) == AGENT_STATE_NUM, "a name for each");
+	for (int i = AGENT_STATE_SHARED; i < AGENT_STATE_NUM; i++) {
+		if (!strcmp(names[i], text)) {
+			*ret = (enum agent_state)i;
+			return 0;
+		}
+	}
+	return ak_fail(err, EINVAL, "unknown agent state '%s': one of shared, project, none", text);
 }
 
 /* ---- environment ---- */
@@ -412,6 +434,75 @@ static int plan_tools(struct run_plan *plan, const struct run_request *opts, con
 	return rc;
 }
 
+/* One folder of an agent's memory, made on first use. */
+static int plan_agent_folder(struct run_plan *plan, size_t i, const char *dir, const char *folder, struct ak_err *err)
+{
+	char path[PATH_MAX];
+	struct project_id id;
+	int rc = ak_path_join(path, dir, folder, NULL);
+
+	if (rc == 0)
+		rc = ak_mkdir_p(path, 0700);
+	if (rc == 0)
+		rc = ak_path_join(plan->agent_state[i].target, plan->home, folder, NULL);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "the agent's folder '%s/%s'", dir, folder);
+	rc = project_name(path, "the agent's folder", plan->agent_state[i].source, &id, err);
+	if (rc == 0)
+		add_mount(plan, plan->agent_state[i].source, plan->agent_state[i].target, false, &id,
+			"sign-in, settings and sessions of the agent, kept for the next run");
+	return rc;
+}
+
+static int plan_agent_env(struct run_plan *plan, const struct agent *a)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(a->env) && a->env[i] && rc == 0; i++) {
+		const char *value = strchr(a->env[i], '=') + 1;
+		_cleanup_free_ char *pair = NULL;
+
+		if (asprintf(&pair, "%.*s%s%s", (int)(value - a->env[i]), a->env[i], value[0] == '~' ? plan->home : "",
+			    value + (value[0] == '~')) < 0)
+			return -ENOMEM;
+		rc = env_set(plan, pair, "what the agent needs in a sandbox");
+	}
+	return rc;
+}
+
+/* The agent whose memory goes in; NULL for none. */
+static const struct agent *agent_wanted(const struct run_request *opts)
+{
+	const struct agent *a = opts->argv && !opts->fixed_env ? agent_of_command(opts->argv[0]) : NULL;
+
+	if (opts->agent_state == AGENT_STATE_NONE || opts->agent_state == AGENT_STATE_AUTO)
+		return opts->agent_state == AGENT_STATE_NONE ? NULL : a;
+	return a ? a : agent_of_mode(opts->mode);
+}
+
+static int plan_agent(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	const struct agent *a = agent_wanted(opts);
+	char dir[PATH_MAX];
+	int rc = 0;
+
+	if (!a)
+		return opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT
+			? ak_fail(err, EINVAL,
+				  "--agent-state: mode native has no agent; name one as the command, or another mode")
+			: 0;
+	if (opts->agent_state == AGENT_STATE_PROJECT && !plan->project[0])
+		return ak_fail(err, EINVAL, "--agent-state project: no project is mounted");
+	rc = agent_state_dir(paths, a, opts->agent_state == AGENT_STATE_PROJECT ? plan->project : NULL, dir);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", paths->state);
+	for (size_t i = 0; a->state[i] && rc == 0; i++)
+		rc = plan_agent_folder(plan, i, dir, a->state[i], err);
+	if (rc == 0 && (rc = plan_agent_env(plan, a)) < 0)
+		ak_fail_errno(err, -rc, "environment");
+	return rc;
+}
+
 /* Our own records, sockets and settings, wherever they are seen in what every sandbox sees of the host, and in the home. */
 static int plan_covers(struct run_plan *plan, struct owndir *own, const char *empty_dir, struct ak_err *err)
 {
@@ -574,6 +665,8 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 		rc = plan_workdir(plan, opts, err);
 	if (rc == 0)
 		rc = plan_env(plan, opts, user, err);
+	if (rc == 0)
+		rc = plan_agent(plan, opts, paths, err);
 	if (rc == 0)
 		rc = plan_project(plan, opts, paths, err);
 	if (rc < 0)

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum ak_mode { AK_MODE_NATIVE, AK_MODE_CLAUDE, AK_MODE_CODEX, AK_MODE_GEMINI, AK_MODE_NUM };
+enum ak_mode { AK_MODE_NATIVE, AK_MODE_CLAUDE, AK_MODE_CODEX, AK_MODE_GEMINI, AK_MODE_OPENCODE, AK_MODE_NUM };
 enum ak_profile { AK_PROFILE_PERMISSIVE, AK_PROFILE_MODERATE, AK_PROFILE_RESTRICTIVE, AK_PROFILE_NUM };
 
 const char *ak_mode_name(enum ak_mode mode);
@@ -32,6 +32,11 @@ bool ak_profile_network(enum ak_profile profile);
 enum run_origin { RUN_ORIGIN_CLI, RUN_ORIGIN_HTTP, RUN_ORIGIN_MCP, RUN_ORIGIN_NUM };
 const char *run_origin_name(enum run_origin origin);
 
+/* Whose memory an agent's run has: see store/agent.h. AUTO is SHARED when the command is an agent, and NONE for any other. */
+enum agent_state { AGENT_STATE_AUTO, AGENT_STATE_SHARED, AGENT_STATE_PROJECT, AGENT_STATE_NONE, AGENT_STATE_NUM };
+int agent_state_parse(const char *text, enum agent_state *ret, struct ak_err *err);
+#define AGENT_STATE_MAX 3 /* folders of one agent */
+
 #define PLAN_LIST_MAX 256
 
 /* The user's request; everything is borrowed from argv. */
@@ -40,6 +45,7 @@ struct run_request {
 	enum ak_mode mode;
 	enum ak_profile profile;
 	enum run_origin origin;
+	enum agent_state agent_state;
 	bool no_network, keep, pass_api_key, tty, quiet, json, project_writable, allow_broad_dir;
 	bool nested; /* allow nested namespaces */
 	bool mcp; /* create: MCP servers of the project may use it */
@@ -60,7 +66,7 @@ struct run_request {
 };
 
 #define PLAN_ENV_MAX 1024
-#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX)
+#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX + AGENT_STATE_MAX)
 
 struct run_plan {
 	char name[64];
@@ -78,6 +84,9 @@ struct run_plan {
 	struct guard *guard; /* owned; NULL without a project */
 	char notes[1536]; /* notes for the user at the start, one per line */
 	struct tools tools; /* owned; what the command needs of the host besides its system folders */
+	struct {
+		char source[PATH_MAX], target[PATH_MAX];
+	} agent_state[AGENT_STATE_MAX];
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	const char *mounts_why[PLAN_MOUNTS_MAX]; /* of each */
 	size_t n_mounts;

@@ -1,0 +1,66 @@
+/* The agents that we know: see store/agent.h. */
+#include "gateway/store/agent.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/sha256.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct agent agents[] = {
+	{ "claude", "Claude Code", AK_MODE_CLAUDE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN" },
+		{ ".claude" },
+		/* Else its settings are a single file of the home, which it replaces by renaming. */
+		{ "CLAUDE_CONFIG_DIR=~/.claude", "DISABLE_AUTOUPDATER=1" } },
+	{ "gemini", "Gemini CLI", AK_MODE_GEMINI, { "GEMINI_API_KEY", "GOOGLE_API_KEY" }, { ".gemini" }, { NULL } },
+	{ "codex", "Codex", AK_MODE_CODEX, { "OPENAI_API_KEY", "CODEX_API_KEY" }, { ".codex" }, { NULL } },
+	{ "opencode", "OpenCode", AK_MODE_OPENCODE,
+		{ "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY" },
+		{ ".config/opencode", ".local/share/opencode", ".local/state/opencode" }, { "OPENCODE_DISABLE_AUTOUPDATE=1" } },
+};
+const size_t n_agents = ARRAY_SIZE(agents);
+
+const struct agent *agent_named(const char *name)
+{
+	for (size_t i = 0; i < n_agents; i++) {
+		if (!strcmp(agents[i].name, name))
+			return &agents[i];
+	}
+	return NULL;
+}
+
+const struct agent *agent_of_command(const char *argv0)
+{
+	const char *slash = strrchr(argv0, '/');
+
+	return agent_named(slash ? slash + 1 : argv0);
+}
+
+const struct agent *agent_of_mode(enum ak_mode mode)
+{
+	for (size_t i = 0; i < n_agents; i++) {
+		if (agents[i].mode == mode)
+			return &agents[i];
+	}
+	return NULL;
+}
+
+int agent_state_dir(const struct ak_paths *paths, const struct agent *a, const char *project, char ret[static PATH_MAX])
+{
+	char dir[PATH_MAX], hex[SHA256_HEX], name[AK_NAME_MAX + 32];
+	uint8_t digest[SHA256_SIZE];
+	struct sha256 hash;
+	int rc = ak_path_join(dir, paths->state, "agents", NULL);
+
+	if (rc < 0)
+		return rc;
+	if (!project)
+		return ak_path_join(ret, dir, a->name, "shared");
+	sha256_init(&hash);
+	sha256_add(&hash, project, strlen(project));
+	sha256_done(&hash, digest);
+	sha256_hex(digest, hex);
+	snprintf(name, sizeof(name), "project-%.16s", hex);
+	return ak_path_join(ret, dir, a->name, name);
+}

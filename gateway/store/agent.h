@@ -1,0 +1,37 @@
+/*
+ * The agents that we know: their commands, modes, keys, and where each keeps its sign-in, settings and sessions.
+ *
+ * That memory lives in STATE/agents/NAME, apart from the host's own, and is mounted writable at the usual places of the home. Two runs at once share it as two
+ * terminals on one machine would: what an agent does to its files is as atomic inside as outside, as whole folders are mounted and never single files.
+ */
+#ifndef AK_AGENT_H
+#define AK_AGENT_H
+
+#include "gateway/base/err.h"
+#include "gateway/base/paths.h"
+#include "gateway/store/plan.h"
+
+#include <limits.h>
+
+#define AGENT_KEYS_MAX 4
+
+struct agent {
+	const char *name; /* "codex": the command, and the word of the command line */
+	const char *title; /* "Codex" */
+	enum ak_mode mode;
+	const char *keys[AGENT_KEYS_MAX + 1]; /* variables that hold an API key, the usual one first */
+	const char *state[AGENT_STATE_MAX + 1]; /* folders of the home */
+	const char *env[3]; /* "KEY=VALUE" that the agent needs in a sandbox; "~/" in front of VALUE is the home inside */
+};
+
+extern const struct agent agents[];
+extern const size_t n_agents;
+
+const struct agent *agent_named(const char *name); /* NULL when there is none */
+const struct agent *agent_of_command(const char *argv0); /* by its last part */
+const struct agent *agent_of_mode(enum ak_mode mode);
+
+/* Where the memory of A is kept; PROJECT is NULL for the one that all projects share. */
+int agent_state_dir(const struct ak_paths *paths, const struct agent *a, const char *project, char ret[static PATH_MAX]);
+
+#endif
