@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/store/agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,21 +19,8 @@
 #include <unistd.h>
 
 #define VERSION_MS 5000 /* how long an agent may take to say its version */
-#define KEYS_MAX 4
 
 extern char **environ;
-
-struct agent {
-	const char *name, *command;
-	const char *keys[KEYS_MAX + 1]; /* any of them will do; the first is the usual one */
-};
-
-static const struct agent agents[] = {
-	{ "Claude Code", "claude", { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN" } },
-	{ "Gemini CLI", "gemini", { "GEMINI_API_KEY", "GOOGLE_API_KEY" } },
-	{ "Codex", "codex", { "OPENAI_API_KEY", "CODEX_API_KEY" } },
-	{ "OpenCode", "opencode", { "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY" } },
-};
 
 /* What was found out about one. */
 struct found {
@@ -123,7 +111,7 @@ static void hear(struct found *f)
 
 static void hear_all(struct found *f, size_t n, uint64_t until)
 {
-	struct pollfd p[ARRAY_SIZE(agents)];
+	struct pollfd p[AGENTS_NUM];
 	bool any = true;
 
 	for (uint64_t now; any && (now = ak_now_ms()) < until;) {
@@ -178,7 +166,7 @@ static void end_one(struct found *f)
 
 static void put_json(struct strbuf *out, const struct agent *a, const struct found *f)
 {
-	strbuf_printf(out, "{\"agent\":\"%s\",\"command\":\"%s\",\"installed\":%s,\"path\":", a->name, a->command,
+	strbuf_printf(out, "{\"agent\":\"%s\",\"command\":\"%s\",\"installed\":%s,\"path\":", a->title, a->name,
 		f->path[0] ? "true" : "false");
 	if (f->path[0])
 		strbuf_json_utf8(out, f->path, strlen(f->path));
@@ -199,20 +187,20 @@ static void put_row(struct strbuf *out, const struct agent *a, const struct foun
 	else
 		snprintf(status, sizeof(status), "not found");
 	strbuf_printf(
-		out, "%-14s %-24s %s%s\n", a->name, status, f->key ? f->key : a->keys[0], f->key ? " is set" : " is not set");
+		out, "%-14s %-24s %s%s\n", a->title, status, f->key ? f->key : a->keys[0], f->key ? " is set" : " is not set");
 }
 
-static void look(struct found f[static ARRAY_SIZE(agents)])
+static void look(struct found f[static AGENTS_NUM])
 {
-	for (size_t i = 0; i < ARRAY_SIZE(agents); i++) {
+	for (size_t i = 0; i < AGENTS_NUM; i++) {
 		f[i].fd = -1;
-		find(agents[i].command, f[i].path);
+		find(agents[i].name, f[i].path);
 		f[i].key = find_key(&agents[i]);
 		if (f[i].path[0])
 			ask_version(&f[i]);
 	}
-	hear_all(f, ARRAY_SIZE(agents), ak_now_ms() + VERSION_MS);
-	for (size_t i = 0; i < ARRAY_SIZE(agents); i++) {
+	hear_all(f, AGENTS_NUM, ak_now_ms() + VERSION_MS);
+	for (size_t i = 0; i < AGENTS_NUM; i++) {
 		end_one(&f[i]);
 		take_version(&f[i]);
 	}
@@ -221,7 +209,7 @@ static void look(struct found f[static ARRAY_SIZE(agents)])
 int cmd_agents(int argc, char **argv)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
-	struct found found[ARRAY_SIZE(agents)] = { { .pid = 0 } };
+	struct found found[AGENTS_NUM] = { { .pid = 0 } };
 	struct cmd_args args;
 	int rc = cmd_read(&args, "agents", argc, argv, NULL, 0, NULL);
 	bool json = args.seen[FIELD_JSON];
@@ -231,7 +219,7 @@ int cmd_agents(int argc, char **argv)
 	look(found);
 	if (!json)
 		strbuf_printf(&out, "%-14s %-24s %s\n", "AGENT", "STATUS", "API KEY");
-	for (size_t k = 0; k < ARRAY_SIZE(agents); k++) {
+	for (size_t k = 0; k < AGENTS_NUM; k++) {
 		if (json)
 			strbuf_puts(&out, k ? ",\n " : "[");
 		(json ? put_json : put_row)(&out, &agents[k], &found[k]);

@@ -93,6 +93,7 @@ int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err);
 
 /* The commands, each in the file of its name. */
 int cmd_run(int argc, char **argv);
+int cmd_agent(int argc, char **argv);
 int cmd_create(int argc, char **argv);
 int cmd_start(int argc, char **argv);
 int cmd_stop(int argc, char **argv);

@@ -2,6 +2,7 @@
 #include "gateway/cli/cmd.h"
 #include "gateway/run/run.h"
 #include "gateway/service/service.h"
+#include "gateway/store/agent.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
@@ -10,6 +11,21 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Run A itself, on our terminal if there is one. ARGV has room for one word and the NULL. */
+static int take_agent(struct run_request *o, const struct agent *a)
+{
+	static char *argv[2];
+
+	if (!a) {
+		ak_say("run: which command? For example: agentkernel run --compatibility-mode codex -- npm test");
+		return AK_EXIT_USAGE;
+	}
+	argv[0] = (char *)a->name;
+	o->argv = argv;
+	o->tty = o->tty || (!o->json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
+	return 0;
+}
 
 /* 0, or the exit code to end with: -1 for "help was printed". */
 static int parse(int argc, char **argv, struct run_request *o)
@@ -30,10 +46,8 @@ static int parse(int argc, char **argv, struct run_request *o)
 		return -1;
 	if (i == CMD_BAD)
 		return AK_EXIT_USAGE;
-	if (i == CMD_END) {
-		ak_say("run: which command? For example: agentkernel run --compatibility-mode codex -- npm test");
-		return AK_EXIT_USAGE;
-	}
+	if (i == CMD_END)
+		return take_agent(o, agent_of_mode(o->mode));
 	o->argv = argv + args.at - 1;
 	if (o->tty && o->json) {
 		ak_say("run: --tty and --json exclude each other");
@@ -76,32 +90,65 @@ static void print_closing_lines(const struct run_request *o, const struct run_re
 			r->name);
 }
 
-int cmd_run(int argc, char **argv)
+static int explain(const struct run_request *opts, const struct ak_paths *paths)
 {
-	struct run_request opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE };
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct ak_err err;
+	int rc = service_explain(opts, paths, &out, &err);
+
+	if (rc < 0) {
+		ak_say("%s", err.text);
+		return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_FAILED;
+	}
+	fwrite(out.data, 1, out.len, stdout);
+	return 0;
+}
+
+static int execute(const struct run_request *opts)
+{
 	struct run_report result;
 	struct ak_paths paths;
 	struct ak_err err;
-	int rc = parse(argc, argv, &opts);
+	int rc;
 
-	if (rc != 0)
-		return rc < 0 ? 0 : rc;
 	ak_fill_standard_streams();
 	if (ak_paths_init(&paths, &err) < 0) {
 		ak_say("%s", err.text);
 		return AK_EXIT_FAILED;
 	}
-	rc = service_run(&opts, &paths, &result, &err);
+	if (opts->explain)
+		return explain(opts, &paths);
+	rc = service_run(opts, &paths, &result, &err);
 	if (rc < 0) {
 		ak_say("%s", err.text);
 		rc = rc == -EINVAL ? AK_EXIT_USAGE : result.outcome.exit_code ? result.outcome.exit_code : AK_EXIT_FAILED;
 	} else {
-		if (opts.json)
+		if (opts->json)
 			print_json(&result);
-		print_closing_lines(&opts, &result);
+		print_closing_lines(opts, &result);
 		rc = result.outcome.exit_code;
 		rundir_prune_sometimes(&paths);
 	}
 	run_report_done(&result);
 	return rc;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run_request opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE };
+	int rc = parse(argc, argv, &opts);
+
+	if (rc != 0)
+		return rc < 0 ? 0 : rc;
+	return execute(&opts);
+}
+
+/* `agentkernel codex ARGS…`: everything after the name is the agent's, also --help. */
+int cmd_agent(int argc, char **argv)
+{
+	const struct agent *a = agent_named(argv[0]);
+	struct run_request opts = { .mode = a->mode, .profile = AK_PROFILE_MODERATE, .argv = argv };
+
+	opts.tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+	return execute(&opts);
 }

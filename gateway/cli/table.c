@@ -6,7 +6,11 @@
 #include <string.h>
 
 const struct cmd cmd_table[] = {
-	{ "run", "CMD [ARGS…]", "run a command in a temporary sandbox", VERB_RUN, cmd_run, true, NULL },
+	{ "run", "[CMD [ARGS…]]", "run a command, or the mode's agent, in a temporary sandbox", VERB_RUN, cmd_run, true, NULL },
+	{ "claude", "[ARGS…]", "run Claude Code in its mode; all that follows is its own", VERB_NONE, cmd_agent, true, NULL },
+	{ "codex", "[ARGS…]", "run Codex in its mode", VERB_NONE, cmd_agent, true, NULL },
+	{ "gemini", "[ARGS…]", "run Gemini CLI in its mode", VERB_NONE, cmd_agent, true, NULL },
+	{ "opencode", "[ARGS…]", "run OpenCode in its mode", VERB_NONE, cmd_agent, true, NULL },
 	{ "create", "NAME", "define a persistent sandbox", VERB_CREATE, cmd_create, false, NULL },
 	{ "start", "NAME…", "start a persistent sandbox", VERB_START, cmd_start, false, NULL },
 	{ "stop", "NAME…", "stop one; its files and policy stay", VERB_STOP, cmd_stop, false, NULL },

@@ -15,6 +15,11 @@ int field_set_mode(struct run_request *o, const struct field *f, const struct fi
 	return ak_mode_parse(v->text, &o->mode, err);
 }
 
+int field_set_agent_state(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	return agent_state_parse(v->text, &o->agent_state, err);
+}
+
 int field_set_profile(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
 	return ak_profile_parse(v->text, &o->profile, err);

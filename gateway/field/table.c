@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define MODES "claude|codex|gemini|native"
+#define MODES "claude|codex|gemini|native|opencode"
 #define PROFILES "permissive|moderate|restrictive"
 #define PATH_BYTES 4095
 #define RULE_BYTES 300
@@ -36,6 +36,10 @@ const struct field field_table[FIELD_NUM] = {
 		MORE_MCP("; never more than this server was started with; restrictive has no network") },
 	[FIELD_NETWORK] = { .name = "network", .option = "no-network", .kind = KIND_BOOL, .negated = true, .help = "no network at all",
 		.set = field_set_network, MORE_HTTP("; true changes nothing, the policy decides"), MORE_MCP("; true changes nothing, the policy decides") },
+	[FIELD_AGENT_STATE] = { .name = "agent_state", .option = "agent-state", .kind = KIND_CHOICE, .choices = "shared|project|none",
+		.help = "sign-in, settings and sessions of an agent: one for all projects, one for this project, or none", .set = field_set_agent_state,
+		MORE_CLI(" (shared when the command is an agent, else none)"), MORE_HTTP(" (shared when the command is an agent, else none)") },
+	[FIELD_EXPLAIN] = { .option = "explain", .kind = KIND_BOOL, .help = "print every mount, variable and rule with its reason, and run nothing", AT(explain) },
 	[FIELD_IMAGE] = { .name = "image", .option = "image", .kind = KIND_TEXT, .arg = "IMAGE", .min = 1, .max = 255, .missing = "*",
 		.help = "root file system from an image; without one, the host's own programs" },
 	[FIELD_KEEP] = { .option = "keep", .kind = KIND_BOOL, .help = "keep the sandbox's files and print its name", AT(keep) },
@@ -166,7 +170,7 @@ static const struct field_use *const verbs[VERB_NUM] = {
 		{ FIELD_COMMAND, H | M | MUST },
 		{ FIELD_MODE, C | H | M }, { FIELD_PROFILE, C | H | M }, { FIELD_NETWORK, C | H | M }, { FIELD_IMAGE, C | H | M },
 		{ FIELD_KEEP, C }, { FIELD_CONFIG, C }, { FIELD_BACKEND, C }, { FIELD_DIR, C }, { FIELD_BROAD_DIR, C }, { FIELD_PROJECT_WRITABLE, C },
-		{ FIELD_ENV, C | H | M }, { FIELD_WORKDIR, C }, { FIELD_CWD, H | M }, { FIELD_TIMEOUT, C | H | M },
+		{ FIELD_AGENT_STATE, C | H }, { FIELD_EXPLAIN, C }, { FIELD_ENV, C | H | M }, { FIELD_WORKDIR, C }, { FIELD_CWD, H | M }, { FIELD_TIMEOUT, C | H | M },
 		{ FIELD_MEMORY, C | H | M }, { FIELD_VCPUS, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C }, USE_RULES(C | H),
 		{ FIELD_PASS_API_KEY, C }, { FIELD_INTERACTIVE, C }, { FIELD_TTY, C }, { FIELD_QUIET, C }, { FIELD_JSON_RESULT, C }, { FIELD_FAST, H }),
 	[VERB_BATCH] = USES({ FIELD_COMMANDS, H | MUST }),

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct agent agents[] = {
+const struct agent agents[AGENTS_NUM] = {
 	{ "claude", "Claude Code", AK_MODE_CLAUDE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN" },
 		{ ".claude" },
 		/* Else its settings are a single file of the home, which it replaces by renaming. */
@@ -19,11 +19,10 @@ const struct agent agents[] = {
 		{ "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY" },
 		{ ".config/opencode", ".local/share/opencode", ".local/state/opencode" }, { "OPENCODE_DISABLE_AUTOUPDATE=1" } },
 };
-const size_t n_agents = ARRAY_SIZE(agents);
 
 const struct agent *agent_named(const char *name)
 {
-	for (size_t i = 0; i < n_agents; i++) {
+	for (size_t i = 0; i < AGENTS_NUM; i++) {
 		if (!strcmp(agents[i].name, name))
 			return &agents[i];
 	}
@@ -39,7 +38,7 @@ const struct agent *agent_of_command(const char *argv0)
 
 const struct agent *agent_of_mode(enum ak_mode mode)
 {
-	for (size_t i = 0; i < n_agents; i++) {
+	for (size_t i = 0; i < AGENTS_NUM; i++) {
 		if (agents[i].mode == mode)
 			return &agents[i];
 	}

@@ -24,8 +24,8 @@ struct agent {
 	const char *env[3]; /* "KEY=VALUE" that the agent needs in a sandbox; "~/" in front of VALUE is the home inside */
 };
 
-extern const struct agent agents[];
-extern const size_t n_agents;
+#define AGENTS_NUM 4
+extern const struct agent agents[AGENTS_NUM];
 
 const struct agent *agent_named(const char *name); /* NULL when there is none */
 const struct agent *agent_of_command(const char *argv0); /* by its last part */

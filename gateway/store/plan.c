@@ -587,7 +587,7 @@ int run_plan_rename(struct run_plan *plan, const struct run_request *opts)
 	plan_name(plan, opts);
 	for (size_t i = 0; i < plan->n_env; i++) {
 		if (!strcmp(plan->env[i], old)) /* unless the user has set it */
-			return env_setf(plan, SANDBOX_VARIABLE, plan->name);
+			return env_setf(plan, SANDBOX_VARIABLE, plan->name, "the sandbox itself");
 	}
 	return 0;
 }

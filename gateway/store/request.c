@@ -248,6 +248,41 @@ static int get_mounts(const cJSON *obj, const struct member *m, struct run_ask *
 	return 0;
 }
 
+static bool put_links(cJSON *obj, const struct member *m, const struct source *from)
+{
+	cJSON *array = cJSON_AddArrayToObject(obj, m->key);
+	bool ok = array != NULL;
+
+	for (size_t i = 0; ok && i < from->plan->n_links; i++) {
+		const struct sandbox_link *in = &from->plan->links[i];
+		cJSON *item = cJSON_CreateObject();
+
+		ok = item && cJSON_AddItemToArray(array, item) && cJSON_AddStringToObject(item, "path", in->path) &&
+			cJSON_AddStringToObject(item, "target", in->target);
+	}
+	return ok;
+}
+
+static int get_links(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err)
+{
+	const cJSON *list = NULL, *item;
+	int rc = json_get_array(obj, m->key, &list, err);
+
+	if (rc < 0)
+		return rc;
+	cJSON_ArrayForEach(item, list) {
+		struct sandbox_link *l = &to->plan.links[to->plan.n_links];
+
+		if (to->plan.n_links == ARRAY_SIZE(to->plan.links))
+			return ak_fail(err, E2BIG, "links: more than %zu", ARRAY_SIZE(to->plan.links));
+		if (json_get_string(item, "path", &l->path, err) <= 0 || l->path[0] != '/' ||
+			json_get_string(item, "target", &l->target, err) <= 0 || !l->target[0])
+			return ak_fail(err, EINVAL, "links[%zu]: wants an absolute path and a target", to->plan.n_links);
+		to->plan.n_links++;
+	}
+	return 0;
+}
+
 static bool put_edits(cJSON *obj, const struct member *m, const struct source *from)
 {
 	cJSON *array = cJSON_AddArrayToObject(obj, m->key);
@@ -309,6 +344,7 @@ static const struct member members[] = {
 	{ "workdir", put_text, get_path, PLAN(workdir), 0 },
 	{ "env", put_env, get_env, PLAN(env), 0 },
 	{ "mounts", put_mounts, get_mounts, PLAN(mounts), 0 },
+	{ "links", put_links, get_links, PLAN(links), 0 },
 	{ "edits", put_edits, get_edits, REQUEST(edits), 0 },
 	{ "limits", put_limits, get_limits, REQUEST(limits), 0 },
 	{ "tty", put_bool, get_bool, REQUEST(tty), 0 },
