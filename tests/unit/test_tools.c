@@ -92,7 +92,9 @@ static int teardown(void **state)
 
 static void find(const char *command, const char *path, guard_claimed *claimed, struct tools *ret)
 {
-	struct tools_ask ask = { .command = command, .path = path, .home = home, .project = project, .shown = "", .claimed = claimed };
+	struct tools_ask ask = {
+		.command = command, .path = path, .home = home, .project = project, .shown = "", .claimed = claimed
+	};
 	struct ak_err err;
 
 	assert_int_equal(tools_find(&ask, ret, &err), 0);
