@@ -11,7 +11,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* What the loop, the DNS proxy, the relay and malloc need; most used first. */
+/* The system calls that the event loop, the DNS proxy, the relay and malloc need; most used first. */
 static const int allowed_calls[] = {
 	SCMP_SYS(epoll_wait),
 	SCMP_SYS(epoll_pwait),
@@ -70,7 +70,7 @@ static const int allowed_calls[] = {
 	SCMP_SYS(uname),
 };
 
-/* Never, not even as an error: whoever tries has taken the process over, and a dead gateway is a closed network. */
+/* These kill the process instead of failing: only an attacker who controls it makes them, and without a gateway there is no network. */
 static const int deadly_calls[] = {
 	SCMP_SYS(execve),
 	SCMP_SYS(execveat),
@@ -91,7 +91,7 @@ static int add_calls(scmp_filter_ctx f, uint32_t action, const int *calls, size_
 	for (size_t i = 0; i < n; i++) {
 		int rc = seccomp_rule_add(f, action, calls[i], 0);
 
-		/* EDOM: this architecture has no such call (fork on aarch64), so there is nothing to rule on. */
+		/* EDOM: the architecture does not have this call (fork on aarch64), so no rule is needed. */
 		if (rc < 0 && rc != -EDOM)
 			return rc;
 	}
@@ -105,13 +105,13 @@ static int add_socket_rules(scmp_filter_ctx f)
 	return rc < 0 ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_INET6, 0));
 }
 
-/* Asking a link for its state, which also settles it: without that the first packets of a new sandbox can be lost (gwns_link_up). */
+/* Querying the state of a link also completes pending changes; without that, first packets can be lost (gwns_link_up). */
 static int add_link_rule(scmp_filter_ctx f)
 {
 	return seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, SIOCETHTOOL, 0));
 }
 
-/* Memory, but never executable. */
+/* Allow memory mappings, but never executable ones. */
 static int add_memory_rules(scmp_filter_ctx f)
 {
 	int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: ak_confine_gen FILE\n");
 		return 2;
 	}
-	/* What the kernel can do that the program is built on does not matter; 3 has SCMP_ACT_KILL_PROCESS. */
+	/* Use API level 3, which has SCMP_ACT_KILL_PROCESS, whatever the kernel of the build machine supports. */
 	if (table_check(seccomp_api_set(3), "level") < 0)
 		return 1;
 	filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
