@@ -10,7 +10,7 @@
 /* Append the padded base64 text of LEN bytes, on one line. */
 void base64_encode(struct strbuf *out, const void *data, size_t len);
 
-/* Strict: padded, no other characters, unused bits zero. The bytes are the caller's to free; -EINVAL, -ENOMEM. */
+/* Strict: requires padding and zero unused bits, accepts no other characters. The caller frees *RET. -EINVAL, -ENOMEM. */
 int base64_decode(const char *text, size_t len, char **ret, size_t *ret_len, struct ak_err *err);
 
 #endif

@@ -229,7 +229,7 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 	if (count_repeat(sb, event))
 		return;
 	if (event->outcome == DNS_OUTCOME_BUDGET)
-		sb->noisy = true; /* more may come that is told in sums */
+		sb->noisy = true; /* more may follow that is counted only */
 	if (event->latency_us)
 		net_histogram_add(&sb->counts.timings[NET_TIMING_DNS], event->latency_us);
 	if (event->outcome != DNS_OUTCOME_MALFORMED) {

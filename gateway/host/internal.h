@@ -44,10 +44,10 @@ struct gw_sandbox {
 	bool noisy; /* there were denials since the kernel's counters were last read */
 	uint64_t allowed, denied;
 	struct net_counts counts;
-	uint64_t evicted; /* learned addresses that went before their time; not on record yet */
-	struct gw_repeat *repeats; /* owned; GW_REPEATS of them, made when first needed */
-	uint64_t seen[FW_REASON_NUM]; /* refusals that came by NFLOG or were written as suppressed */
-	uint64_t seen_link; /* the same for frames that the link did not take */
+	uint64_t evicted; /* learned addresses evicted early; not recorded yet */
+	struct gw_repeat *repeats; /* owned; GW_REPEATS entries, allocated on first use */
+	uint64_t seen[FW_REASON_NUM]; /* denials received by NFLOG or recorded as suppressed */
+	uint64_t seen_link; /* the same for frames dropped at the link */
 };
 
 struct gw {

@@ -32,7 +32,7 @@ void run_report_note(struct run_report *r, const char *fmt, ...)
 	r->notes = longer;
 }
 
-/* ---- the table that both directions use ---- */
+/* ---- the field tables that both directions use ---- */
 
 #define OUTCOME(member) offsetof(struct run_report, outcome.member)
 

@@ -41,7 +41,7 @@ void run_report_done(struct run_report *r);
 /* Add a line to its notes; without memory for it there is one note less. */
 void run_report_note(struct run_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The codec between our own processes: everything but captured output. From JSON every member is checked; -EINVAL with the place. */
+/* The codec between our own processes, without captured output. Parsing checks every member; -EINVAL names the position. */
 cJSON *run_report_to_json(const struct run_report *r);
 int run_report_from_json(const cJSON *obj, struct run_report *ret, struct ak_err *err);
 

@@ -31,9 +31,9 @@ struct http_head {
 	char host[256]; /* from the absolute form or Host; as sent, without the port; "" if empty or absent */
 	bool chunked;
 	bool has_length;
-	uint64_t length; /* of the body, when not chunked */
-	bool websocket; /* asks to become a WebSocket and nothing else */
-	bool stray_body; /* has a body, of which its method knows nothing (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5, 9.3.8) */
+	uint64_t length; /* of the body, if not chunked */
+	bool websocket; /* requests an upgrade to WebSocket and nothing else */
+	bool stray_body; /* has a body although its method defines none (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5, 9.3.8) */
 	enum http_fault fault; /* of BAD */
 	const char *why; /* set for BAD */
 };
