@@ -1,0 +1,194 @@
+"""Programs that lie in the user's home, and the memory of agents: what is brought in, and what is not."""
+import json
+import os
+import stat
+
+import pytest
+
+from lab import PATH
+
+
+class Home:
+    """Programs and links in the home of the lab's user."""
+
+    def __init__(self, lab):
+        self.lab = lab
+
+    def path(self, *parts):
+        return self.lab.path("home", *parts)
+
+    def program(self, name, text, mode=0o755):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        self.own(path)
+        return path
+
+    def link(self, name, target):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(target, path)
+        self.own(path)
+
+    def own(self, path):
+        """Folders that root made belong to whoever runs the test."""
+        home = os.stat(self.path())
+        while path != self.path() and os.getuid() == 0:
+            os.lchown(path, home.st_uid, home.st_gid)
+            path = os.path.dirname(path)
+
+    def run(self, *args, path, mode="codex", **kw):
+        env = {"PATH": ":".join([self.path(p) if not p.startswith("/") else p for p in path] + [PATH])}
+        return self.lab.run(["--compatibility-mode", mode, *args], env=env, **kw)
+
+
+@pytest.fixture
+def home(any_user):
+    return Home(any_user)
+
+
+def test_a_program_of_an_npm_prefix_runs_with_its_package_and_nothing_beside_it(home):
+    home.program(".npm/lib/node_modules/@a/tool/cli.sh", '#!/usr/bin/env bash\ncat "$(dirname "$(readlink -f "$0")")/data"; echo "$@"\n')
+    home.program(".npm/lib/node_modules/@a/tool/data", "mine\n", 0o644)
+    home.program(".npm/lib/node_modules/other/secret", "no\n", 0o644)
+    home.program(".npmrc", "//registry/:_authToken=secret\n", 0o600)
+    home.link(".npm/bin/tool", "../lib/node_modules/@a/tool/cli.sh")
+    r = home.run("--", "tool", "a", "--b", path=[".npm/bin"])
+    assert (r.code, r.out) == (0, "mine\na --b\n"), r
+    script = "cd %s; echo $PATH; ls -A; ls .npm/lib/node_modules; touch .npm/lib/node_modules/@a/tool/x" % home.path()
+    home.program(".npm/lib/node_modules/@a/tool/cli.sh", "#!/bin/sh\n" + script + "\n")
+    r = home.run("--", "tool", path=[".other/bin", ".npm/bin"])
+    lines = r.out.split("\n")
+    assert lines[0].startswith(home.path(".npm/bin") + ":") and ".other" not in lines[0], r
+    assert ".npmrc" not in lines and "other" not in lines and "@a" in lines, r
+    assert "Read-only file system" in r.err and r.code == 1, r
+
+
+def test_the_interpreter_comes_with_its_tool_chain(home):
+    home.program(".nvm/versions/node/v9.9.9/bin/node", '#!/bin/sh\necho "node $(cat "$(dirname "$0")/../lib/marker") $1"\n')
+    home.program(".nvm/versions/node/v9.9.9/lib/marker", "9\n", 0o644)
+    home.program(".nvm/versions/node/v8.8.8/lib/marker", "8\n", 0o644)
+    tool = home.program(".local/bin/tool", "#!/usr/bin/env node\n")
+    r = home.run("--", "tool", path=[".local/bin", ".nvm/versions/node/v9.9.9/bin"])
+    assert (r.code, r.out) == (0, "node 9 %s\n" % tool), r
+    r = home.run("--", "node", "-", path=[".nvm/versions/node/v9.9.9/bin"])
+    assert r.out == "node 9 -\n", r
+
+
+def test_a_warm_sandbox_runs_it_as_well(any_boxes):
+    home = Home(any_boxes.lab)
+    home.program(".npm/lib/node_modules/tool/cli.sh", "#!/bin/sh\necho warm; ls -A %s\n" % home.path(".npm"))
+    home.link(".npm/bin/tool", "../lib/node_modules/tool/cli.sh")
+    any_boxes.ak("daemon", "prewarm", "--mode", "codex")
+    r = home.run("--", "tool", path=[".npm/bin"])
+    assert (r.code, sorted(r.out.split())) == (0, ["bin", "lib", "warm"]), r
+    pool = [row for row in any_boxes.status()["pool"] if row["mode"] == "codex"]
+    assert pool[0]["hits"] == 1, pool
+
+
+def test_keys_are_not_brought_in(home):
+    home.program(".ssh/helper", "#!/bin/sh\necho stolen\n")
+    home.link("bin/helper", "../.ssh/helper")
+    r = home.run("--", "helper", path=["bin"])
+    assert r.code == 127 and "stolen" not in r.out, r
+
+
+def test_what_a_sandbox_may_have_written_is_not_followed_out_of_the_project(home):
+    """A link in the project, on a PATH that leads into it, to a program of the user: the program stays outside."""
+    lab = home.lab
+    home.program("private/tool", "#!/bin/sh\necho private\n")
+    os.makedirs(lab.path("project", "bin"), exist_ok=True)
+    os.symlink(home.path("private/tool"), lab.path("project", "bin", "agent"))
+    with open(lab.path("project", "bin", "a-script"), "w") as f:
+        f.write("#!%s\n" % home.path("private/tool"))
+    os.chmod(lab.path("project", "bin", "a-script"), 0o755)
+    for command in ("agent", "a-script"):
+        r = home.run("--", command, path=[lab.path("project", "bin")], cwd=lab.path("project"))
+        assert r.code in (126, 127) and "private" not in r.out, r
+    assert home.run("--", "tool", path=["private"]).out == "private\n"
+
+
+def test_a_socket_beside_a_tool_leads_nowhere(home):
+    """The folder is seen through an overlay: its sockets have no one behind them."""
+    import socket
+    home.program(".volta/bin/tool", "#!/usr/bin/python3\nimport socket, os\ns = socket.socket(socket.AF_UNIX)\n"
+                 "try:\n    s.connect('%s')\n    print('connected')\nexcept OSError as e:\n    print(e.strerror)\n" % home.path(".volta/s"))
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(home.path(".volta/s"))
+        os.chmod(home.path(".volta/s"), 0o777)
+        s.listen(8)
+        r = home.run("--", "tool", path=[".volta/bin"])
+    assert r.code == 0 and r.out in ("Connection refused\n", "No such file or directory\n"), r
+
+
+# ---- agents ----
+
+
+def fake_agent(home, name, text):
+    return home.program(".local/bin/" + name, "#!/bin/sh\n" + text + "\n")
+
+
+def test_an_agents_memory_is_kept_and_apart_from_the_hosts(home):
+    fake_agent(home, "codex", "cat ~/.codex/auth 2>/dev/null; echo told >~/.codex/auth")
+    home.program(".codex/auth", "the host's\n", 0o600)
+    first, second = (home.run("--", "codex", path=[".local/bin"]) for _ in range(2))
+    assert (first.code, first.out) == (0, "") and second.out == "told\n", (first, second)
+    with open(home.path(".codex/auth")) as f:
+        assert f.read() == "the host's\n"
+    other = home.run("--", "sh", "-c", "ls -A ~", path=[".local/bin"])
+    assert ".codex" not in other.out.split(), other
+    none = home.run("--agent-state", "none", "--", "codex", path=[".local/bin"])
+    assert "told" not in none.out, none
+
+
+def test_a_project_may_have_a_memory_of_its_own(home):
+    lab = home.lab
+    fake_agent(home, "codex", "cat ~/.codex/auth 2>/dev/null; pwd >~/.codex/auth")
+    os.makedirs(lab.path("project", "two"), exist_ok=True)
+    for folder in (lab.path("project"), lab.path("project", "two")):
+        r = home.run("--agent-state", "project", "--dir", folder, "--", "codex", path=[".local/bin"])
+        assert (r.code, r.out) == (0, ""), r
+    r = home.run("--agent-state", "project", "--dir", lab.path("project"), "--", "codex", path=[".local/bin"])
+    assert r.out == lab.path("project") + "\n", r
+
+
+@pytest.mark.parametrize("agent,folder", [("claude", ".claude"), ("gemini", ".gemini"), ("opencode", ".local/share/opencode")])
+def test_an_agent_by_its_name_gets_all_that_follows(home, agent, folder):
+    fake_agent(home, agent, 'echo "$AGENTKERNEL_MODE $*"; echo x >~/%s/file' % folder)
+    env = {"PATH": home.path(".local/bin") + ":" + PATH}
+    r = home.lab.ak([agent, "--help", "-x", "--", "a b"], env=env)
+    assert (r.code, r.out) == (0, "%s --help -x -- a b\n" % agent), r
+    r = home.run(path=[".local/bin"], mode=agent)
+    assert (r.code, r.out) == (0, agent + " \n"), r
+
+
+def test_without_a_command_a_mode_without_an_agent_asks_for_one(home):
+    r = home.run(path=[], mode="native")
+    assert r.code == 2 and "which command?" in r.err, r
+
+
+def test_explain_tells_everything_and_runs_nothing(home):
+    fake_agent(home, "codex", "echo ran >~/.codex/ran; echo ran")
+    r = home.run("--explain", "-e", "TOKEN=hidden", "--allow-host", "more.test", "--", "codex", path=[".local/bin"])
+    assert r.code == 0 and "ran" not in r.out.split() and "hidden" not in r.out, r
+    for part in (home.path(".local/bin/codex"), "~/.codex".replace("~", ""), "TOKEN=…", "--allow-host more.test", "rw  "):
+        assert part in r.out, (part, r)
+    assert not os.path.exists(home.lab.path("state", "agentkernel", "runs")) or \
+        not [n for n in os.listdir(home.lab.path("state", "agentkernel", "runs")) if n.startswith("run-")]
+
+
+def test_the_record_names_what_was_brought_in(home):
+    home.program("bin/tool", "#!/bin/sh\n")
+    assert home.run("--", "tool", path=["bin"]).code == 0
+    r = home.lab.ak(["audit", "--json"])
+    starts = [json.loads(line) for line in r.out.splitlines() if '"run_start"' in line]
+    assert starts[-1]["mounts"] == [home.path("bin/tool")], starts
+
+
+def test_what_an_agent_writes_stays_private(home):
+    fake_agent(home, "codex", "echo x >~/.codex/auth; chmod 666 ~/.codex/auth")
+    assert home.run("--", "codex", path=[".local/bin"]).code == 0
+    folder = home.lab.path("state", "agentkernel", "agents", "codex", "shared")
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700 and os.path.exists(os.path.join(folder, ".codex", "auth"))
