@@ -150,6 +150,7 @@ const struct field field_table[FIELD_NUM] = {
 		.help = "a further name that clients may reach it by" },
 	[FIELD_PLUGIN] = { .option = "plugin", .kind = KIND_CHOICE, .choices = "claude|codex|gemini|opencode|mcp",
 		.help = "also the files by which this client finds our MCP server" },
+	[FIELD_CHECK] = { .option = "check", .kind = KIND_BOOL, .help = "also ask each agent for its version inside its mode" },
 	[FIELD_DRY_RUN] = { .option = "dry-run", .kind = KIND_BOOL, .help = "print what would be written, and write nothing" },
 	[FIELD_REPLACE] = { .option = "force", .kind = KIND_BOOL, .help = "replace files that are there already" },
 };
@@ -209,6 +210,7 @@ static const struct field_use *const verbs[VERB_NUM] = {
 	[VERB_AUDIT] = USES({ FIELD_SANDBOX, C | Q }, { FIELD_SINCE, C | Q }, { FIELD_FOLLOW_ALL, C }, { FIELD_JSON_LINES, C }),
 	[VERB_AUDIT_LOGS] = USES({ FIELD_SINCE, Q }, { FIELD_LIMIT_RECORDS, Q }),
 	[VERB_AUDIT_VERIFY] = USES({ FIELD_KEY_FILE, C }, { FIELD_JSON, C }),
+	[VERB_AGENTS] = USES({ FIELD_CHECK, C }, { FIELD_JSON, C }),
 	[VERB_PRINT] = USES({ FIELD_JSON, C }),
 	[VERB_DAEMON_START] = USES({ FIELD_FOREGROUND, C }),
 	[VERB_PREWARM] = USES({ FIELD_POOL_MODE, C }, { FIELD_POOL_COUNT, C }),

@@ -247,6 +247,19 @@ int service_file_replaceable(int dir, const char *name, struct ak_err *err);
 /* True for file systems that are the kernel's own (proc, sysfs, cgroup …): never read, written or walked. */
 bool service_fs_forbidden(int fd);
 
+/* ---- the memory of agents (service/agents.c; see store/agent.h) ---- */
+
+struct agent;
+/*
+ * Copy the host's own files of A into its shared memory, which must be empty: -EEXIST if not. EACH gets every path of the home before it is copied; what
+ * was copied is counted in *RET_FILES. -ENOENT if the host has none.
+ */
+int service_agent_import(const struct ak_paths *paths, const struct agent *a, void (*each)(const char *path), uint64_t *ret_files,
+	struct ak_err *err);
+
+/* Remove all memory of A, the shared one and those of projects. -ENOENT if there is none. */
+int service_agent_reset(const struct ak_paths *paths, const struct agent *a, struct ak_err *err);
+
 /* ---- copying trees (service/copy.c) ---- */
 
 struct service_copy {

@@ -9,15 +9,42 @@
 #include <string.h>
 
 const struct agent agents[AGENTS_NUM] = {
-	{ "claude", "Claude Code", AK_MODE_CLAUDE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN" },
-		{ ".claude" },
-		/* Else its settings are a single file of the home, which it replaces by renaming. */
-		{ "CLAUDE_CONFIG_DIR=~/.claude", "DISABLE_AUTOUPDATER=1" } },
-	{ "gemini", "Gemini CLI", AK_MODE_GEMINI, { "GEMINI_API_KEY", "GOOGLE_API_KEY" }, { ".gemini" }, { NULL } },
-	{ "codex", "Codex", AK_MODE_CODEX, { "OPENAI_API_KEY", "CODEX_API_KEY" }, { ".codex" }, { NULL } },
-	{ "opencode", "OpenCode", AK_MODE_OPENCODE,
-		{ "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY" },
-		{ ".config/opencode", ".local/share/opencode", ".local/state/opencode" }, { "OPENCODE_DISABLE_AUTOUPDATE=1" } },
+	{
+		.name = "claude",
+		.title = "Claude Code",
+		.mode = AK_MODE_CLAUDE,
+		.keys = { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN" },
+		.state = { ".claude" },
+		.import = { ".claude.json", ".claude/.claude.json" },
+		.install = "npm install -g @anthropic-ai/claude-code",
+		/* By default its settings are a single file of the home, which it replaces by renaming: a mounted file cannot be replaced. */
+		.env = { "CLAUDE_CONFIG_DIR=~/.claude", "DISABLE_AUTOUPDATER=1" },
+	},
+	{
+		.name = "gemini",
+		.title = "Gemini CLI",
+		.mode = AK_MODE_GEMINI,
+		.keys = { "GEMINI_API_KEY", "GOOGLE_API_KEY" },
+		.state = { ".gemini" },
+		.install = "npm install -g @google/gemini-cli",
+	},
+	{
+		.name = "codex",
+		.title = "Codex",
+		.mode = AK_MODE_CODEX,
+		.keys = { "OPENAI_API_KEY", "CODEX_API_KEY" },
+		.state = { ".codex" },
+		.install = "npm install -g @openai/codex",
+	},
+	{
+		.name = "opencode",
+		.title = "OpenCode",
+		.mode = AK_MODE_OPENCODE,
+		.keys = { "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY" },
+		.state = { ".config/opencode", ".local/share/opencode", ".local/state/opencode" },
+		.install = "npm install -g opencode-ai",
+		.env = { "OPENCODE_DISABLE_AUTOUPDATE=1" },
+	},
 };
 
 const struct agent *agent_named(const char *name)

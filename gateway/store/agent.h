@@ -21,6 +21,8 @@ struct agent {
 	enum ak_mode mode;
 	const char *keys[AGENT_KEYS_MAX + 1]; /* variables that hold an API key, the usual one first */
 	const char *state[AGENT_STATE_MAX + 1]; /* folders of the home */
+	const char *import[2]; /* a single file of the home that goes into one of those folders: from, to; or NULL */
+	const char *install; /* how to get it */
 	const char *env[3]; /* "KEY=VALUE" that the agent needs in a sandbox; "~/" in front of VALUE is the home inside */
 };
 

@@ -192,3 +192,39 @@ def test_what_an_agent_writes_stays_private(home):
     assert home.run("--", "codex", path=[".local/bin"]).code == 0
     folder = home.lab.path("state", "agentkernel", "agents", "codex", "shared")
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700 and os.path.exists(os.path.join(folder, ".codex", "auth"))
+
+
+def test_agents_tells_what_is_missing_and_checks_each_in_its_mode(home):
+    fake_agent(home, "codex", "echo codex-cli 1.2.3")
+    fake_agent(home, "gemini", 'test -z "$AGENTKERNEL_MODE" && echo 4.5.6')
+    env = {"PATH": home.path(".local/bin") + ":/usr/bin:/bin"}
+    r = home.lab.ak(["agents", "--check", "--json"], env=env)
+    rows = {row["command"]: row for row in json.loads(r.out)}
+    assert r.code == 1 and rows["codex"]["inside"] == "1.2.3", r
+    assert rows["gemini"]["version"] == "4.5.6" and rows["gemini"]["inside"].startswith("fails: "), r
+    assert rows["codex"]["missing"] == "sign in: agentkernel codex", r
+    for name in ("claude", "opencode"):
+        if not rows[name]["installed"]:
+            assert rows[name]["missing"].startswith("install: npm install -g ") and "inside" not in rows[name], r
+    assert "agentkernel-check" not in "".join(os.listdir(home.lab.path("tmp")))
+
+
+def test_the_hosts_memory_is_imported_once_and_reset_forgets_it(home):
+    lab = home.lab
+    fake_agent(home, "claude", 'cat "$CLAUDE_CONFIG_DIR/.claude.json" "$CLAUDE_CONFIG_DIR/settings"')
+    home.program(".claude.json", "one ", 0o600)
+    home.program(".claude/settings", "two\n", 0o600)
+    r = lab.ak(["agents", "import", "claude"])
+    assert r.code == 0 and home.path(".claude.json") in r.err and "2 files copied" in r.err, r
+    assert home.run("--", "claude", path=[".local/bin"], mode="claude").out == "one two\n"
+    again = lab.ak(["agents", "import", "claude"])
+    assert again.code == 1 and "agents reset claude" in again.err, again
+    assert lab.ak(["agents", "reset", "claude"]).code == 0
+    assert home.run("--", "claude", path=[".local/bin"], mode="claude").code == 1
+    assert os.path.exists(home.path(".claude.json")) and os.path.exists(home.path(".claude/settings"))
+
+
+def test_an_agent_that_nobody_knows_is_refused(home):
+    for verb in ("import", "reset"):
+        r = home.lab.ak(["agents", verb, "gpt"])
+        assert r.code == 2 and "unknown agent 'gpt': one of claude, codex, gemini, opencode" in r.err, r
