@@ -21,6 +21,7 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 	f->looked = false;
 	f->plan.n_env = 0;
 	f->plan.guard = NULL;
+	f->plan.tools = (struct tools){ 0 };
 	memset(f->stdio, -1, sizeof(f->stdio));
 	run_io_init(&f->io);
 	rc = rundir_empty(paths, empty, err);

@@ -201,12 +201,15 @@ static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *
 
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
-	_cleanup_(run_front_done) struct run_front f;
+	static struct run_front
+		f; /* too large for the stack, which the gateway process inherits; a process runs one command at a time */
 	int rc = run_front_init(&f, opts, paths, err);
 
 	memset(ret, 0, sizeof(*ret));
-	if (rc < 0)
-		return rc;
-	rc = f.plan.network && !opts->keep ? run_warm(&f, ret, err) : -EAGAIN;
-	return rc == -EAGAIN ? run_cold(&f, ret, err) : rc;
+	if (rc == 0)
+		rc = f.plan.network && !opts->keep ? run_warm(&f, ret, err) : -EAGAIN;
+	if (rc == -EAGAIN)
+		rc = run_cold(&f, ret, err);
+	run_front_done(&f);
+	return rc;
 }

@@ -290,7 +290,7 @@ static void env_drop_identity(struct run_plan *plan)
 
 int run_plan_capture(const struct run_request *opts, char ***ret, struct ak_err *err)
 {
-	struct run_plan plan = { .n_env = 0 };
+	static struct run_plan plan; /* too large for the stack; only its environment is used */
 	char **list = NULL;
 	int rc = env_caller(&plan, opts);
 
