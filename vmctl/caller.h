@@ -1,4 +1,4 @@
-/* The caller's half of a sandbox: what sandbox.c and sandbox_exec.c share. */
+/* The caller's side of a sandbox: declarations shared by sandbox.c, sandbox_exec.c and sandbox_park.c. */
 #ifndef AK_VMCTL_CALLER_H
 #define AK_VMCTL_CALLER_H
 
@@ -17,36 +17,36 @@ struct sandbox {
 	struct sandbox_result result;
 	struct cgroup cgroup;
 	struct strbuf notes;
-	pid_t setup_pid, init_pid; /* 0 when there is none, or it was reaped */
-	pid_t *init_slot; /* owned mapping, until init is known or can no longer come */
-	int setup_pidfd, init_pidfd; /* owned, like all below */
+	pid_t setup_pid, init_pid; /* 0: not started yet, or already reaped */
+	pid_t *init_slot; /* owned shared mapping; kept until init's pid is known or init can no longer start */
+	int setup_pidfd, init_pidfd; /* owned, like every descriptor below */
 	int ctl;
-	int epoll; /* what sandbox_fd gives out */
+	int epoll; /* returned by sandbox_fd */
 	int tty;
-	int root; /* O_PATH, from READY to ENDED */
-	bool network_done, init_done; /* READY is when both are */
-	bool parked; /* and no job yet */
-	int mounts; /* parked: tells when the host's mounts change; -1 when they have */
+	int root; /* O_PATH; open from READY until ENDED */
+	bool network_done, init_done; /* the state becomes READY when both are set */
+	bool parked; /* waiting for a job */
+	int mounts; /* parked: reports changes of the host's mounts; -1 after a change */
 	enum sandbox_isolation isolation;
 	struct sb_ids ids;
-	bool readonly_root, root_inside; /* what it was started with */
-	bool killed; /* by sandbox_signal */
-	bool serves; /* has no command of its own */
-	struct exec_list running, told; /* owned; those without and those with an event to fetch */
+	bool readonly_root, root_inside; /* as given to sandbox_start */
+	bool killed; /* sandbox_signal sent SIGKILL */
+	bool serves; /* started without a command; runs those of sandbox_exec */
+	struct exec_list running, told; /* owned; commands without and with an event to fetch */
 };
 
-/* sandbox.c: no folder may be handed in as a stream. */
+/* sandbox.c: check that no standard stream is a folder. */
 int sandbox_check_streams(const int stdio[3], struct ak_err *err);
 
-/* What every job must have right. */
+/* Check the parts of a spec that every job needs. */
 int sandbox_check_job(const struct sandbox_spec *spec, struct ak_err *err);
 
-/* sandbox_park.c: a descriptor that tells when the host's mounts change. */
+/* sandbox_park.c: open a descriptor that reports changes of the host's mounts. */
 int sandbox_watch_mounts(void);
 
-/* sandbox_exec.c: what init says of a command; FD, when there is one, is taken. */
+/* sandbox_exec.c: handle init's message about a command. Takes ownership of FD unless it is -1. */
 void sandbox_on_exec(struct sandbox *sb, const struct sb_msg *msg, int fd);
-/* The sandbox has ended, and all commands with it. */
+/* Report every command as ended, because the sandbox has ended. */
 void sandbox_end_execs(struct sandbox *sb);
 void sandbox_free_execs(struct sandbox *sb);
 

@@ -27,7 +27,7 @@ static const char *const kind_names[CGROUP_KIND_NUM] = {
 
 /* ---- where we are: /proc/self/cgroup and the mount table ---- */
 
-/* True when the comma-separated LIST has WORD. */
+/* Whether the comma-separated LIST contains WORD. */
 static bool list_has(const char *list, const char *word)
 {
 	size_t len = strlen(word);
@@ -73,7 +73,7 @@ static bool own_dir(const char *controller, char ret[static PATH_MAX])
 	return snprintf(ret, PATH_MAX, "/sys/fs/cgroup%s", path) < PATH_MAX;
 }
 
-/* ---- groups of callers that are gone ---- */
+/* ---- groups of callers that no longer exist ---- */
 
 static bool is_stale(const char *name)
 {
@@ -94,12 +94,12 @@ static void remove_stale(const char *parent)
 		return;
 	for (struct dirent *e; (e = readdir(dir));) {
 		if (is_stale(e->d_name))
-			unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR); /* refused while something runs in it */
+			unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR); /* fails while a process runs in it */
 	}
 	closedir(dir);
 }
 
-/* ---- making one ---- */
+/* ---- creating a group ---- */
 
 static int set_value(const char *dir, const char *file, const char *text)
 {
@@ -131,7 +131,7 @@ static int make_dir(const char *parent, const char *name, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* Where a controller counts what it refused, and under which word; version 1 where it differs. */
+/* The file and the word under which a controller counts refusals; the version-1 names where they differ. */
 static const struct {
 	const char *file, *v1_file, *word;
 } events[CGROUP_KIND_NUM] = {
@@ -180,7 +180,10 @@ static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits)
 	case CGROUP_MEMORY:
 		return limits->memory_bytes != 0;
 	case CGROUP_PIDS:
-		/* The limit of the user holds without a group; a group also tells that it was hit, and root can always make one. */
+		/*
+		 * RLIMIT_NPROC works without a group. A group also reports that the limit was hit, and root can always create
+		 * one.
+		 */
 		return limits->pids && geteuid() == 0;
 	case CGROUP_CPU:
 		return limits->cpus_milli != 0;
@@ -190,7 +193,7 @@ static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits)
 	return false;
 }
 
-/* Version 2: one folder for all, when our own group hands the controller down. */
+/* Version 2: one folder for all controllers, if our own group delegates this one. */
 static int make_v2(struct cgroup *cg, enum cgroup_kind kind, const char *name, const struct sandbox_limits *limits)
 {
 	char parent[PATH_MAX], path[PATH_MAX + 32];
@@ -256,7 +259,7 @@ static int make_v1(struct cgroup *cg, enum cgroup_kind kind, const char *name, c
 
 /* ---- the janitor ---- */
 
-/* A group is busy until its last process is reaped: wait for it, but not for ever. */
+/* A group is busy until its last process is reaped: wait for that, but not forever. */
 static void remove_dir(const char *dir)
 {
 	for (int i = 0; i < 5000 && rmdir(dir) < 0 && errno == EBUSY; i++)
@@ -276,7 +279,7 @@ static _Noreturn void janitor_main(const struct cgroup *cg, int fd)
 	sigset_t all;
 	char byte;
 
-	/* Ctrl-C and the like are for the caller: this one ends when the caller does. */
+	/* Ctrl-C and the like are meant for the caller; the janitor ends when the caller does. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	sb_keep_fds(&fd, 1);
@@ -342,7 +345,7 @@ int cgroup_open_procs(const struct cgroup *cg)
 
 /* ---- what happened inside ---- */
 
-/* True when the controller's event count is not 0. */
+/* Whether the controller's event count is not 0. */
 static bool has_event(const struct cgroup *cg, enum cgroup_kind kind)
 {
 	size_t len = events[kind].word ? strlen(events[kind].word) : 0;

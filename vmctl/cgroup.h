@@ -1,10 +1,11 @@
 /*
- * Limits by control group, where the caller may write below its own: version 2 (delegated) or version 1.
+ * Resource limits by control group, where the caller may write below its own group: version 2 (delegated) or version
+ * 1.
  *
- * Joining a version-1 group can take a grace period of the kernel (tens of milliseconds), so a group is made only when a limit
- * needs one. A small child of the caller, the janitor, removes the groups: it outlives a caller that is killed, and it keeps its rights
- * when the caller gives up the file system. Groups are named agentkernel-NAME-PID after the caller; should the janitor
- * be killed too, the next start removes those whose caller is gone.
+ * Joining a version-1 group can take an RCU grace period (tens of milliseconds), so a group is created only when a
+ * limit needs one. A small child of the caller, the janitor, removes the groups: it survives a caller that is killed,
+ * and it keeps its access when the caller gives up the file system. Groups are named agentkernel-NAME-PID after the
+ * caller's pid. If the janitor is killed too, the next start removes groups whose caller no longer exists.
  */
 #ifndef AK_VMCTL_CGROUP_H
 #define AK_VMCTL_CGROUP_H
@@ -21,28 +22,30 @@ enum cgroup_kind { CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU, CGROUP_KIND_NUM };
 
 struct cgroup {
 	char *dirs
-		[CGROUP_KIND_NUM]; /* owned; the group's folder by controller, NULL where there is none; equal text in version 2 */
-	int join_fds[CGROUP_KIND_NUM]; /* version 1: cgroup.procs, open for writing; -1 where there is none */
-	int events_fds
-		[CGROUP_KIND_NUM]; /* the controller's event counts, open because they are read when paths are out of reach; -1 */
-	int v2_fd; /* version 2: the folder, for clone3; -1 */
-	int janitor_fd; /* closing it lets the janitor go to work; -1 */
-	pid_t janitor; /* 0 when there is none */
+		[CGROUP_KIND_NUM]; /* owned; the group's folder for each controller, NULL if none; version 2: the same path for all */
+	int join_fds[CGROUP_KIND_NUM]; /* version 1: cgroup.procs, open for writing; -1 if none */
+	int events_fds[CGROUP_KIND_NUM]; /* event counters, opened early because the caller cannot open paths later; -1 if none */
+	int v2_fd; /* version 2: the group's folder, for clone3; -1 if none */
+	int janitor_fd; /* closing it tells the janitor to remove the groups; -1 if none */
+	pid_t janitor; /* 0: not running */
 };
 
-/* Make groups for the limits that need one and set them; what could not be limited is noted, a line each. */
+/*
+ * Create and configure groups for the limits that need one. Adds a line to NOTES for each limit that could not be
+ * applied.
+ */
 void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limits *limits, struct strbuf *notes);
 
-/* Version 1: move the calling process in. Version 2 is joined by clone3 with v2_fd. */
+/* Version 1: move the calling process into the groups. Version 2 is joined by clone3 with v2_fd. */
 int cgroup_join(const struct cgroup *cg);
 
-/* Version 2: what a process that is there already joins by; -1 where there is none. Owned by the caller. */
+/* Version 2: open cgroup.procs, so that a running process can join. -1 without a group. The caller owns the result. */
 int cgroup_open_procs(const struct cgroup *cg);
 
 bool cgroup_oom_killed(const struct cgroup *cg);
 bool cgroup_pids_hit(const struct cgroup *cg);
 
-/* Remove the folders; what ran in them has ended. */
+/* Remove the groups' folders. Their processes must have ended. */
 void cgroup_done(struct cgroup *cg);
 
 #endif

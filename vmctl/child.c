@@ -1,4 +1,4 @@
-/* What every process of a sandbox does on its own: keep few descriptors, and say why it cannot go on. */
+/* Helpers for every process of a sandbox: close descriptors that are not needed, and report a failure. */
 #include "vmctl/internal.h"
 
 #include <errno.h>

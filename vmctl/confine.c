@@ -1,5 +1,5 @@
 /*
- * What the sandbox's init gives up before anything runs, and every process inside with it: limits, capabilities, files
+ * Restrictions that init puts on itself, and so on every process inside, before any command runs: limits, capabilities, files
  * outside the root (Landlock), system calls (seccomp).
  */
 #include "vmctl/internal.h"
@@ -29,7 +29,7 @@
 
 /* ---- limits ---- */
 
-/* Never above what we were given: raising needs a privilege. */
+/* Never exceed the current hard limit: raising it needs a privilege. */
 static int set_limit(int resource, rlim_t value, const char *what, struct ak_err *err)
 {
 	struct rlimit lim;
@@ -42,7 +42,7 @@ static int set_limit(int resource, rlim_t value, const char *what, struct ak_err
 	return setrlimit((__rlimit_resource_t)resource, &lim) < 0 ? ak_fail_errno(err, errno, "limit of %s", what) : 0;
 }
 
-/* The kernel counts signals that wait, timers among them, for the user over all that they run: a quarter is ours. */
+/* The kernel counts pending signals, including timers, per user over all their processes: a sandbox gets a quarter. */
 static int limit_signals(struct ak_err *err)
 {
 	struct rlimit lim;
@@ -55,14 +55,20 @@ static int limit_signals(struct ak_err *err)
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	const struct sandbox_limits *limits = &ctx->spec->limits;
-	/* Too small for a file, and the one value for which the kernel does not start a core_pattern that is a program (fs/coredump.c). */
+	/*
+	 * Too small for a core file, and the only value for which the kernel does not start a core_pattern program
+	 * (fs/coredump.c).
+	 */
 	int rc = set_limit(RLIMIT_CORE, 1, "core files", err);
 
 	if (rc == 0)
 		rc = set_limit(RLIMIT_MEMLOCK, MEMLOCK_BYTES, "locked memory", err);
 	if (rc == 0)
 		rc = limit_signals(err);
-	/* Counted per user namespace (Linux 5.14), so it is the sandbox's own; the kernel would spare the host's root, which no sandbox is. */
+	/*
+	 * Counted per user namespace (Linux 5.14), so it covers the sandbox only. The kernel exempts the host's root, which no
+	 * sandbox runs as.
+	 */
 	if (rc == 0)
 		rc = set_limit(RLIMIT_NPROC, limits->pids ? limits->pids : DEFAULT_PIDS, "processes", err);
 	if (rc < 0)
@@ -75,7 +81,7 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 
 #define BIT(cap) (UINT64_C(1) << (cap))
 
-/* What root inside may keep: enough to install packages, nothing over network, mounts, devices or other processes. */
+/* Capabilities that root inside keeps: enough to install packages, nothing over network, mounts, devices or other processes. */
 static const uint64_t root_caps = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_SETUID) |
 	BIT(CAP_SETGID) | BIT(CAP_KILL) | BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT);
 
@@ -90,7 +96,7 @@ int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
 		if (keep & BIT(cap))
 			continue;
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
-			if (errno == EINVAL) /* past the kernel's last */
+			if (errno == EINVAL) /* past the kernel's last capability */
 				break;
 			return ak_fail_errno(err, errno, "dropping capability %u", cap);
 		}
@@ -108,7 +114,7 @@ int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
 
 /* ---- Landlock ---- */
 
-/* The kernel's layout, spelled out because the header on an older build host lacks the newest fields. */
+/* The kernel's layout, repeated here because the header on an older build host lacks the newest fields. */
 struct ruleset_attr {
 	uint64_t fs, net, scoped;
 };
@@ -139,8 +145,8 @@ static int add_rule(int ruleset, int fd, uint64_t rights)
 }
 
 /*
- * Standard streams may lie outside the root: opening them again through /proc/self/fd (`> /dev/stderr`) works in
- * the direction in which they were handed in and in no other. Pipes and sockets are not files to Landlock.
+ * Standard streams may be files outside the root. They can be reopened through /proc/self/fd (`> /dev/stderr`), but only in
+ * the direction in which they were opened. Landlock does not treat pipes and sockets as files.
  */
 static void allow_stream(int ruleset, int fd, uint64_t known)
 {
@@ -168,7 +174,7 @@ int sb_confine_landlock(const int stdio[3], struct ak_err *err)
 	_cleanup_close_ int ruleset = -1, root = -1;
 	int rc;
 
-	if (abi < 1) /* not built in, or switched off: the mount namespace stands alone */
+	if (abi < 1) /* not built in or disabled: only the mount namespace restricts files */
 		return 0;
 	ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
 	if (ruleset < 0)
@@ -185,8 +191,9 @@ int sb_confine_landlock(const int stdio[3], struct ak_err *err)
 }
 
 /*
- * Landlock keeps a process from looking into those that are not in its own domain or below: their environment, memory, descriptors and folders in /proc.
- * So one more domain for each command keeps them apart. The ruleset gives all that it takes: without a rule moving files between folders would fail.
+ * Landlock stops a process from inspecting processes outside its own domain and its descendants: their environment, memory,
+ * descriptors and folders in /proc. So a domain for each command isolates the commands from each other. The ruleset allows
+ * every right that it handles: without a rule, moving files between folders would fail.
  */
 int sb_make_fence(void)
 {

@@ -1,10 +1,10 @@
 /*
- * The command's own process, from fork to exec.
+ * The command's process, from fork to exec.
  *
- * The child shares init's memory until it is another program, as after vfork: nothing of init is worth a copy. But init waits no longer than it takes on any
- * healthy file system, because a program's file can be leased, slow or gone, and the child stopped. So the child has a stack of its own, and the command
- * stays where it is until a pipe that closes itself on exec says that the program runs, or why it does not. All that the two can disturb each other in
- * is errno, and nothing that init does depends on that while a child is late.
+ * Until exec the child shares init's memory, as after vfork, which saves copying it. Unlike vfork, init does not wait for
+ * exec: a program's file can be leased, slow or gone, and the child can be stopped. So the child has a stack of its own, and
+ * the command's memory is kept until a close-on-exec pipe reports that the program runs, or why it does not. The two processes
+ * can disturb each other only through errno, and init does not depend on errno while a child is still starting.
  */
 #include "vmctl/internal.h"
 
@@ -25,8 +25,8 @@
 #include <unistd.h>
 
 #define DEFAULT_NOFILE 4096u
-#define STACK_SIZE 65536 /* paths and reasons */
-#define PATIENCE_MS 20 /* longer than a program takes to start from a disk that works */
+#define STACK_SIZE 65536 /* room for paths and error messages */
+#define PATIENCE_MS 20 /* longer than a program takes to start from a healthy disk */
 
 enum { EXIT_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
@@ -39,7 +39,7 @@ static const char *path_variable(char *const *envp)
 	return "/usr/local/bin:/usr/bin:/bin";
 }
 
-/* execve that treats a folder as not executable, as shells do. -errno; does not return when it works. */
+/* execve that treats a folder as not executable, as shells do. Returns -errno; does not return on success. */
 static int try_exec(const char *path, char *const *argv, char *const *envp)
 {
 	struct stat st;
@@ -52,7 +52,7 @@ static int try_exec(const char *path, char *const *argv, char *const *envp)
 	return rc;
 }
 
-/* As execvpe, but never by way of a shell. EACCES anywhere on the path is remembered when nothing else is found. */
+/* Like execvpe, but never runs a shell. Returns EACCES from any PATH entry if no other entry works. */
 static int exec_search(const char *file, char *const *argv, char *const *envp)
 {
 	const char *dir = path_variable(envp);
@@ -103,7 +103,7 @@ static void describe_failure(const char *file, int rc, struct sb_failure *ret)
 	}
 }
 
-/* A stream that the caller did not have is the null device, so that no file opened later takes its number. */
+/* Use the null device for a missing stream, so that no file opened later takes its number. */
 static int stream(int fd, int number)
 {
 	int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
@@ -119,7 +119,7 @@ static int stream(int fd, int number)
 	return copy;
 }
 
-/* First out of the way, then into place: the given numbers may be 0, 1 and 2 in any order. */
+/* Duplicate the streams to high numbers first: the given numbers may be 0, 1 and 2 in any order. */
 static int place_streams(const struct sb_command *cmd)
 {
 	int copies[3];
@@ -141,14 +141,14 @@ static void default_signals(void)
 	struct sigaction sa = { .sa_handler = SIG_DFL };
 	sigset_t none;
 
-	/* exec resets handlers by itself, but what the caller ignores would stay ignored. */
+	/* exec resets handlers, but signals that the caller ignores would stay ignored. */
 	for (int sig = 1; sig < 32; sig++)
 		sigaction(sig, &sa, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* A missing folder is an error when it was asked for, and "/" when it is only the home. */
+/* A missing folder is an error if the user asked for it. A missing home means "/". */
 static int enter_workdir(const struct sb_command *cmd, struct ak_err *err)
 {
 	const char *dir = cmd->workdir ? cmd->workdir : cmd->home;
@@ -161,8 +161,8 @@ static int enter_workdir(const struct sb_command *cmd, struct ak_err *err)
 }
 
 /*
- * Only here, and at most half of what init has: descriptors on their way through sockets are counted for the user, over all sandboxes, and compared with
- * the limit of who sends. What a sandbox can have on their way must not keep init and those outside from sending theirs.
+ * At most half of init's limit. The kernel counts descriptors in flight through sockets per user, over all sandboxes, and
+ * compares them with the sender's limit. A sandbox must not be able to stop init and outside processes from sending theirs.
  */
 static int limit_files(uint32_t nofile)
 {
@@ -177,7 +177,7 @@ static int limit_files(uint32_t nofile)
 	return setrlimit(RLIMIT_NOFILE, &lim) < 0 ? -errno : 0;
 }
 
-/* What init has open for others is theirs alone, also while our program takes its time to start. */
+/* Close descriptors that init holds for other commands, before exec, because exec can take long. */
 static int close_others(const struct sb_command *cmd, int failure)
 {
 	const int *s = cmd->streams;
@@ -221,7 +221,7 @@ static int prepare(const struct sb_command *cmd, int failure, struct ak_err *err
 	return 0;
 }
 
-/* One command on its way. */
+/* A command that is being started. */
 struct sb_birth {
 	struct sb_command cmd;
 	struct pack pack; /* owned; the command's strings */
@@ -250,7 +250,7 @@ static int child(void *ctx)
 	_exit(f.exit_code);
 }
 
-/* Above the numbers of the streams, which are put in place after it. */
+/* Use numbers above the standard streams, which are put in place later. */
 static int open_pipe(int ret[static 2])
 {
 	int fds[2];
@@ -280,7 +280,7 @@ void sb_birth_free(struct sb_birth *b)
 	munmap(b, sizeof(*b));
 }
 
-/* Fresh pages, of which only those that are used cost anything. */
+/* Fresh pages; only those that are touched cost memory. */
 static struct sb_birth *birth_new(const struct sb_command *cmd, struct pack *p)
 {
 	struct sb_birth *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,9 +1,9 @@
 /*
  * The gateway's namespaces and a sandbox's link: see gwns.h.
  *
- * Both ends know each other by permanent neighbour entries, so no ARP or neighbour discovery is ever needed
- * and the ruleset can drop all of it. In the gateway namespace every destination is local ("local default dev
- * lo"), so a packet that the rules admit is delivered to our sockets and none can be forwarded.
+ * Both ends have permanent neighbour entries for each other, so ARP and neighbour discovery are never needed and the ruleset
+ * can drop them. In the gateway namespace every destination is local ("local default dev lo"), so packets that the rules admit
+ * are delivered to our sockets and none can be forwarded.
  */
 #include "vmctl/gwns.h"
 
@@ -30,7 +30,7 @@
 
 #define LO_INDEX 1
 #define PEER_INDEX 2
-#define LINK_INDEX_BASE 100 /* differs from PEER_INDEX: equal indices would make link events lazy */
+#define LINK_INDEX_BASE 100 /* differs from PEER_INDEX: with equal indices the kernel delays link events */
 #define LINK_TRIES 100
 #define LINK_WAIT_MS 5
 #define DNS_PORT 53
@@ -44,7 +44,7 @@ static uint32_t link_index(const struct gwns_link *link)
 
 void gwns_link_plan(uint32_t id, struct gwns_link *ret)
 {
-	uint32_t base4 = 0x64400000u + 4 * id; /* 100.64.0.0/10, a /30 each */
+	uint32_t base4 = 0x64400000u + 4 * id; /* 100.64.0.0/10, a /30 for each link */
 	struct ak_addr base6 = { .family = AF_INET6, .bytes = { 0xfd, 0x61, 0x6b, 0x67 } };
 	struct gwns_link l = { .id = id };
 
@@ -91,7 +91,7 @@ static int set_transparent(int fd, int family)
 	return rc < 0 ? rc : set_flag(fd, SOL_IPV6, IPV6_TRANSPARENT);
 }
 
-/* The receiver of a datagram must know where it was meant to go and by which link it came. */
+/* The receiver of a datagram must know its original destination and the link it came from. */
 static int set_packet_info(int fd, int family)
 {
 	int rc;
@@ -104,7 +104,7 @@ static int set_packet_info(int fd, int family)
 	return rc < 0 ? rc : set_flag(fd, SOL_IPV6, IPV6_RECVORIGDSTADDR);
 }
 
-/* A transparent socket on every address of FAMILY. */
+/* Open a transparent socket that listens on all addresses of FAMILY. */
 static int open_transparent(int family, int type, uint16_t port, const char *what, struct ak_err *err)
 {
 	struct ak_addr any = { .family = (uint8_t)family };
@@ -191,12 +191,12 @@ static int open_sockets(bool ipv6, int fds[static GWNS_FD_NUM], struct ak_err *e
 
 struct setting {
 	const char *path, *value;
-	bool must; /* enforcement rests on it */
+	bool must; /* enforcement depends on it */
 };
 
 /*
- * Written only where it differs: writing some of them wants the kernel's one lock of all network settings, and while others have it the call goes round and
- * round instead of waiting.
+ * Write only if the value differs: some writes take the kernel's global lock of network settings, and while it is held by
+ * others the call spins instead of sleeping.
  */
 static int apply(const char *path, const char *value)
 {
@@ -224,13 +224,13 @@ static int apply_settings(const struct setting *s, size_t n, struct ak_err *err)
 	return 0;
 }
 
-/* A host may have IPv6 switched off, for new namespaces too; in here it is ours to use, and sockets and addresses must agree. */
+/* The host may have disabled IPv6, also for new namespaces. Enable it here: sockets and addresses must agree. */
 static void switch_ipv6_on(void)
 {
 	char now[4] = "";
 	_cleanup_close_ int fd = open("/proc/sys/net/ipv6/conf/default/disable_ipv6", O_RDONLY | O_CLOEXEC);
 
-	/* What new links get; a change of all of them is also one of this. */
+	/* The default for new links; a change of "all" sets this one too. */
 	if (fd >= 0 && read(fd, now, sizeof(now)) == 2 && now[0] == '0')
 		return;
 	(void)ak_write_file("/proc/sys/net/ipv6/conf/all/disable_ipv6", "0");
@@ -239,11 +239,14 @@ static void switch_ipv6_on(void)
 static int gateway_settings(bool ipv6, struct ak_err *err)
 {
 	static const struct setting v4[] = {
-		/* A new namespace takes over the host's forwarding switch, which Docker turns on. */
+		/* A new namespace inherits the host's forwarding setting, which Docker turns on. */
 		{ "/proc/sys/net/ipv4/ip_forward", "0", true },
-		/* Every refusal is answered, not six and then one a second; by type, because the limit on all of them ignores the rate. */
+		/*
+		 * Answer every refused packet, not six and then one a second. Set by type, because the limit on all of them
+		 * ignores the rate.
+		 */
 		{ "/proc/sys/net/ipv4/icmp_ratemask", "0", false },
-		/* With a cookie there is no socket yet when the handshake ends, and the rules look for one. */
+		/* With a SYN cookie there is no socket yet when the handshake ends, and the rules look for one. */
 		{ "/proc/sys/net/ipv4/tcp_syncookies", "0", false },
 	};
 	static const struct setting v6[] = {
@@ -259,10 +262,10 @@ static int gateway_settings(bool ipv6, struct ak_err *err)
 	return apply_settings(v6, ARRAY_SIZE(v6), err);
 }
 
-/* Few, because a look-up below /proc/sys goes past the entry of the same name of every namespace that there is. */
+/* Keep these few: a lookup below /proc/sys passes the entries of that name of all namespaces. */
 static void sandbox_settings(bool ipv6)
 {
-	/* Nothing inside has a capability here, and a server on port 80 is no risk. */
+	/* Nothing inside has a capability here, and a server on port 80 is harmless. */
 	(void)ak_write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
 	if (ipv6)
 		switch_ipv6_on();
@@ -277,7 +280,7 @@ static void add_up(struct rtnl_batch *b, const char *what, uint32_t index)
 	rtnl_begin(b, what, RTM_NEWLINK, 0, &i, sizeof(i));
 }
 
-/* No address but those we give: without one of its own a link asks for no router either. */
+/* No addresses except ours: without a link-local address the kernel does not solicit routers either. */
 static void add_no_own_address(struct rtnl_batch *b, const char *what, uint32_t index)
 {
 	struct ifinfomsg i = { .ifi_index = (int)index };
@@ -298,7 +301,8 @@ static void add_address(struct rtnl_batch *b, const char *what, uint32_t index, 
 
 	m.ifa_prefixlen = (uint8_t)(ak_addr_bits(a) - 2);
 	m.ifa_flags = a->family == AF_INET6 ? IFA_F_NODAD : 0;
-	rtnl_begin(b, what, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m)); /* a link that is adopted has it already */
+	rtnl_begin(
+		b, what, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m)); /* an adopted link already has the address */
 	rtnl_attr_addr(b, IFA_LOCAL, a);
 	rtnl_attr_addr(b, IFA_ADDRESS, a);
 }
@@ -325,7 +329,7 @@ static void add_default_route(struct rtnl_batch *b, const char *what, uint32_t i
 	rtnl_attr_u32(b, RTA_OIF, index);
 }
 
-/* ip route add local default dev lo: whatever the destination, it is ours to receive. */
+/* ip route add local default dev lo: deliver every destination locally. */
 static void add_local_default(struct rtnl_batch *b, const char *what, int family)
 {
 	struct rtmsg m = { .rtm_family = (uint8_t)family,
@@ -341,7 +345,7 @@ static void add_local_default(struct rtnl_batch *b, const char *what, int family
 /* ip link add ak<ID> address … type veth peer name eth0 address … netns <the sandbox's> */
 static void add_veth(struct rtnl_batch *b, const struct gwns_link *link, int peer_ns)
 {
-	/* Our end takes no part in multicast: groups and their routes would be one more thing for each link, and all of it is dropped. */
+	/* No multicast on our end: groups and their routes would cost memory for each link, and all multicast is dropped. */
 	struct ifinfomsg ours = { .ifi_index = (int)link_index(link), .ifi_change = IFF_MULTICAST };
 	struct ifinfomsg theirs = { .ifi_index = PEER_INDEX };
 	size_t info, data, peer;
@@ -349,7 +353,7 @@ static void add_veth(struct rtnl_batch *b, const struct gwns_link *link, int pee
 	rtnl_begin(b, "veth pair", RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ours, sizeof(ours));
 	rtnl_attr_str(b, IFLA_IFNAME, link->ifname);
 	rtnl_attr(b, IFLA_ADDRESS, link->gw_mac, 6);
-	/* One queue from the start: cutting many down to one waits for the kernel's readers. */
+	/* Create one queue: reducing many to one waits for an RCU grace period. */
 	rtnl_attr_u32(b, IFLA_NUM_TX_QUEUES, 1);
 	rtnl_attr_u32(b, IFLA_NUM_RX_QUEUES, 1);
 	info = rtnl_nest(b, IFLA_LINKINFO, NULL, 0);
@@ -378,8 +382,8 @@ static int build_gateway_side(int rtnl, bool ipv6, struct ak_err *err)
 }
 
 /*
- * A link of this id is one whose sandbox has just ended: the kernel takes it along when it gets to the dead namespace, and that can be seconds where
- * many end at once. Then it is deleted here, where nobody else waits for it.
+ * An existing link with this id belongs to a sandbox that has just ended. The kernel removes it with the dead namespace, but
+ * that can take seconds when many end at once. So delete it here.
  */
 static int build_pair(int rtnl, const struct gwns_link *link, int peer_ns, struct ak_err *err)
 {
@@ -494,8 +498,8 @@ int gwns_loopback_only(struct ak_err *err)
 }
 
 /*
- * The end that was brought up first learns of its carrier from a kernel worker. Until that has run, its packets are
- * dropped, and a client would lose its first SYN. Asking for the link state runs the pending work at once.
+ * A kernel worker reports the carrier to the end that was brought up first. Until then its packets are dropped, and a client
+ * would lose its first SYN. Querying the link state runs the pending work at once.
  */
 static void settle_link(int sock, const char *ifname)
 {

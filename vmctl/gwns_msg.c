@@ -1,6 +1,6 @@
 /*
- * The gateway's sockets on their way from the child that opened them to who uses them: a mask, and the descriptors whose bits are set in it, lowest
- * first. A message that does not add up is an error, and what came with it is closed. See gwns.h.
+ * Pass the gateway's sockets from the child that opened them to their user: a bit mask, then the descriptors whose bits are
+ * set, lowest first. An inconsistent message is an error, and its descriptors are closed. See gwns.h.
  */
 #include "vmctl/gwns.h"
 
@@ -11,14 +11,14 @@
 #include <errno.h>
 #include <string.h>
 
-/* Before the sockets: user namespace, network namespace. */
+/* The first two descriptors are the user namespace and the network namespace; the sockets follow. */
 struct report {
 	uint32_t mask;
 	int32_t code; /* 0, or -errno and the reason */
 	char reason[AK_ERR_MAX];
 };
 #define NAMESPACES 2
-static_assert(NAMESPACES + GWNS_FD_NUM <= AK_FDS_MAX, "all of them fit one message");
+static_assert(NAMESPACES + GWNS_FD_NUM <= AK_FDS_MAX, "all descriptors fit in one message");
 
 static uint32_t gather(const int fds[static GWNS_FD_NUM], int *ret, size_t *n)
 {
@@ -101,14 +101,14 @@ int gwns_report_receive(int sock, struct gwns *ret, struct ak_err *err)
 	ssize_t len = ak_recv_fds(sock, &report, sizeof(report), got, &n);
 
 	if (len == 0)
-		return ak_fail(err, EPIPE, "the process that makes the gateway's namespaces was ended");
+		return ak_fail(err, EPIPE, "the process that creates the gateway's namespaces was killed");
 	if (len == sizeof(report) && n == 0 && report.code < 0 && report.code >= -AK_ERRNO_MAX && report.reason[0]) {
 		report.reason[sizeof(report.reason) - 1] = '\0';
 		return ak_fail(err, -report.code, "%s", report.reason);
 	}
 	if (len != sizeof(report) || report.code || n < NAMESPACES ||
 		place(report.mask, got + NAMESPACES, n - NAMESPACES, ret->fds) < 0)
-		return discard(got, len > 0 ? n : 0, err, "the process that makes the gateway's namespaces");
+		return discard(got, len > 0 ? n : 0, err, "the process that creates the gateway's namespaces");
 	ret->user_ns = got[0];
 	ret->net_ns = got[1];
 	return 0;

@@ -1,5 +1,6 @@
 /*
- * A gateway's namespaces for longer than one run: made, or joined again, by a child that opens the sockets, passes everything up and exits.
+ * Namespaces of a gateway that serves more than one run. A child creates or joins them, opens the sockets, sends everything to
+ * its parent and exits.
  */
 #include "vmctl/gwns.h"
 
@@ -19,7 +20,7 @@
 
 int gwns_join(int user_ns, int net_ns, struct ak_err *err)
 {
-	/* The user namespace first: it grants the capability that the other one asks for. */
+	/* The user namespace first: it grants the capability needed for the network namespace. */
 	if (setns(user_ns, CLONE_NEWUSER) < 0)
 		return ak_fail_errno(err, errno, "joining the gateway's user namespace");
 	if (setns(net_ns, CLONE_NEWNET) < 0)
@@ -27,7 +28,7 @@ int gwns_join(int user_ns, int net_ns, struct ak_err *err)
 	return 0;
 }
 
-/* With all the ids that we may map: what is not mapped here cannot be mapped in a sandbox below. */
+/* Map all ids that we may map: an id that is not mapped here cannot be mapped in a sandbox below. */
 static int make(struct ak_err *err)
 {
 	static const struct sandbox_spec plain = { .name = "gateway", .root_inside = true };

@@ -1,11 +1,12 @@
 /*
  * User namespaces and their id maps.
  *
- * Two namespaces, one in the other. The outer one owns the network; in it the invoker is 0. The inner one is the sandbox's and
- * has no capability over the outer one. One id is mapped unless root inside was asked for and the host grants subordinate
- * ids: then 1 … n are mapped too, so that package managers can change owners.
+ * There are two namespaces, one inside the other. The outer one owns the network; the invoker is 0 in it. The inner one is the
+ * sandbox's and has no capability over the outer one. One id is mapped, unless root inside was requested and the host grants
+ * subordinate ids: then 1 to n are mapped too, so that package managers can change owners.
  *
- * The host's root is never mapped. It lends its sandboxes a range of ids that own nothing; trees.h says how they reach root's files.
+ * The host's root is never mapped. It lends its sandboxes a range of ids that own nothing; trees.h explains how they access
+ * root's files.
  */
 #include "vmctl/internal.h"
 
@@ -30,11 +31,11 @@
 #define SUB_IDS_MAX 65535u
 #define NEWUIDMAP "/usr/bin/newuidmap"
 #define NEWGIDMAP "/usr/bin/newgidmap"
-/* What root lends: far above the ids that distributions and container tools hand out. */
+/* The range that root lends: far above the ids that distributions and container tools assign. */
 #define LENT_FIRST 2000000000u
-#define NOBODY 65534u /* where those are not to be had */
+#define NOBODY 65534u /* used where that range is not available */
 
-/* First range of OWNER (a name or a number) in a file of "owner:first:count" lines. */
+/* The first range of OWNER (a name or a number) in a file of "owner:first:count" lines. */
 static bool find_range(const char *file, const char *name, uid_t uid, uint32_t *ret_first, uint32_t *ret_count)
 {
 	_cleanup_free_ char *text = NULL;
@@ -73,7 +74,7 @@ static void plan_ranges(struct sb_ids *ids)
 	ids->n_sub = uid_count < gid_count ? uid_count : gid_count;
 }
 
-/* Whether the ids from FIRST on are mapped in our own namespace, and if so what the first one is outside. */
+/* Whether the ids from FIRST on are mapped in our own namespace, and to which id outside the first one maps. */
 static bool has_ids(const char *file, uint32_t first, uint32_t count, uint32_t *ret_outside)
 {
 	_cleanup_free_ char *text = NULL;
@@ -101,8 +102,8 @@ static bool can_lend(uint32_t first, uint32_t count)
 }
 
 /*
- * An ordinary user may be 0 in a namespace of their own, and root may be called anything there. Files at the top of /proc belong to the host's root, in whatever
- * namespace one looks.
+ * An ordinary user can be 0 in a user namespace, and root can have any id there. Files at the top of /proc belong to the
+ * host's root in every namespace.
  */
 bool sandbox_is_host_root(void)
 {
@@ -138,7 +139,7 @@ void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret)
 	ret->inner_gid = ret->gid ? ret->gid : 1000;
 }
 
-/* Only nameless pipes: anything else has an owner that outlives the sandbox. */
+/* Anonymous pipes only: anything else has an owner that must not change after the sandbox ends. */
 void sb_ids_give_pipes(const struct sb_ids *ids, const int fds[3])
 {
 	for (int i = 0; i < 3; i++) {
@@ -160,7 +161,7 @@ static int write_map(pid_t pid, const char *file, const char *text)
 	return ak_write_file(path, text);
 }
 
-/* One id each: what a process may map of itself, without any privilege. */
+/* One id each: a process may write this map itself, without privileges. */
 static int map_one_uid(uid_t inner, uid_t outer, struct ak_err *err)
 {
 	char text[64];
@@ -176,14 +177,14 @@ static int map_one_gid(gid_t inner, gid_t outer, struct ak_err *err)
 	char text[64];
 	int rc;
 
-	/* The kernel wants this before an unprivileged gid map. Already so in a nested namespace. */
+	/* The kernel requires this before an unprivileged gid map. In a nested namespace it is already set. */
 	write_map(0, "setgroups", "deny");
 	snprintf(text, sizeof(text), "%u %u 1\n", (unsigned)inner, (unsigned)outer);
 	rc = write_map(0, "gid_map", text);
 	return rc < 0 ? ak_fail_errno(err, -rc, "gid map '%u %u 1'", (unsigned)inner, (unsigned)outer) : 0;
 }
 
-/* ---- ranges: a helper that stays outside writes the maps ---- */
+/* ---- ranges: a helper process outside the namespace writes the maps ---- */
 
 static int run_map_tool(const char *tool, pid_t target, unsigned own, unsigned first, unsigned count)
 {
@@ -226,10 +227,10 @@ static int open_user_ns(pid_t pid)
 	return fd < 0 ? -errno : fd;
 }
 
-/* How far the helper came. */
+/* Which maps the helper wrote. */
 enum { MAPPED_BOTH, MAPPED_UIDS, MAPPED_NONE };
 
-/* In the helper: TARGET is in its new namespace once a byte arrives on FD. */
+/* In the helper: a byte on FD says that TARGET is in its new namespace. */
 static _Noreturn void range_helper(const struct sb_ctx *ctx, pid_t target, int fd)
 {
 	const struct sb_ids *ids = &ctx->ids;
@@ -246,7 +247,7 @@ static _Noreturn void range_helper(const struct sb_ctx *ctx, pid_t target, int f
 	_exit(rc < 0 ? MAPPED_UIDS : MAPPED_BOTH);
 }
 
-/* The same for root, who also shows TARGET's new namespace the folders that were opened for it. */
+/* The same for root. Also maps the owners of the opened folders for TARGET's new namespace. */
 static _Noreturn void lend_helper(const struct sb_ctx *ctx, pid_t target, int fd)
 {
 	const struct sb_ids *ids = &ctx->ids;
@@ -264,7 +265,7 @@ static _Noreturn void lend_helper(const struct sb_ctx *ctx, pid_t target, int fd
 	_exit(MAPPED_BOTH);
 }
 
-/* As sb_explain_userns, for the call that makes a user namespace: its errno says more. */
+/* Like sb_explain_userns, for the call that creates a user namespace: its errno says more. */
 static int explain_unshare(struct ak_err *err, int rc)
 {
 	struct ak_err before = *err;
@@ -289,11 +290,11 @@ static int unshare_outer(struct ak_err *err)
 
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
 		return 0;
-	rc = ak_fail_errno(err, errno, "cannot make a user and a network namespace");
+	rc = ak_fail_errno(err, errno, "cannot create a user and a network namespace");
 	return explain_unshare(err, rc);
 }
 
-/* The helper may be refused (a range that is not granted after all): then one id is mapped, like for everybody else. */
+/* The helper may be refused (the range is not granted after all): then map one id, as without a range. */
 static int settle_ranges(struct sb_ctx *ctx, int mapped, struct ak_err *err)
 {
 	int rc;
@@ -301,9 +302,10 @@ static int settle_ranges(struct sb_ctx *ctx, int mapped, struct ak_err *err)
 	if (mapped == MAPPED_BOTH)
 		return 0;
 	if (ctx->ids.lent)
-		return ak_fail(err, EPERM, "cannot map ids for the sandbox: root's own is never given to one");
+		return ak_fail(err, EPERM, "cannot map ids for the sandbox; root's own id is never used for one");
 	ctx->ids.n_sub = 0;
-	sb_send(ctx->ctl, SB_MSG_NOTE, 0, "the ranges of /etc/subuid and /etc/subgid were refused: only one user inside", -1);
+	sb_send(ctx->ctl, SB_MSG_NOTE, 0, "the ranges in /etc/subuid and /etc/subgid were refused: the sandbox has only one user",
+		-1);
 	rc = mapped == MAPPED_UIDS ? 0 : map_one_uid(0, ctx->ids.uid, err);
 	return rc < 0 ? rc : map_one_gid(0, ctx->ids.gid, err);
 }
@@ -336,7 +338,7 @@ static int enter_with_ranges(struct sb_ctx *ctx, struct ak_err *err)
 	return settle_ranges(ctx, WIFEXITED(status) ? WEXITSTATUS(status) : MAPPED_NONE, err);
 }
 
-/* From root, who is not mapped here, to the lent id. */
+/* Change from root, which is not mapped here, to the lent id. */
 static int become_lent(struct ak_err *err)
 {
 	uint32_t outside = 0;
@@ -346,7 +348,7 @@ static int become_lent(struct ak_err *err)
 			"an older agentkernel made the gateway's namespaces; stop its sandboxes and its daemon, then start again");
 	if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
 		return ak_fail_errno(err, errno, "taking on the sandbox's id");
-	prctl(PR_SET_DUMPABLE, 1); /* new credentials took it away, and id maps want it */
+	prctl(PR_SET_DUMPABLE, 1); /* the change of credentials cleared it, and writing id maps needs it */
 	return 0;
 }
 
@@ -356,11 +358,11 @@ int sb_ids_check(const struct sb_ids *ids, struct ak_err *err)
 		return 0;
 	return sb_explain_userns(err,
 		ak_fail(err, EPERM,
-			"root has no other id here to give to a sandbox (a user namespace that maps no more than root); run agentkernel outside of it, or as an "
+			"root has no other id here to run a sandbox under (the user namespace maps only root); run agentkernel outside of it, or as an "
 			"ordinary user"));
 }
 
-/* Root leaves its groups behind; others may not, and what they grant is out of sight inside. */
+/* Root drops its supplementary groups. Other users may not, and files of those groups are not visible inside. */
 static int leave_root(const struct sb_ids *ids, struct ak_err *err)
 {
 	if (ids->uid == 0 || ids->lent)
@@ -384,7 +386,7 @@ int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err)
 	return rc < 0 ? rc : map_one_gid(0, ctx->ids.gid, err);
 }
 
-/* How many ids from 1 on are mapped in the namespace that we are in. */
+/* How many ids from 1 on are mapped in the current namespace. */
 static uint32_t mapped_range(const char *file)
 {
 	_cleanup_free_ char *text = NULL;
@@ -434,7 +436,7 @@ int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
 		rc = map_one_uid(ids->inner_uid, 0, err);
 		return rc < 0 ? rc : map_one_gid(ids->inner_gid, 0, err);
 	}
-	/* Line by line as in the outer map: one line may not span two of the parent's. */
+	/* The same lines as in the outer map: one line may not span two of the parent's. */
 	snprintf(text, sizeof(text), "0 0 1\n1 1 %u\n", ids->n_sub);
 	rc = write_map(pid, "uid_map", text);
 	if (rc == 0)
@@ -442,7 +444,7 @@ int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "id map of the sandbox") : 0;
 }
 
-/* ---- why it does not work here ---- */
+/* ---- explaining failures ---- */
 
 static bool setting_is(const char *path, char value)
 {

@@ -1,9 +1,9 @@
 /*
  * The sandbox's init: pid 1 of its pid namespace.
  *
- * It finishes the root, gives up all power, says READY and waits. After GO it runs the command, passes signals on, reaps whatever is
- * orphaned, and reports how the command ended. Its own end takes everything in the namespace with it, and its end
- * comes when the command ends, when the control socket closes, or when the caller dies.
+ * It completes the root, drops its privileges, reports READY and waits. After GO it runs the command, forwards signals, reaps
+ * orphans and reports the command's exit. When it exits, the kernel kills everything in the namespace. It exits when the
+ * command ends, the control socket closes, or the caller dies.
  */
 #include "vmctl/internal.h"
 
@@ -34,12 +34,12 @@ struct init {
 	int children; /* signalfd for SIGCHLD */
 	int tty_slave;
 	pid_t command; /* 0 until it runs; also its process group */
-	int failure; /* says why the command did not become a program; -1 */
-	bool going; /* GO came */
-	struct sb_served *served; /* what came later */
+	int failure; /* reports why the command could not be executed; -1 if none */
+	bool going; /* GO was received */
+	struct sb_served *served; /* commands that arrived later */
 };
 
-/* ---- becoming it ---- */
+/* ---- start ---- */
 
 static int map_ids(const struct sb_ctx *ctx, int map_ready_fd, struct ak_err *err)
 {
@@ -52,7 +52,7 @@ static int map_ids(const struct sb_ctx *ctx, int map_ready_fd, struct ak_err *er
 	return 0;
 }
 
-/* Die with the caller. Its pid means nothing in here; a closed control socket says that it is gone already. */
+/* Die with the caller. The caller's pid is not visible here; a closed control socket says that the caller is already dead. */
 static int follow_caller(const struct sb_ctx *ctx)
 {
 	struct pollfd p = { .fd = ctx->ctl };
@@ -62,8 +62,8 @@ static int follow_caller(const struct sb_ctx *ctx)
 }
 
 /*
- * The kernel gives a user some inotify instances and watches for all that they run, and to it we are that user: a quarter is ours, so that neither the
- * host nor other sandboxes run out. A host that does not let us keeps its own limit.
+ * The kernel limits inotify instances and watches per user, over all their processes. A sandbox gets a quarter, so that the
+ * host and other sandboxes do not run out. If the host does not permit this, its own limit applies.
  */
 static void limit_watches(void)
 {
@@ -84,7 +84,7 @@ static void limit_watches(void)
 	}
 }
 
-/* The filter refuses it too; this holds for whatever way around it might be found. */
+/* The system-call filter refuses this too; this limit also holds if the filter is bypassed. */
 static int forbid_nesting(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	int rc = ctx->spec->isolation == SANDBOX_NESTED ? 0 : ak_write_file("/proc/sys/user/max_user_namespaces", "0");
@@ -100,7 +100,7 @@ static int keep_needed(const struct sb_ctx *ctx)
 
 	for (size_t i = 0; i < ctx->trees.n; i++)
 		fds[n++] = ctx->trees.mounts[i];
-	/* With a pty the given streams are not for the sandbox, and without a command there is nobody to give them to. */
+	/* With a pty the given streams are not for the sandbox, and without a command nobody uses them. */
 	for (int i = 0; i < 3 && spec->argv && !spec->tty && !spec->parked; i++)
 		fds[n++] = spec->stdio[i];
 	return sb_keep_fds(fds, n);
@@ -120,7 +120,7 @@ static int confine(const struct sb_ctx *ctx, struct ak_err *err)
 	return rc;
 }
 
-/* For commands that come later: what makes them findable and keeps them apart. */
+/* Prepare for later commands: marks to find their processes, and a fence to isolate them. */
 static int confine_later(struct sb_ctx *ctx, struct ak_err *err)
 {
 	int rc = sb_mark_protect();
@@ -162,12 +162,18 @@ static int prepare(struct sb_ctx *ctx, int map_ready_fd, struct sb_root *root, s
 	rc = keep_needed(ctx);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "closing inherited descriptors");
-	/* No session of its own: that costs half a millisecond (autogroup), every signal is blocked, and the command makes its own. */
+	/*
+	 * No session of its own: setsid costs half a millisecond (autogroup), all signals are blocked, and the command creates
+	 * its own.
+	 */
 	umask(022);
 	return sb_root_base(root, ctx, err);
 }
 
-/* Nobody inside has anything to write there but the id maps of namespaces of its own, and a process could lower its own oom_score_adj. */
+/*
+ * Make /proc read-only: processes inside need to write only id maps of their own namespaces, and could otherwise lower their
+ * oom_score_adj.
+ */
 static int close_proc(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	_cleanup_close_ int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -185,7 +191,7 @@ static int become_init(struct sb_ctx *ctx, struct sb_root *root, struct ak_err *
 	if (sethostname(ctx->spec->name, strlen(ctx->spec->name)) < 0)
 		return ak_fail_errno(err, errno, "host name '%s'", ctx->spec->name);
 	rc = sb_root_job(root, err);
-	sb_root_done(root); /* what is open for writing on a mount keeps it writable */
+	sb_root_done(root); /* a descriptor open for writing keeps the mount writable */
 	if (rc == 0)
 		rc = close_proc(ctx, err);
 	if (rc < 0)
@@ -196,13 +202,13 @@ static int become_init(struct sb_ctx *ctx, struct sb_root *root, struct ak_err *
 	if (rc < 0)
 		return rc;
 	prctl(PR_SET_NAME, "agentkernel");
-	/* Not to be traced, nor looked into through /proc: its memory is a copy of the caller's. */
+	/* Forbid tracing and access through /proc: our memory is a copy of the caller's. */
 	prctl(PR_SET_DUMPABLE, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* again: changed credentials forget it */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* again: a change of credentials clears it */
 	return 0;
 }
 
-/* ---- being it ---- */
+/* ---- main loop ---- */
 
 static int exit_code(int status)
 {
@@ -210,8 +216,8 @@ static int exit_code(int status)
 }
 
 /*
- * The command has ended: end the rest now, so that nothing in here writes to the project when the caller hears of it. A process that the kernel cannot
- * end in time is left to our own end, which waits for it.
+ * The command has ended: kill the rest now, so that nothing inside writes to the project after the caller hears of it.
+ * Processes that the kernel cannot kill in time die when init exits, which waits for them.
  */
 static void end_rest(const struct init *in)
 {
@@ -232,7 +238,7 @@ static void end_rest(const struct init *in)
 	}
 }
 
-/* Its end is everybody's. */
+/* Exit after the command; this ends every process in the sandbox. */
 static _Noreturn void end_with_command(const struct init *in, int status)
 {
 	struct sb_failure failure;
@@ -258,7 +264,7 @@ static void reap(struct init *in)
 	}
 }
 
-/* The strings of LIST in memory of their own, which is never given back. */
+/* Copy the strings of LIST to memory that is never freed. */
 static char **copy_words(char *const *list)
 {
 	size_t n = 0;
@@ -276,7 +282,8 @@ static char **copy_words(char *const *list)
 }
 
 /*
- * Our memory is a copy of the caller's, and /proc shows the words it was started with. They are not for those inside, but the command may be among them.
+ * Our memory is a copy of the caller's, and /proc shows the caller's command line. Hide it from processes inside; copy the
+ * command first, because it may be part of it.
  */
 static void hide_words(struct sb_command *cmd)
 {
@@ -312,7 +319,7 @@ static void run_command(struct init *in)
 	in->command = sb_spawn(&cmd, NULL, &in->failure, &birth, &err);
 	if (in->command < 0)
 		sb_child_fail(in->ctx->ctl, 125, &err);
-	/* Whoever reads from the sandbox must see the end of file when the command closes its side. */
+	/* Close our copies: readers of the sandbox's output must see end of file when the command closes its side. */
 	for (int i = 0; i < 3 && !spec->tty; i++) {
 		if (spec->stdio[i] != in->ctx->ctl)
 			ak_close(spec->stdio[i]);
@@ -320,7 +327,7 @@ static void run_command(struct init *in)
 	in->tty_slave = ak_close(in->tty_slave);
 }
 
-/* To the command's group, or without a command to everything in here. */
+/* Signal the command's process group, or without a command every process in here. */
 static void pass_signal(const struct init *in, int sig)
 {
 	if (in->command > 0)
@@ -360,7 +367,7 @@ static void on_message(struct init *in)
 
 enum { P_CTL, P_CHILDREN, P_STARTING };
 
-/* Everything to wait for, in memory that grows and is never given back. */
+/* All descriptors to poll, in memory that grows and is never freed. */
 static struct pollfd *fill_poll(const struct init *in, size_t *ret_n)
 {
 	static struct pollfd *p;
@@ -399,7 +406,7 @@ static _Noreturn void loop(struct init *in)
 	}
 }
 
-/* Our root goes along: the caller cannot open it from outside, because this process is not to be looked into. */
+/* Send our root along: the caller cannot open it from outside, because this process is not dumpable. */
 static int report_ready(const struct init *in, int master)
 {
 	_cleanup_close_ int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -428,7 +435,7 @@ _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd)
 		rc = sb_open_pty(&master, &in.tty_slave, &err);
 	if (rc < 0)
 		sb_child_fail(ctx->ctl, 125, &err);
-	/* All signals are blocked since the setup process; SIGCHLD is read. */
+	/* All signals have been blocked since the setup process; SIGCHLD is read from a signalfd. */
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	in.children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -1,11 +1,14 @@
-/* A job, or a command, as it comes to init: out of the memory file, in the order in which sandbox_park.c and sandbox_exec.c write. See internal.h. */
+/* Decode a job or a command in init, in the order in which sandbox_park.c and sandbox_exec.c encode it. See internal.h. */
 #include "vmctl/internal.h"
 
 #include "gateway/base/cleanup.h"
 
 #include <errno.h>
 
-/* Which of the N_FDS descriptors are the streams of MASK, -1 where there is none; *AT ends behind the last. The pack comes first. */
+/*
+ * Assign the N_FDS descriptors after the pack to the streams of MASK, -1 where there is none. *AT is the index after the last
+ * stream.
+ */
 static int find_streams(int mask, size_t n_fds, int ret[static 3], size_t *at)
 {
 	*at = 1;
@@ -72,7 +75,7 @@ static int read_spec(struct sb_job *job)
 	s->limits.pids = (uint32_t)unpack_u64(p);
 	s->limits.nofile = (uint32_t)unpack_u64(p);
 	s->limits.tmp_bytes = unpack_u64(p);
-	/* A command is run as it is: without a word, or without an environment, it is none. */
+	/* A command needs at least one word and an environment. */
 	if (!s->name || (s->argv && (!s->argv[0] || !s->envp)))
 		return -EBADMSG;
 	rc = read_mounts(job);
@@ -85,7 +88,7 @@ int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int
 	int streams[3], rc;
 	size_t at;
 
-	ret->spec = *parked; /* isolation and network stay what they were parked with */
+	ret->spec = *parked; /* isolation and network do not change after parking */
 	ret->spec.parked = false;
 	for (int i = 0; i < 3; i++)
 		ret->spec.stdio[i] = -1;

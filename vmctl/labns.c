@@ -1,8 +1,8 @@
 /*
  * A private machine with a private Internet: see labns.h.
  *
- * On the Internet's side every address is local ("local default dev lo"), so that whatever leaks arrives and is counted, metadata
- * addresses and private ranges too.
+ * On the Internet's side every address is local ("local default dev lo"), so any leak arrives and is counted, including
+ * metadata addresses and private ranges.
  */
 #include "vmctl/labns.h"
 
@@ -63,7 +63,7 @@ static int new_user_namespace(struct ak_err *err)
 	gid_t gid = getegid();
 
 	if (unshare(CLONE_NEWUSER) < 0)
-		return sb_explain_userns(err, ak_fail_errno(err, errno, "cannot make a user namespace"));
+		return sb_explain_userns(err, ak_fail_errno(err, errno, "cannot create a user namespace"));
 	return map_self(0, uid, 0, gid, err);
 }
 
@@ -80,7 +80,7 @@ int labns_enter(bool *ret_mapped, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	if (unshare(spaces) < 0)
-		return sb_explain_userns(err, ak_fail_errno(err, errno, "cannot make a private machine"));
+		return sb_explain_userns(err, ak_fail_errno(err, errno, "cannot create a private machine"));
 	*ret_mapped = true;
 	return 0;
 }
@@ -88,7 +88,7 @@ int labns_enter(bool *ret_mapped, struct ak_err *err)
 int labns_become(uid_t uid, gid_t gid, struct ak_err *err)
 {
 	if (unshare(CLONE_NEWUSER) < 0)
-		return ak_fail_errno(err, errno, "cannot make a second user namespace");
+		return ak_fail_errno(err, errno, "cannot create a second user namespace");
 	return map_self(uid, 0, gid, 0, err);
 }
 
@@ -105,7 +105,7 @@ int labns_join_net(pid_t pid, struct ak_err *err)
 	user = ioctl(net, NS_GET_USERNS);
 	if (user < 0 || fstat(user, &theirs) < 0 || stat("/proc/self/ns/user", &ours) < 0)
 		return ak_fail_errno(err, errno, "owner of the network namespace");
-	/* The owner first: it grants the capability that the other one asks for. */
+	/* The owning user namespace first: it grants the capability needed for the network namespace. */
 	if (theirs.st_ino != ours.st_ino && setns(user, CLONE_NEWUSER) < 0)
 		return ak_fail_errno(err, errno, "joining the owner of the network namespace");
 	return setns(net, CLONE_NEWNET) < 0 ? ak_fail_errno(err, errno, "joining the network namespace") : 0;
@@ -120,7 +120,7 @@ static int mount_tmpfs(const char *path, struct ak_err *err)
 	return 0;
 }
 
-/* An empty folder over PATH, where it exists. */
+/* Mount an empty folder over PATH, if it exists. */
 static int cover(const char *path, struct ak_err *err)
 {
 	struct stat st;
@@ -136,7 +136,7 @@ static int write_new(const char *path, const char *text, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "%s", path) : 0;
 }
 
-/* resolv.conf is often a link into /run, which is empty here: make what it points at. */
+/* resolv.conf is often a link into /run, which is empty here: create its target. */
 static int make_target(char path[static PATH_MAX], struct ak_err *err)
 {
 	char link[PATH_MAX], *slash;
@@ -171,7 +171,7 @@ static int replace_resolv(const char *scratch, const char *text, struct ak_err *
 
 int labns_mounts(const char *scratch, const char *resolv_conf, struct ak_err *err)
 {
-	/* Runtime folders of others, control groups (ours would outlive us), and policies that the administrator has put in place. */
+	/* Runtime folders of other programs, control groups (ours would outlive us), and the administrator's policies. */
 	static const char *const covered[] = { "/run", "/sys/fs/cgroup", "/etc/agentkernel" };
 	int rc;
 
@@ -250,7 +250,7 @@ static int send_batch(struct rtnl_batch *b, struct ak_err *err)
 	return fd < 0 ? ak_fail_errno(err, errno, "rtnetlink") : rtnl_send(fd, b, err);
 }
 
-/* Asking for the state runs what the kernel has put off: until then the link has no carrier and loses packets. */
+/* Querying the link state runs pending kernel work; until then the link has no carrier and loses packets. */
 static void settle(const char *ifname)
 {
 	_cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -261,7 +261,7 @@ static void settle(const char *ifname)
 	ioctl(fd, SIOCETHTOOL, &ifr);
 }
 
-/* No kernel chatter of its own on the two ends. */
+/* Stop router solicitation and the like on both ends. */
 static void quiet_ipv6(void)
 {
 	ak_write_file("/proc/sys/net/ipv6/conf/default/accept_ra", "0");

@@ -1,11 +1,12 @@
 /*
- * The processes of one command, found by a mark that they cannot lose.
+ * Find all processes of one command by a mark that they cannot remove.
  *
- * Theory of operation. Sessions, groups and parents are a program's own to change. A resource limit is inherited by every child, and RLIMIT_LOCKS has had no
- * meaning to the kernel since 2.4: there each command gets a number of its own. A filter keeps those inside from changing it; we get past it by a secret
- * in the halves of the arguments that the kernel does not read. To end a command is to kill everything with its number, and to look again until nobody is
- * left. A program that forks faster than we look is met by stopping everything in the sandbox at once: kill(-1) misses nobody, not even a
- * child that is just being born.
+ * Theory of operation. Programs can change their sessions, groups and parents. Resource limits are inherited by every child,
+ * and RLIMIT_LOCKS has had no meaning to the kernel since 2.4: each command gets its own number there. A system-call filter
+ * stops processes inside from changing it; init bypasses the filter with a secret in the halves of the arguments that the
+ * kernel does not read. To end a command, kill every process with its number, and look again until none is left. If a program
+ * forks faster than that, stop everything in the sandbox at once: kill(-1) misses no process, not even one that is being
+ * forked.
  */
 #include "vmctl/internal.h"
 
@@ -29,8 +30,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ROUNDS_MAX 64 /* at most; one that cannot die yet (it waits for a disk) is not waited for any longer */
-#define BUSY_MAX 8 /* rounds that met new processes, before everything is stopped */
+#define ROUNDS_MAX 64 /* limit; a process that cannot die yet (it waits for a disk) is given up after that */
+#define BUSY_MAX 8 /* rounds that found new processes, before everything is stopped */
 #define PAUSE_MIN_NS 100000L
 #define PAUSE_MAX_NS 10000000L
 #define MARK_MAX INT32_MAX
@@ -40,7 +41,7 @@
 static uint32_t secret[2]; /* init's memory cannot be read from inside */
 static_assert(sizeof(long) == 8, "arguments of system calls need halves");
 
-/* Where the filter finds one half of an argument. */
+/* Offset of one half of an argument, for the filter. */
 #define ARG(i) ((uint32_t)offsetof(struct seccomp_data, args[i]))
 #define LOW(i) (ARG(i) + (__BYTE_ORDER == __BIG_ENDIAN ? 4u : 0u))
 #define HIGH(i) (ARG(i) + (__BYTE_ORDER == __BIG_ENDIAN ? 0u : 4u))
@@ -59,7 +60,7 @@ int sb_mark_protect(void)
 		IF(SYS_prlimit64, 0, ALLOW - 5),
 		LOAD(LOW(1)),
 		IF(RLIMIT_LOCKS, 0, ALLOW - 7),
-		LOAD(LOW(2)), /* without a new value it only asks */
+		LOAD(LOW(2)), /* without a new value the call only reads */
 		IF(0, 0, 2),
 		LOAD(HIGH(2)),
 		IF(0, ALLOW - 11, 0),
@@ -82,7 +83,7 @@ uint32_t sb_mark_next(void)
 	static uint32_t last;
 	struct rlimit lim;
 
-	/* Never 0, and never above what the host lets us have. */
+	/* Never 0, and never above the host's limit. */
 	if (getrlimit(RLIMIT_LOCKS, &lim) < 0 || lim.rlim_max > MARK_MAX)
 		lim.rlim_max = MARK_MAX;
 	last = last < lim.rlim_max ? last + 1 : 1;
@@ -95,7 +96,7 @@ int sb_mark_set(uint32_t mark)
 
 	if (!mark)
 		return 0;
-	/* Process 0 is this one. The kernel reads the low halves of the first two. */
+	/* pid 0 is the calling process. The kernel reads only the low halves of the first two arguments. */
 	return syscall(SYS_prlimit64, (uint64_t)secret[0] << 32, (uint64_t)secret[1] << 32 | RLIMIT_LOCKS, &lim, NULL) < 0
 		? -errno
 		: 0;
@@ -117,7 +118,7 @@ static ssize_t read_at(int proc, const char *pid, const char *file, char *buf, s
 	return n;
 }
 
-/* -1: the process is gone. */
+/* -1: the process has ended. */
 static int64_t mark_of(int proc, const char *pid)
 {
 	static const char row[] = "Max file locks";
@@ -129,7 +130,7 @@ static int64_t mark_of(int proc, const char *pid)
 	return at ? (int64_t)strtoull(at + strlen(row), NULL, 10) : 0; /* "unlimited" is 0 */
 }
 
-/* Its state, with its name in RET_NAME unless that is NULL; 'X' for one that is gone. */
+/* The state of a process, 'X' if it has ended; its name in RET_NAME unless that is NULL. */
 static char state_of(int proc, const char *pid, char ret_name[16])
 {
 	char text[512], *from, *to, state;
@@ -137,7 +138,7 @@ static char state_of(int proc, const char *pid, char ret_name[16])
 	if (read_at(proc, pid, "stat", text, sizeof(text)) <= 0)
 		return 'X';
 	from = strchr(text, '(');
-	to = strrchr(text, ')'); /* the name between them may hold anything */
+	to = strrchr(text, ')'); /* the name between the parentheses may contain anything */
 	if (!from || !to || sscanf(to + 1, " %c", &state) != 1)
 		return 'X';
 	*to = '\0';
@@ -151,7 +152,7 @@ static bool is_alive(char state)
 	return state != 'Z' && state != 'X';
 }
 
-/* The pid that was given out last in this namespace; -1 when /proc does not tell. */
+/* The last pid that was assigned in this namespace; -1 if /proc does not say. */
 static long newest_pid(int proc)
 {
 	char text[128], *last;
@@ -176,7 +177,7 @@ static const char *next_process(DIR *dir)
 /* ---- pids ---- */
 
 struct pids {
-	pid_t *list; /* owned; in their order, as /proc lists them */
+	pid_t *list; /* owned; in the order of /proc */
 	size_t n, cap;
 };
 
@@ -185,7 +186,7 @@ static void pids_done(struct pids *p)
 	free(p->list);
 }
 
-/* Best effort: what is not remembered is taken for new. */
+/* Best effort: a pid that is not remembered counts as new. */
 static void pids_add(struct pids *p, pid_t pid)
 {
 	if (p->n == p->cap) {
@@ -217,9 +218,9 @@ static bool pids_have(const struct pids *p, pid_t pid)
 struct hunt {
 	DIR *proc; /* owned */
 	uint32_t mark;
-	struct pids killed, known; /* in this round, and in the one before */
+	struct pids killed, known; /* in this round, and in the previous one */
 	size_t alive, fresh; /* of this round */
-	bool torn; /* processes came or went while we read, so that one may have been missed */
+	bool torn; /* processes came or went during the listing, so one may be missing */
 };
 
 static void kill_marked(struct hunt *h)
@@ -248,7 +249,7 @@ static void kill_marked(struct hunt *h)
 	h->torn |= newest_pid(proc) != newest;
 }
 
-/* Children before parents, so that a shell does not take its job for one that was stopped. */
+/* Children before parents, so that a shell does not see its job as stopped. */
 static void resume(struct hunt *h, const struct pids *stopped)
 {
 	_cleanup_(pids_done) struct pids all = { 0 };
@@ -262,7 +263,7 @@ static void resume(struct hunt *h, const struct pids *stopped)
 	}
 }
 
-/* With nobody running, nothing can be missed. Those who were stopped before stay so. */
+/* While nothing runs, no process can be missed. Processes that were stopped before stay stopped. */
 static void kill_stopped(struct hunt *h)
 {
 	_cleanup_(pids_done) struct pids stopped = { 0 };
@@ -301,7 +302,7 @@ void sb_mark_end(uint32_t mark)
 		if (h.fresh || h.torn)
 			busy++;
 		else
-			wait_a_little(&wait_ns); /* killed, and not gone yet */
+			wait_a_little(&wait_ns); /* killed, but not dead yet */
 	}
 	if (h.proc)
 		closedir(h.proc);
@@ -309,15 +310,15 @@ void sb_mark_end(uint32_t mark)
 	pids_done(&h.known);
 }
 
-/* ---- who goes on ---- */
+/* ---- processes that a command leaves behind ---- */
 
-/* Whatever a command leaves behind, some of it has init for a parent: those are few, and the kernel lists them. */
+/* If a command left processes behind, init is the parent of some of them. Those are few, and the kernel lists them. */
 static bool left_any(int proc, uint32_t mark)
 {
 	char text[4096], *at = text, *pid;
 	ssize_t n = read_at(proc, "1", "task/1/children", text, sizeof(text));
 
-	if (n < 0 || n == sizeof(text) - 1) /* a kernel that lists none, or too many: look at all */
+	if (n < 0 || n == sizeof(text) - 1) /* a kernel without that list, or a list that is too long: check all processes */
 		return true;
 	while ((pid = strsep(&at, " "))) {
 		if (*pid && mark_of(proc, pid) == mark && is_alive(state_of(proc, pid, NULL)))
@@ -332,7 +333,7 @@ static void add_name(char *text, size_t size, const char *pid, const char *name)
 
 	snprintf(text + len, size - len, "%s%.16s %s", len ? ", " : "", pid, name);
 	for (char *c = text + len; *c; c++) {
-		if (*c < 0x20 || *c == 0x7f) /* programs choose their names */
+		if (*c < 0x20 || *c == 0x7f) /* programs choose their own names */
 			*c = '?';
 	}
 }
@@ -344,7 +345,7 @@ unsigned sb_mark_left(uint32_t mark, char *ret_text, size_t size)
 	unsigned n = 0;
 
 	ret_text[0] = '\0';
-	if (kill(-1, 0) < 0 || !(dir = opendir("/proc"))) /* nobody but us */
+	if (kill(-1, 0) < 0 || !(dir = opendir("/proc"))) /* no other process */
 		return 0;
 	pid = left_any(dirfd(dir), mark) ? next_process(dir) : NULL;
 	for (; pid; pid = next_process(dir)) {

@@ -13,7 +13,7 @@
 #ifndef AT_RECURSIVE
 #define AT_RECURSIVE 0x8000
 #endif
-#define UMOUNT_DETACH 2 /* MNT_DETACH, whose header does not go together with linux/mount.h */
+#define UMOUNT_DETACH 2 /* MNT_DETACH, whose header conflicts with linux/mount.h */
 
 int mnt_clone(int dirfd, const char *path, bool recursive)
 {
@@ -84,9 +84,7 @@ int mnt_make_private(void)
 	return syscall(SYS_mount, NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ? -errno : 0;
 }
 
-/*
- * Is anything mounted over the root? "/.." stays in the root and then follows what is stacked on it, where "/" does not.
- */
+/* Is nothing mounted over the root? "/.." stays in the root and then follows mounts stacked on it; "/" does not. */
 static bool root_is_bare(int root_fd)
 {
 	struct stat root, top;
@@ -95,8 +93,8 @@ static bool root_is_bare(int root_fd)
 }
 
 /*
- * With "." for both, the old root is stacked on the new one and can be taken off without needing a folder for it. There may be
- * more than one layer: the store that the root was a folder of lies on the old root.
+ * With "." for both, the old root is stacked on the new one and can be unmounted without a folder for it. There may be more
+ * than one layer: the store, which contains the root, lies on the old root.
  */
 int mnt_pivot(int root_fd)
 {

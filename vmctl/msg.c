@@ -1,4 +1,4 @@
-/* The control socket between a sandbox's processes and its caller. */
+/* The control socket between the processes of a sandbox and its caller. */
 #include "vmctl/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -42,7 +42,7 @@ int sb_recv(int ctl, struct sb_msg *ret, int fds[static SB_FDS_MAX], size_t *n_f
 		*n_fds = 0;
 		return -EBADMSG;
 	}
-	/* The text ends where the message does, or at the buffer's end. */
+	/* Terminate the text at the end of the message or of the buffer. */
 	n -= (ssize_t)offsetof(struct sb_msg, text);
 	ret->text[(size_t)n < sizeof(ret->text) ? (size_t)n : sizeof(ret->text) - 1] = '\0';
 	return 1;

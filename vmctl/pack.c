@@ -1,4 +1,7 @@
-/* Values in a memory file: see pack.h. Strings are a length with the NUL counted (0 is NULL) and the bytes; lists a count plus one (0 is NULL). */
+/*
+ * Values in a memory file: see pack.h. A string is its length including the NUL (0: NULL) and its bytes; a list is its count
+ * plus one (0: NULL) and its strings.
+ */
 #include "vmctl/pack.h"
 
 #include "gateway/base/cleanup.h"
@@ -67,11 +70,14 @@ int pack_open(int fd, struct pack *ret)
 	if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > PACK_MAX)
 		return -EBADMSG;
 	p.len = (size_t)st.st_size;
-	/* Every entry of a list has its length before it, and every list one more for its end: so many pointers suffice. */
+	/*
+	 * Every list entry is preceded by its length, and every list needs one more pointer for its end: this many pointers
+	 * suffice.
+	 */
 	p.n_lists = p.len / sizeof(uint64_t) + 1;
 	p.data = malloc(p.len);
 	p.lists = calloc(p.n_lists, sizeof(*p.lists));
-	/* Read, not mapped: a file that shrinks under a mapping would be a fault. */
+	/* Read instead of mapping: accessing a mapping of a file that shrinks raises SIGBUS. */
 	n = p.data && p.lists ? pread(fd, p.data, p.len, 0) : -1;
 	if (n != (ssize_t)p.len) {
 		int rc = !p.data || !p.lists ? -ENOMEM : n < 0 ? -errno : -EBADMSG;

@@ -1,8 +1,9 @@
 /*
- * Values of any length in a memory file: how a command or a job travels to init, whose control socket carries small messages only.
+ * Values of any length in a memory file. Commands and jobs travel to init this way, because its control socket
+ * carries small messages only.
  *
- * A pack is written once, sealed, and read in the order in which it was written. The reader trusts the writer to mean well, not to
- * be right: a pack that is too short, too long or not terminated is an error.
+ * A pack is written once, sealed, and read in the order of writing. The reader trusts the writer's intent but not its
+ * correctness: a pack that is too short, too long or not terminated is an error.
  */
 #ifndef AK_VMCTL_PACK_H
 #define AK_VMCTL_PACK_H
@@ -15,17 +16,17 @@
 #define PACK_MAX (4u << 20) /* the kernel takes about 2 MiB of arguments and environment */
 
 void pack_u64(struct strbuf *pack, uint64_t value);
-void pack_str(struct strbuf *pack, const char *text); /* NULL stays NULL */
-void pack_list(struct strbuf *pack, char *const *list); /* ends with a NULL; NULL stays NULL */
+void pack_str(struct strbuf *pack, const char *text); /* NULL is kept as NULL */
+void pack_list(struct strbuf *pack, char *const *list); /* NULL-terminated; NULL is kept as NULL */
 
-/* The sealed memory file; -E2BIG past PACK_MAX. */
+/* Return the pack as a sealed memory file; -E2BIG beyond PACK_MAX. */
 int pack_seal(const struct strbuf *pack);
 
-/* Errors stick: after one, everything reads as 0 or NULL and BAD is set. */
+/* Errors are sticky: after one, BAD is set and every value reads as 0 or NULL. */
 struct pack {
-	char *data; /* owned; what is read points into it */
+	char *data; /* owned; results point into it */
 	size_t len, at;
-	char **lists; /* owned: room for all lists */
+	char **lists; /* owned: storage of all lists */
 	size_t n_lists, used;
 	bool bad;
 };

@@ -1,6 +1,6 @@
 /*
- * A parked init and the job it gets: the sandbox's namespaces, network and most of its root are there, the host's tree is still in sight, and
- * nothing but this code has run. The job's own parts go through the very functions that a cold start uses.
+ * A parked init and its job. The namespaces, the network and most of the root exist, the host's tree is still visible, and
+ * only this code has run. The job's parts go through the same functions as in a cold start.
  */
 #include "vmctl/internal.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Where they show, the groups are the root of what the sandbox sees, as when it is born in them. */
+/* Join the control groups. Like a sandbox that is started in them, it sees them as the root of the hierarchy. */
 static int join_groups(const int *fds, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -63,7 +63,7 @@ int sb_await_job(struct sb_ctx *ctx, struct ak_err *err)
 		_exit(1);
 	for (;;) {
 		rc = sb_recv(ctx->ctl, &msg, fds, &n_fds);
-		if (rc <= 0) /* the caller is gone */
+		if (rc <= 0) /* the caller has exited */
 			_exit(0);
 		if (msg.type == SB_MSG_ASSIGN)
 			break;

@@ -14,12 +14,12 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define ASIDE_MAX 16 /* plain names that are tried for what is kept aside */
+#define ASIDE_MAX 16 /* numbered names to try when renaming */
 #define FOLDER_FLAGS (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-/* ---- what is in the way ---- */
+/* ---- renaming what is in the way ---- */
 
-/* Nothing is lost: the user may want to look at it. */
+/* Rename instead of deleting: the user may want to look at it. */
 static int move_aside(int dir_fd, const char *name)
 {
 	char aside[NAME_MAX + 16];
@@ -44,7 +44,7 @@ static bool same_mount(int a, int b)
 		(x.stx_mask & y.stx_mask & STATX_MNT_ID) && x.stx_mnt_id == y.stx_mnt_id;
 }
 
-/* ---- part by part, making what is missing ---- */
+/* ---- walking a path, creating missing components ---- */
 
 static int make_step(int dir_fd, const char *name, mode_t mode)
 {
@@ -56,7 +56,7 @@ static int make_step(int dir_fd, const char *name, mode_t mode)
 	return fd < 0 ? -errno : fd;
 }
 
-/* ROOT_FD: move aside only what is in its mount; -1: wherever it is. */
+/* ROOT_FD: rename only what is in its mount; -1: in any mount. */
 static int step(int root_fd, int dir_fd, const char *name, mode_t mode)
 {
 	int fd, rc;
@@ -137,11 +137,11 @@ int path_make_file(int root_fd, const char *path, int *ret_fd)
 	return 0;
 }
 
-/* ---- one name in a folder that is there ---- */
+/* ---- one name in an existing folder ---- */
 
-/* The last part of a path, and the folder that it is in. */
+/* The last component of a path, and its folder. */
 struct place {
-	int dir_fd; /* borrowed, or OWNED */
+	int dir_fd; /* borrowed, or equal to OWNED */
 	int owned;
 	char name[NAME_MAX + 1];
 	bool folder; /* the path ended in a slash */
@@ -152,7 +152,7 @@ static void place_done(struct place *p)
 	ak_close(p->owned);
 }
 
-/* Top-level names, the most frequent, need no look-up. */
+/* Names at the top level are the most frequent and need no lookup. */
 static int find_place(int root_fd, const char *path, struct place *ret)
 {
 	struct open_how how = { .flags = FOLDER_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
@@ -183,7 +183,7 @@ static int make_entry(const struct place *p, mode_t mode)
 	return rc < 0 ? -errno : 0;
 }
 
-/* A folder or a file of that name, whatever was there before. */
+/* Create a folder or a file of that name, whatever was there before. */
 static int place_fill(const struct place *p, mode_t mode)
 {
 	int rc = make_entry(p, mode);
@@ -241,7 +241,7 @@ int path_write(int root_fd, const char *path, const char *text)
 	if (rc < 0)
 		return rc;
 	fd = openat(p.dir_fd, p.name, flags, 0644);
-	if (fd < 0 && errno == EEXIST) { /* of an earlier start, and perhaps no longer a file */
+	if (fd < 0 && errno == EEXIST) { /* from an earlier start, and perhaps no longer a file */
 		if (unlinkat(p.dir_fd, p.name, 0) < 0)
 			rc = errno == EISDIR ? move_aside(p.dir_fd, p.name) : -errno;
 		if (rc < 0)

@@ -1,9 +1,9 @@
 /*
  * The sandbox's root, assembled in its own mount namespace: the half that is the same for every job.
  *
- * A "store" (a tmpfs, or the folder of a kept sandbox) backs everything that may be written. On it lie the host's programs,
- * read-only, and a handful of generated files. The order matters: what must be read-only is mounted first and sealed with
- * one recursive call; what may be written comes after, most of it in the other half (rootjob.c).
+ * A "store" (a tmpfs, or the folder of a kept sandbox) holds everything writable. The host's programs are mounted on it
+ * read-only, and a few files are generated. The order matters: read-only parts are mounted first and sealed with one recursive
+ * call; writable parts follow, most of them in the other half (rootjob.c).
  */
 #include "vmctl/internal.h"
 
@@ -26,11 +26,11 @@ int sb_root_failed(struct ak_err *err, int rc, const char *what)
 	return ak_fail_errno(err, -rc, "assembling the root: %s", what);
 }
 
-/* ---- names in it ---- */
+/* ---- creating names in the root ---- */
 
 /*
- * A kept root was written by a sandbox, so path.h minds its links. Where the root is of this start nobody else has been in it, so that no link is on the
- * way to what we make, and there are calls to the kernel to save.
+ * A sandbox wrote a kept root, so path.h guards against its links. A new root has no links yet, so plain calls are safe and
+ * save system calls.
  */
 int sb_root_folder(const struct sb_root *r, const char *path, mode_t mode)
 {
@@ -56,7 +56,7 @@ int sb_root_write(const struct sb_root *r, const char *path, const char *text)
 	return fd < 0 ? -errno : ak_write_all(fd, text, strlen(text));
 }
 
-/* Folders that every root has. Their parents come first. */
+/* Folders that every root has. Parents come first. */
 static const struct {
 	const char *path;
 	mode_t mode;
@@ -70,7 +70,7 @@ static const struct {
 	{ "dev/pts", 0755 },
 	{ "dev/shm", 01777 },
 	{ "proc", 0555 },
-	{ "sys", 0555 }, /* stays empty; also lies over the folders of /proc that are none of the sandbox's business */
+	{ "sys", 0555 }, /* stays empty; also mounted over folders of /proc that the sandbox must not see */
 	{ "run", 0755 },
 	{ "tmp", 01777 },
 	{ "home", 0755 },
@@ -97,7 +97,10 @@ static const struct {
 	{ "dev/ptmx", "pts/ptmx" },
 };
 
-/* Overlays have /sys as a layer, and the folder of a kept root may lie in another layer, the home: then it is a file system of its own. */
+/*
+ * Overlays use /sys as a layer. In a kept root it may lie inside the home, which can be another layer: then make it a file
+ * system of its own.
+ */
 static int separate_sys(const struct sb_root *r)
 {
 	static const char *const opts[][2] = { { "size", "4096" }, { "mode", "0555" }, { NULL, NULL } };
@@ -126,7 +129,10 @@ static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 
 /* ---- the store and the root on it ---- */
 
-/* For a root that may be written and no memory limit: half of the memory, 4 GiB at most, so that one sandbox cannot take it all. */
+/*
+ * Default size of a writable root without a memory limit: half of the memory, at most 4 GiB, so that one sandbox cannot take
+ * it all.
+ */
 static uint64_t default_store_bytes(void)
 {
 	const uint64_t most = UINT64_C(4) << 30;
@@ -160,7 +166,6 @@ static int open_store(const struct sb_ctx *ctx)
 	return fd;
 }
 
-/* A mount of a folder of the store, made when missing. */
 int sb_root_store(const struct sb_root *r, const char *name, mode_t mode)
 {
 	int rc = path_folder(r->store, name, mode);
@@ -169,8 +174,8 @@ int sb_root_store(const struct sb_root *r, const char *name, mode_t mode)
 }
 
 /*
- * The root itself is mounted over "/": that hides nothing from us, because our own root stays the one below, and pivot_root
- * wants it mounted. Where more than the root lives on the store, the root is a folder of it, so that the rest stays out of sight.
+ * Mount the root over "/", because pivot_root requires a mount. This hides nothing from us: our own root stays the one below.
+ * If the store holds more than the root, the root is a folder of it, so that the rest stays invisible.
  */
 static int mount_root(struct sb_root *r, struct ak_err *err)
 {
@@ -203,7 +208,7 @@ static int bind_host(const struct sb_root *r, const char *source, const char *ta
 	return tree < 0 ? tree : mnt_attach(tree, r->fd, target);
 }
 
-/* As a detached mount. An overlay without an upper folder wants two lower ones; /sys is empty. */
+/* Detached. An overlay without an upper folder needs two lower ones; /sys is empty. */
 int sb_root_overlay(const struct sb_root *r, int folder_fd)
 {
 	_cleanup_close_ int empty = openat(r->fd, "sys", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -217,9 +222,9 @@ int sb_root_overlay(const struct sb_root *r, int folder_fd)
 }
 
 /*
- * Put a read-only overlay of a folder over it, in our own mount namespace: its files show through other inodes, so that a socket that some service keeps
- * there leads nowhere, and locks and leases are the sandbox's own. What is mounted below it does not show, and where that is hidden from us the kernel
- * refuses (-EINVAL).
+ * Mount a read-only overlay of a folder over it, in our own mount namespace. Its files have other inodes, so nobody can
+ * connect to a service's socket in it, and locks and leases are private to the sandbox. Mounts below the folder are not
+ * visible; if they are locked for us, the kernel refuses the overlay (-EINVAL).
  */
 int sb_root_shield(const struct sb_root *r, int folder_fd)
 {
@@ -228,7 +233,7 @@ int sb_root_shield(const struct sb_root *r, int folder_fd)
 	return tree < 0 ? tree : mnt_attach(tree, folder_fd, "");
 }
 
-/* One of the host's folders, seen through an overlay only. */
+/* Mount one of the host's folders through an overlay. */
 static int add_shielded(const struct sb_root *r, const char *source, const char *target)
 {
 	_cleanup_close_ int host = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC), tree = -1;
@@ -239,23 +244,26 @@ static int add_shielded(const struct sb_root *r, const char *source, const char 
 	return tree < 0 ? tree : mnt_attach(tree, r->fd, target);
 }
 
-/* Without such a folder programs do not run, so a host where it cannot be overlaid (something is mounted below it, in a container) is told of it. */
+/*
+ * Note that FOLDER is mounted directly, because it cannot be overlaid (something is mounted below it, in a container) and
+ * programs do not run without it.
+ */
 void sb_root_note_open(const struct sb_root *r, const char *folder, int rc)
 {
 	char note[160];
 
-	snprintf(note, sizeof(note), "no overlay of %s here (%s): sockets that programs of the host keep there can be reached",
-		folder, strerror(-rc));
+	snprintf(note, sizeof(note), "cannot overlay %s (%s): the sandbox can connect to sockets of host programs in it", folder,
+		strerror(-rc));
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
 }
 
-/* An empty one needs no overlay: the sandbox's own empty folder is as good. */
+/* An empty /opt needs no overlay: the sandbox's own empty folder does. */
 static bool has_opt(void)
 {
 	return access("/opt", X_OK) == 0 && !sb_root_is_empty("/opt");
 }
 
-/* /opt is not needed to run: where it cannot be overlaid it is not there. */
+/* Programs run without /opt: if it cannot be overlaid, leave it out. */
 static void add_opt(const struct sb_root *r)
 {
 	char note[96];
@@ -263,11 +271,11 @@ static void add_opt(const struct sb_root *r)
 
 	if (rc == 0)
 		return;
-	snprintf(note, sizeof(note), "no overlay of /opt here (%s): it is left out", strerror(-rc));
+	snprintf(note, sizeof(note), "cannot overlay /opt (%s): it is not visible in the sandbox", strerror(-rc));
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
 }
 
-/* /bin, /lib and so on: links where /usr is merged, real folders elsewhere. */
+/* /bin, /lib and so on: links where /usr is merged, folders elsewhere. */
 static int add_usr_names(const struct sb_root *r, struct ak_err *err)
 {
 	static const char *const names[] = { "bin", "sbin", "lib", "lib64", "lib32", "libx32" };
@@ -316,11 +324,11 @@ static int add_host(const struct sb_root *r, struct ak_err *err)
 	return 0;
 }
 
-/* ---- /usr and /opt that may be written, privately ---- */
+/* ---- privately writable /usr and /opt ---- */
 
 /*
- * Folders of /usr/local made above the host's: merged with them, but owned by the sandbox's user, so that installing
- * there works for an ordinary user too, who owns nothing of the host's /usr.
+ * Create folders of /usr/local in the upper layer. They are merged with the host's but belong to the sandbox's user, so that
+ * an ordinary user, who owns nothing in the host's /usr, can install there.
  */
 static void make_local_folders(int upper)
 {
@@ -331,7 +339,7 @@ static void make_local_folders(int upper)
 		path_folder(upper, names[i], 0755);
 }
 
-/* One folder of the host that may be written, privately. */
+/* A folder of the host that is privately writable. */
 struct private_folder {
 	const char *host, *name, *work; /* WORK is overlayfs's own scratch folder */
 };
@@ -353,7 +361,7 @@ static int mount_overlay(const struct sb_root *r, const struct private_folder *f
 		return -errno;
 	if (!strcmp(f->name, "usr"))
 		make_local_folders(upper_fd);
-	/* By descriptor: the store has no path of its own, it is hidden under the root. */
+	/* By descriptor: the store has no path, because the root is mounted over it. */
 	snprintf(upper, sizeof(upper), "/proc/self/fd/%d", upper_fd);
 	snprintf(work, sizeof(work), "/proc/self/fd/%d/%s", r->store, f->work);
 	tree = mnt_new("overlay", opts, MNT_SAFE);
@@ -372,7 +380,7 @@ static int add_private_folder(const struct sb_root *r, const struct private_fold
 		add_opt(r);
 		return 0;
 	}
-	snprintf(note, sizeof(note), "no private overlay here (%s): %s is read-only", strerror(-rc), f->host);
+	snprintf(note, sizeof(note), "cannot create a private overlay (%s): %s is read-only", strerror(-rc), f->host);
 	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0, note, -1);
 	if (add_shielded(r, f->host, f->name) == 0)
 		return 0;
@@ -389,15 +397,15 @@ static int add_private_folders(const struct sb_root *r, struct ak_err *err)
 	static const struct private_folder folders_of_host[] = { { "/usr", "usr", "work" }, { "/opt", "opt", "work-opt" } };
 	int rc = add_private_folder(r, &folders_of_host[0], err);
 
-	/* A kept root may have files of its own in it. */
+	/* A kept root may have its own files there. */
 	if (rc == 0 && (r->ctx->spec->upper_dir ? access("/opt", X_OK) == 0 : has_opt()))
 		rc = add_private_folder(r, &folders_of_host[1], err);
 	return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole base ---- */
 
-/* All that is mounted so far is the host's: seal it in one call, and open only the root itself again. */
+/* Everything mounted so far is the host's: make it read-only in one call, then make only the root itself writable again. */
 static int seal_host(const struct sb_root *r, struct ak_err *err)
 {
 	int rc = mnt_attr(r->fd, true, MNT_SAFE | MOUNT_ATTR_RDONLY, 0);

@@ -1,8 +1,9 @@
 /*
  * Copies of small folders of the host's /etc.
  *
- * Where /etc as a whole cannot be overlaid, each of its folders needs protection of its own, because a socket in it must lead nowhere. An overlay costs a
- * grace period of the kernel when it goes, so a folder of a few small files is copied instead: a copy has no sockets and shares no inode with the host.
+ * Where /etc cannot be overlaid as a whole, each of its folders needs its own protection against connecting to sockets in it.
+ * Unmounting an overlay costs an RCU grace period, so a folder with a few small files is copied instead: a copy contains no
+ * sockets and shares no inode with the host.
  */
 #include "vmctl/internal.h"
 
@@ -17,11 +18,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Beyond these an overlay is cheaper. */
+/* Beyond these limits an overlay is cheaper. */
 #define ENTRIES_MAX 16
 #define FILE_BYTES_MAX 16384
 #define DEPTH_MAX 3
-#define FOLDER_BYTES_MAX 4096 /* what a folder itself takes: a large one is told from its size, without reading it */
+#define FOLDER_BYTES_MAX 4096 /* size of the folder itself: shows that it is large without reading it */
 
 #define FOLDER_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -70,7 +71,7 @@ static int copy_below(struct copying *c, int from, int to, const char *name, uns
 	return out < 0 ? -errno : copy_folder(c, in, out, depth + 1);
 }
 
-/* Anything but a file, folder or link is not for copying. */
+/* Copy files, folders and links only. */
 static int copy_entry(struct copying *c, int from, int to, const struct dirent64 *e, unsigned depth)
 {
 	if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))

@@ -1,8 +1,8 @@
 /*
  * /etc, /dev and /proc of the sandbox.
  *
- * Of the host's /etc only a fixed list is shown, file by file: an invoker who is root could otherwise read the host's secrets
- * from inside. The same goes for /proc: what the host's root may write there is read-only or covered.
+ * Only a fixed list of the host's /etc is visible, file by file: a sandbox of root could otherwise read the host's secrets.
+ * The same applies to /proc: what the host's root may write there is read-only or covered.
  */
 #include "vmctl/internal.h"
 
@@ -21,9 +21,9 @@
 /* ---- /etc ---- */
 
 /*
- * Shown read-only where the host has them; a slash at the end says that it is a folder, which is public as a whole. Their parents
- * are in the skeleton. One call to the kernel less per entry counts here: this is a good part of a sandbox's start. Folders that are usually small may be
- * copied (rootcopy.c).
+ * Visible read-only if the host has them. A trailing slash marks a folder that is public as a whole. Their parents are in the
+ * skeleton. Every system call per entry counts: this is a good part of a sandbox's start. Folders that are usually small may
+ * be copied (rootcopy.c).
  */
 static const struct {
 	const char *name;
@@ -66,10 +66,10 @@ static const struct {
 	{ "python3.13/", true },
 };
 
-/* Links that lead into /usr are made again instead of mounted: a mount would go through them. */
+/* Links into /usr are recreated instead of mounted: a mount would follow them. */
 static const char *const host_etc_links[] = { "localtime", "os-release" };
 
-/* In a root that nobody has seen yet there are no links to mind, and calls to the kernel to save. */
+/* A new root has no links to guard against, so plain calls are safe and save system calls. */
 static int make_fresh(int root, const char *path)
 {
 	int rc = path[strlen(path) - 1] == '/' ? mkdirat(root, path, 0755) : mknodat(root, path, S_IFREG | 0644, 0);
@@ -77,7 +77,7 @@ static int make_fresh(int root, const char *path)
 	return rc < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* TREE, a mount of the host's /NAME, on the same place. */
+/* Attach TREE, a mount of the host's /NAME, at the same path. */
 static int attach_same(const struct sb_root *r, int tree, const char *path)
 {
 	_cleanup_close_ int target = -1;
@@ -91,7 +91,7 @@ static int attach_same(const struct sb_root *r, int tree, const char *path)
 	return target < 0 ? target : mnt_attach(tree, target, "");
 }
 
-/* Not there, of another kind, or not for this user: then not inside either. */
+/* Missing, of another type, or not readable by this user: leave it out. */
 static bool is_missing(int rc)
 {
 	return rc == -ENOENT || rc == -ENOTDIR || rc == -EACCES;
@@ -106,7 +106,7 @@ static int bind_same(const struct sb_root *r, const char *path)
 	return attach_same(r, tree, path);
 }
 
-/* The same for a folder, through an overlay of its own. */
+/* The same for a folder, through an overlay. */
 static int overlay_same(const struct sb_root *r, const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), tree = -1;
@@ -117,7 +117,7 @@ static int overlay_same(const struct sb_root *r, const char *path)
 	return tree < 0 ? tree : attach_same(r, tree, path);
 }
 
-/* Over the host's own folder: what is mounted from there afterwards is the overlay's. */
+/* Mount an overlay over the host's folder: later mounts from there use the overlay. */
 static int shield_etc(const struct sb_root *r)
 {
 	_cleanup_close_ int fd = open("/etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -126,8 +126,8 @@ static int shield_etc(const struct sb_root *r)
 }
 
 /*
- * In containers these are mounts, and then the kernel refuses an overlay of /etc. Looked at first, because every refusal is a line in the host's
- * kernel log. Only a guess: an overlay that is refused all the same is noticed.
+ * In containers these files are mounts, and the kernel then refuses an overlay of /etc. Check first, because every refusal
+ * logs a line in the host's kernel log. This is only a guess: an overlay that is refused anyway is handled.
  */
 static bool etc_has_mounts(void)
 {
@@ -258,7 +258,7 @@ int sb_root_etc(const struct sb_root *r, struct ak_err *err)
 int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 {
 	static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty" };
-	/* The host has some 3,000 terminals for all that are not its own. */
+	/* The host has some 3,000 terminals for all namespaces but its own. */
 	static const char *const pts_opts[][2] = { { "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" },
 		{ "max", "256" }, { NULL, NULL } };
 	_cleanup_close_ int pts = -1;
@@ -276,17 +276,17 @@ int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 
 /* ---- /proc ---- */
 
-/* Covered by an empty read-only folder, or by the null device. A NULL ends each list. */
+/* Covered by an empty read-only folder, or by the null device. NULL ends each list. */
 static const char *const masked_folders[] = { "acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", NULL };
 static const char *const masked_files[] = { "keys", "key-users", "kallsyms", NULL };
-/* Closed to everybody but root, so only worth a mount where the sandbox's user is root of the namespace that it was started in. */
+/* Readable by root only, so they need a cover only if the sandbox's user is root in the namespace that started it. */
 static const char *const masked_for_root[] = { "kcore", "timer_list", "sched_debug", "sysrq-trigger", "latency_stats", "kmsg",
 	"kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "mtrr", "vmcore", "bootconfig",
 	"allocinfo", NULL };
 
 /*
- * Copies of what is mounted at SOURCE in the root, one on each of NAMES that this kernel has in /proc. Asked first: a copy
- * that finds no place would have to be unmounted again, and that waits for a grace period.
+ * Mount copies of SOURCE, a mount in the root, on each of NAMES that exists in this kernel's /proc. Check first: a copy
+ * without a target would have to be unmounted, which waits for an RCU grace period.
  */
 static int cover(const struct sb_root *r, const char *source, int proc, const char *const *names, struct ak_err *err)
 {
@@ -304,7 +304,7 @@ static int cover(const struct sb_root *r, const char *source, int proc, const ch
 	return 0;
 }
 
-/* A mount of PATH on itself that is read-only, and that copies of it inherit this from. */
+/* Bind PATH to itself read-only; clones of the mount inherit that. */
 static int make_read_only(int dirfd, const char *path)
 {
 	_cleanup_close_ int tree = mnt_clone(dirfd, path, false);
@@ -339,7 +339,10 @@ int sb_root_proc(struct sb_root *r, struct ak_err *err)
 			"/proc: the host's own /proc is partly covered (a container?), so the kernel refuses a new one");
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "/proc");
-	/* Opened before it is read-only. Older kernels have one for the whole host, so the caller has looked at the version. */
+	/*
+	 * Open it before /proc becomes read-only. Older kernels have one pid_max for the whole host, so the caller has checked
+	 * the version.
+	 */
 	if (r->ctx->kernel_pid_max) {
 		r->pid_max = openat(proc, "sys/kernel/pid_max", O_WRONLY | O_CLOEXEC);
 		if (r->pid_max < 0)

@@ -1,6 +1,6 @@
 /*
- * The sandbox's root: the half that belongs to one job. It adds names, home, what may be written and what the caller mounts, then
- * seals the whole and lets go of the host's tree.
+ * The sandbox's root: the half that belongs to one job. It adds names, the home, writable folders and the caller's mounts,
+ * then seals the root and detaches the host's tree.
  */
 #include "vmctl/internal.h"
 
@@ -18,7 +18,7 @@
 
 #define DEFAULT_TMP_BYTES (UINT64_C(512) << 20)
 
-/* ---- what may be written ---- */
+/* ---- writable folders ---- */
 
 static int add_tmp(const struct sb_root *r, struct ak_err *err)
 {
@@ -38,12 +38,12 @@ static int add_tmp(const struct sb_root *r, struct ak_err *err)
 	rc = tree < 0 ? tree : mnt_attach(tree, r->fd, "tmp");
 	if (rc < 0)
 		return sb_root_failed(err, rc, "/tmp");
-	again = mnt_clone(r->fd, "tmp", false); /* a link would not do: a project may lie below it */
+	again = mnt_clone(r->fd, "tmp", false); /* a symbolic link does not work: a project may lie below it */
 	rc = again < 0 ? again : mnt_attach(again, r->fd, "var/tmp");
 	return rc < 0 ? sb_root_failed(err, rc, "/var/tmp") : 0;
 }
 
-/* In a root that will be read-only, a mount of the folder on itself stays writable. */
+/* If the root becomes read-only, a mount of the folder on itself stays writable. */
 static int keep_writable(const struct sb_root *r, int dir_fd)
 {
 	_cleanup_close_ int tree = mnt_clone(dir_fd, "", false);
@@ -52,7 +52,7 @@ static int keep_writable(const struct sb_root *r, int dir_fd)
 	return rc < 0 ? rc : mnt_attach(tree, dir_fd, "");
 }
 
-/* A home below a folder that every sandbox sees of the host (/opt, /usr) would be the user's own: an empty one lies over it. */
+/* A home below a host folder that every sandbox sees (/opt, /usr) would show the user's own: mount an empty one over it. */
 static int hide_home(const struct sb_root *r, const char *home, int *fd)
 {
 	static const char *const opts[][2] = { { "mode", "0755" }, { NULL, NULL } };
@@ -93,7 +93,7 @@ static int add_home(const struct sb_root *r, struct ak_err *err)
 	return rc < 0 ? sb_root_failed(err, rc, "/dev/shm") : 0;
 }
 
-/* ---- what the caller asked for ---- */
+/* ---- the caller's mounts ---- */
 
 static bool is_below(const char *path, const char *dir)
 {
@@ -115,7 +115,7 @@ static int check_target(const char *target, struct ak_err *err)
 	return 0;
 }
 
-/* Or nothing runs: sockets in it could be reached. */
+/* Fail if there is no overlay: sockets in the folder could be connected to. */
 static int shield_mount(const struct sb_root *r, const struct sandbox_mount *m, int tree, struct ak_err *err)
 {
 	int rc = sb_root_shield(r, tree);
@@ -196,9 +196,9 @@ static int add_links(const struct sb_root *r, struct ak_err *err)
 	return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole job ---- */
 
-/* A root that was prepared before its memory limit was known is as large as the default. */
+/* A root that was prepared before its memory limit was known has the default size. */
 static int resize_store(const struct sb_root *r)
 {
 	char size[32];
@@ -209,10 +209,10 @@ static int resize_store(const struct sb_root *r)
 	return mnt_reconfigure(r->store, "size", size);
 }
 
-/* Linux 6.14 counts pid_max per pid namespace; before, there is no descriptor for it. */
+/* Linux 6.14 has a pid_max per pid namespace; on older kernels there is no descriptor for it. */
 static int limit_pids(const struct sb_root *r)
 {
-	const uint32_t reserved = 300, most = 1 << 22; /* pids that are not given out a second time; the kernel's own limit */
+	const uint32_t reserved = 300, most = 1 << 22; /* pids that the kernel does not reuse; the kernel's maximum */
 	uint32_t pids = r->ctx->spec->limits.pids ? r->ctx->spec->limits.pids : 1024;
 	char text[16];
 
@@ -236,7 +236,7 @@ static int finish(const struct sb_root *r, struct ak_err *err)
 		return rc;
 	if (sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
 		return sb_root_failed(err, rc, "making it read-only");
-	rc = mnt_attr(r->fd, true, MOUNT_ATTR_NOSUID, 0); /* whatever it was before */
+	rc = mnt_attr(r->fd, true, MOUNT_ATTR_NOSUID, 0); /* regardless of its previous attributes */
 	if (rc < 0)
 		return sb_root_failed(err, rc, "nosuid");
 	rc = mnt_pivot(r->fd);

@@ -1,4 +1,4 @@
-/* Just enough rtnetlink: see rtnl.h. */
+/* A minimal rtnetlink client: see rtnl.h. */
 #include "vmctl/rtnl.h"
 
 #include "gateway/base/netlink.h"
@@ -77,7 +77,7 @@ void rtnl_nest_end(struct rtnl_batch *b, size_t nest)
 	((struct rtattr *)(b->buf + nest))->rta_len = (uint16_t)(b->len - nest);
 }
 
-/* What is in one datagram: each message of the batch is ticked off MISSING once, and the first failure is kept. */
+/* Process one datagram: remove each acknowledged message of the batch from MISSING, and keep the first failure. */
 static int take_acks(const struct rtnl_batch *b, const void *data, size_t len, uint32_t *missing, int rc, struct ak_err *err)
 {
 	const struct nlmsghdr *nlh;
@@ -94,7 +94,7 @@ static int take_acks(const struct rtnl_batch *b, const void *data, size_t len, u
 	return rc;
 }
 
-/* Read until all acknowledgements came; other messages (there should be none) are passed over. */
+/* Read until every message is acknowledged; skip other messages (there should be none). */
 static int read_acks(int fd, const struct rtnl_batch *b, struct ak_err *err)
 {
 	_Alignas(8) char buf[8192];

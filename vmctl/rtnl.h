@@ -1,5 +1,5 @@
 /*
- * Just enough rtnetlink: a fixed buffer of messages sent at once, every acknowledgement read.
+ * A minimal rtnetlink client: a fixed buffer of messages that are sent together; every acknowledgement is read.
  * Internal to vmctl.
  */
 #ifndef AK_RTNL_H
@@ -17,11 +17,11 @@ struct rtnl_batch {
 	_Alignas(8) char buf[4096];
 	size_t len;
 	size_t last; /* offset of the message being built */
-	const char *what[RTNL_MESSAGES_MAX]; /* names each message in an error */
+	const char *what[RTNL_MESSAGES_MAX]; /* names of the messages, for errors */
 	unsigned n;
 };
 
-/* Begin a message whose fixed header is HEADER; WHAT is borrowed. */
+/* Begin a message with the fixed header HEADER. WHAT is borrowed. */
 void rtnl_begin(struct rtnl_batch *b, const char *what, uint16_t type, uint16_t flags, const void *header, size_t len);
 void rtnl_attr(struct rtnl_batch *b, uint16_t type, const void *data, size_t len);
 void rtnl_attr_u32(struct rtnl_batch *b, uint16_t type, uint32_t value);
@@ -30,7 +30,7 @@ void rtnl_attr_addr(struct rtnl_batch *b, uint16_t type, const struct ak_addr *a
 size_t rtnl_nest(struct rtnl_batch *b, uint16_t type, const void *header, size_t len);
 void rtnl_nest_end(struct rtnl_batch *b, size_t nest);
 
-/* Send the batch and read one acknowledgement for each message; the first failure names its message. */
+/* Send the batch and read one acknowledgement per message; ERR names the first message that failed. */
 int rtnl_send(int fd, struct rtnl_batch *b, struct ak_err *err);
 
 #endif

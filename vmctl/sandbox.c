@@ -20,9 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* How long sandbox_free waits for a process that was told to end. */
+/* How long sandbox_free waits for a killed process. */
 #define KILL_PATIENCE_MS 10000
-#define NOTES_MAX 16384 /* no more is kept */
+#define NOTES_MAX 16384 /* further notes are dropped */
 
 /* ---- start ---- */
 
@@ -37,7 +37,7 @@ static bool pid_max_is_private(void)
 	return major > 6 || (major == 6 && minor >= 14);
 }
 
-/* A folder as a standard stream would be a way out of the root: everything below it can be reached from its descriptor. */
+/* A folder as a standard stream would be a way out of the root: its descriptor gives access to everything below. */
 static int check_stream(int fd, int number, struct ak_err *err)
 {
 	static const char *const names[] = { "standard input", "standard output", "standard error" };
@@ -67,7 +67,7 @@ int sandbox_check_job(const struct sandbox_spec *spec, struct ak_err *err)
 	if (!spec->argv && spec->tty)
 		return ak_fail(err, EINVAL, "sandbox without a command: nothing to give a terminal to");
 	if (strlen(spec->name) > 63)
-		return ak_fail(err, EINVAL, "sandbox name '%s': longer than 63", spec->name);
+		return ak_fail(err, EINVAL, "sandbox name '%s': longer than 63 characters", spec->name);
 	if (spec->home && spec->home[0] != '/')
 		return ak_fail(err, EINVAL, "home '%s': must be an absolute path", spec->home);
 	return spec->tty || !spec->argv ? 0 : sandbox_check_streams(spec->stdio, err);
@@ -80,7 +80,7 @@ static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_e
 	if (spec->link && net_sock < 0)
 		return ak_fail(err, EINVAL, "sandbox with a network link: no socket for the gateway");
 	if (spec->parked && spec->upper_dir)
-		return ak_fail(err, EINVAL, "a parked sandbox keeps nothing");
+		return ak_fail(err, EINVAL, "a parked sandbox cannot have a kept root");
 	return spec->parked ? 0 : sandbox_check_job(spec, err);
 }
 
@@ -110,7 +110,7 @@ static void close_slot(struct sandbox *sb)
 	sb->init_slot = NULL;
 }
 
-/* The fork. The child never returns from here. */
+/* Fork the setup child. The child never returns from here. */
 static int start_setup(struct sandbox *sb, struct sb_ctx *ctx, struct ak_err *err)
 {
 	int pair[2], rc;
@@ -177,10 +177,10 @@ int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox 
 	sb->ids = ctx.ids;
 	ctx.kernel_pid_max = pid_max_is_private();
 	if (spec->parked)
-		cgroup_init(&sb->cgroup, "parked", &no_limits, &sb->notes); /* the job brings them */
+		cgroup_init(&sb->cgroup, "parked", &no_limits, &sb->notes); /* the job brings the limits */
 	else
 		cgroup_init(&sb->cgroup, spec->name, &spec->limits, &sb->notes);
-	ctx.cgroup = sb->cgroup; /* the fork's copy; stays ours */
+	ctx.cgroup = sb->cgroup; /* the child's copy; ours stays valid */
 	sb->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (sb->epoll < 0)
 		return ak_fail_errno(err, errno, "epoll");
@@ -214,7 +214,7 @@ static void end(struct sandbox *sb, int exit_code, const char *reason)
 	sandbox_end_execs(sb);
 }
 
-/* All ends of the control socket are closed and nobody said how it ended. */
+/* All ends of the control socket are closed, and nobody reported a result. */
 static void on_silence(struct sandbox *sb)
 {
 	if (sb->killed || sb->state == SANDBOX_RUNNING)
@@ -223,7 +223,7 @@ static void on_silence(struct sandbox *sb)
 		end(sb, 125, "the sandbox's first process was killed before it was ready");
 }
 
-/* A parked one says it twice, the first time without descriptors. */
+/* A parked sandbox reports READY twice, the first time without descriptors. */
 static void on_ready(struct sandbox *sb, int *fds)
 {
 	sb->init_done = true;
@@ -233,7 +233,7 @@ static void on_ready(struct sandbox *sb, int *fds)
 	sb->tty = TAKE_FD(fds[1]);
 }
 
-/* By descriptor where there is one, so that a recycled pid is never hit. */
+/* Use the pidfd if there is one, so that a reused pid is never hit. */
 static void kill_process(pid_t pid, int pidfd)
 {
 	if (pidfd >= 0)
@@ -242,7 +242,7 @@ static void kill_process(pid_t pid, int pidfd)
 		kill(pid, SIGKILL);
 }
 
-/* Wait until the process is gone; false when it is still there after TIMEOUT_MS. */
+/* Wait until the process has ended; false if it is still there after TIMEOUT_MS. */
 static bool reap(const struct sandbox *sb, pid_t *pid, int *pidfd, int timeout_ms)
 {
 	struct pollfd p = { .fd = *pidfd, .events = POLLIN };
@@ -260,13 +260,13 @@ static bool reap(const struct sandbox *sb, pid_t *pid, int *pidfd, int timeout_m
 	if (rc == 0)
 		return false;
 	*pid = 0;
-	/* By hand: a process forked since then may hold a copy, which would keep it watched. */
+	/* Remove it explicitly: a process forked since may hold a copy, which would keep it in the epoll set. */
 	epoll_ctl(sb->epoll, EPOLL_CTL_DEL, *pidfd, NULL);
 	*pidfd = ak_close(*pidfd);
 	return true;
 }
 
-/* Init is a child of ours, so that its pid stands for it until we reap it. */
+/* init is our child, so its pid is not reused until we reap it. */
 static void learn_init(struct sandbox *sb)
 {
 	pid_t pid = sb->init_slot ? __atomic_load_n(sb->init_slot, __ATOMIC_ACQUIRE) : 0;
@@ -278,7 +278,7 @@ static void learn_init(struct sandbox *sb)
 	close_slot(sb);
 }
 
-/* Descriptors that are not taken stay in FDS. */
+/* Descriptors that are not taken over stay in FDS. */
 static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 {
 	switch (msg->type) {
@@ -306,7 +306,7 @@ static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 		sb->state = SANDBOX_READY;
 }
 
-/* One message; false when there is none now. */
+/* Handle one message; false when there is none. */
 static bool take_message(struct sandbox *sb)
 {
 	int fds[SB_FDS_MAX], rc;
@@ -318,7 +318,7 @@ static bool take_message(struct sandbox *sb)
 		return false;
 	for (size_t i = n; rc > 0 && i < SB_FDS_MAX; i++)
 		fds[i] = -1;
-	if (rc > 0 || rc == -EMSGSIZE) { /* without its descriptors when we have no room for them */
+	if (rc > 0 || rc == -EMSGSIZE) { /* -EMSGSIZE: we had no room for its descriptors */
 		if (rc < 0)
 			memset(fds, -1, sizeof(fds));
 		on_message(sb, &msg, fds);
@@ -337,14 +337,14 @@ static void take_messages(struct sandbox *sb)
 		;
 }
 
-/* The setup process may be killed like any other, and what it left undone nobody else will do. */
+/* If the setup process was killed, nobody else completes its work. */
 static void check_setup(struct sandbox *sb)
 {
 	if (sb->setup_pid <= 0 || !reap(sb, &sb->setup_pid, &sb->setup_pidfd, 0))
 		return;
 	learn_init(sb);
 	close_slot(sb);
-	take_messages(sb); /* its last words */
+	take_messages(sb); /* messages that it sent before it ended */
 	if (sb->state != SANDBOX_STARTING || sb->network_done)
 		return;
 	kill_process(sb->init_pid, sb->init_pidfd);
@@ -372,7 +372,7 @@ int sandbox_go(struct sandbox *sb, struct ak_err *err)
 	return 0;
 }
 
-/* No setup process after this, and init, should it have come so far, is known. */
+/* Afterwards there is no setup process, and init is known if it was started. */
 static void end_setup(struct sandbox *sb)
 {
 	kill_process(sb->setup_pid, sb->setup_pidfd);

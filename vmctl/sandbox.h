@@ -1,10 +1,10 @@
 /*
- * One sandbox on the namespace backend: from an immutable spec to a process tree and back.
+ * One sandbox on the namespace backend, from an immutable spec to its result.
  *
- * Processes: the caller → a short-lived "setup" child (user and network namespaces, gwns.h) → the sandbox's
- * init (pid 1 of its own pid namespace, a child of the caller through CLONE_PARENT) → the command. init finishes
- * the root, confines itself, reports READY and waits for sandbox_go before it runs anything.
- * Whoever dies, the rest follows: init has PDEATHSIG, and its death ends its pid namespace.
+ * Processes: the caller → a short-lived "setup" child (user and network namespaces, gwns.h) → the sandbox's init (pid
+ * 1 of its pid namespace, and a child of the caller through CLONE_PARENT) → the command. init completes the root,
+ * confines itself, reports READY and waits for sandbox_go before it runs anything. If one of them dies, the rest
+ * follows: init has PDEATHSIG, and its death ends its pid namespace.
  */
 #ifndef AK_SANDBOX_H
 #define AK_SANDBOX_H
@@ -20,21 +20,21 @@
 enum sandbox_isolation {
 	SANDBOX_MODERATE,
 	SANDBOX_STRICT, /* tighter system-call filter, never root inside */
-	SANDBOX_NESTED, /* MODERATE, but the sandbox may make namespaces of its own; never for the host's root */
+	SANDBOX_NESTED, /* MODERATE, but the sandbox may create namespaces; never for the host's root */
 	SANDBOX_ISOLATION_NUM
 };
 
 struct sandbox_mount {
-	const char *source; /* host path, absolute, resolved: no part of it may be a symbolic link */
+	const char *source; /* host path, absolute and resolved: no component may be a symbolic link */
 	const char *target; /* path inside, absolute */
 	bool readonly;
-	bool shielded; /* seen through a read-only overlay: sockets in it lead nowhere */
-	/* What SOURCE was when it was named: something else is not mounted. 0, 0: not known. */
+	bool shielded; /* mounted through a read-only overlay: its sockets cannot be connected to */
+	/* Identity of SOURCE when the user named it; anything else is not mounted. 0, 0: unknown. */
 	dev_t dev;
 	ino_t ino;
 };
 
-/* A symbolic link that is made inside, unless something has that name. */
+/* A symbolic link to create inside, unless the name exists. */
 struct sandbox_link {
 	const char *path; /* inside, absolute */
 	const char *target;
@@ -48,76 +48,90 @@ struct sandbox_limits {
 	uint64_t tmp_bytes; /* 0: the default, 512 MiB */
 };
 
-/* Everything is borrowed and outlives sandbox_start. */
+/* Everything is borrowed and must outlive sandbox_start. */
 struct sandbox_spec {
 	const char *name; /* also the host name inside */
-	/* NULL: nothing runs after GO but what sandbox_exec brings; init stays until it is told. Else exactly as given; argv[0] is looked up
-	 * in the sandbox's PATH, inside. */
+	/*
+	 * The command, exactly as given; argv[0] is looked up in the sandbox's PATH. NULL: init runs only commands
+	 * from sandbox_exec and stays until it is stopped.
+	 */
 	char *const *argv;
 	char *const *envp; /* the whole environment, with PATH and HOME */
 	const char *workdir; /* inside; NULL is the home */
 	enum sandbox_isolation isolation;
 	bool root_inside; /* uid 0 inside (never with STRICT); else the invoking uid, or 1000 when that is 0 */
 	bool readonly_root;
-	const char *home; /* path of the home inside; a tmpfs unless mounted over */
+	const char *home; /* path of the home inside; a tmpfs unless something is mounted there */
 	const struct sandbox_mount *mounts;
 	size_t n_mounts;
-	const struct sandbox_link *links; /* made after the mounts */
+	const struct sandbox_link *links; /* created after the mounts */
 	size_t n_links;
-	const char *upper_dir; /* host folder that keeps what the sandbox writes to its root, home and /tmp; NULL: tmpfs */
+	const char *upper_dir; /* host folder that keeps the sandbox's changes to its root, home and /tmp; NULL: tmpfs */
 	struct sandbox_limits limits;
-	bool tty; /* the command gets a pty as controlling terminal; see sandbox_tty_fd */
-	int stdio[3]; /* what the command gets as 0, 1, 2 when not tty; -1 is the null device, a folder is refused */
+	bool tty; /* give the command a pty as controlling terminal; see sandbox_tty_fd */
+	int stdio[3]; /* the command's 0, 1, 2 without tty; -1 is the null device, a folder is refused */
 	const struct gwns_link *link; /* NULL: loopback only */
-	/* With a link: attach it to the gateway that lives in these; both -1 (or 0): make new ones for it. */
+	/* With a link: namespaces of the gateway to attach it to. Both -1 or 0: create them. */
 	int gw_user_ns, gw_net_ns;
-	/* READY before the job is known; sandbox_assign brings name, command, home, mounts, limits, tty and stdio, which are not looked at here. */
+	/*
+	 * Become READY before the job is known. sandbox_assign brings name, command, home, mounts, limits, tty and
+	 * stdio, which are ignored here.
+	 */
 	bool parked;
-	const char *resolv_conf; /* text of /etc/resolv.conf inside */
+	const char *resolv_conf; /* content of /etc/resolv.conf inside */
 };
 
 enum sandbox_state {
 	SANDBOX_STARTING,
-	SANDBOX_READY, /* init waits; the network may be opened */
+	SANDBOX_READY, /* init waits for sandbox_go; the network may be opened */
 	SANDBOX_RUNNING,
 	SANDBOX_ENDED,
 	SANDBOX_STATE_NUM
 };
 
-/* How it ended. */
+/* How the sandbox ended. */
 struct sandbox_result {
-	int exit_code; /* the command's own, 128+N, 126, 127, or 125 when it never ran */
-	bool out_of_memory; /* the memory limit killed something */
+	int exit_code; /* the command's own, 128+N, 126, 127, or 125 if it never ran */
+	bool out_of_memory; /* the memory limit killed a process */
 	bool pids_hit; /* the process limit was hit */
-	struct ak_err err; /* reason for 125, 126 and 127 */
+	struct ak_err err; /* reason of 125, 126 and 127 */
 };
 
 struct sandbox;
 
-/* Whether we are root on the host, whatever a user namespace calls us; its sandboxes get ids of their own. */
+/*
+ * Whether we are root on the host, whatever our id in a user namespace. Sandboxes of the host's root get ids of their
+ * own.
+ */
 bool sandbox_is_host_root(void);
 
 /*
- * Fork the setup child and return at once. With a link, the child sends its sockets (enum gwns_fd order, those
- * present, preceded by a uint32_t bit mask of which) as one SCM_RIGHTS message on NET_SOCK (borrowed, SEQPACKET).
- * The sandbox dies with the calling thread. With a memory or cpu limit a second child is forked that removes the control
- * group in the end, whatever becomes of the caller.
+ * Fork the setup child and return at once. With a link, the child sends its sockets as one SCM_RIGHTS message on
+ * NET_SOCK (borrowed, SEQPACKET): those present, in the order of enum gwns_fd, after a uint32_t bit mask of which are
+ * present. The sandbox dies with the calling thread. With a memory or cpu limit, a second child is forked, which
+ * removes the control group at the end even if the caller dies.
  */
 int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox **ret, struct ak_err *err);
 
 /* Readable when sandbox_poll has something to do; for poll(2) or an event loop. */
 int sandbox_fd(const struct sandbox *sb);
 
-/* Take what init reported, without blocking; the state now. ENDED is the command's end: sandbox_free waits for the rest. */
+/*
+ * Process init's messages without blocking; returns the new state. ENDED means that the command has ended:
+ * sandbox_free waits for the rest.
+ */
 enum sandbox_state sandbox_poll(struct sandbox *sb);
 
-/* READY → RUNNING: let init run the command. */
+/* READY → RUNNING: tell init to run the command. */
 int sandbox_go(struct sandbox *sb, struct ak_err *err);
 
-/* Send a signal to the command's process group, or without a command to every process inside (init forwards it); SIGKILL ends the whole sandbox. */
+/*
+ * Send a signal to the command's process group, or without a command to every process inside (init forwards it).
+ * SIGKILL ends the whole sandbox.
+ */
 int sandbox_signal(struct sandbox *sb, int sig);
 
-/* The pty's master side from READY on, when spec.tty; blocking; owned by the sandbox. */
+/* The pty's master from READY on, with spec.tty. Blocking; owned by the sandbox. */
 int sandbox_tty_fd(const struct sandbox *sb);
 pid_t sandbox_init_pid(const struct sandbox *sb);
 
@@ -128,68 +142,78 @@ struct sandbox_exec {
 	char *const *envp;
 	const char *workdir; /* NULL: the home */
 	bool tty;
-	uint16_t rows, cols; /* with tty: its first size; 0 leaves it open */
+	uint16_t rows, cols; /* with tty: its initial size; 0: not set */
 	int stdio[3]; /* borrowed; without tty. -1 is the null device, a folder is refused */
 };
 
 enum sandbox_exec_state { SANDBOX_EXEC_STARTED, SANDBOX_EXEC_ENDED, SANDBOX_EXEC_STATE_NUM };
 
 struct sandbox_exec_event {
-	uint32_t id; /* the caller's own */
+	uint32_t id; /* chosen by the caller */
 	enum sandbox_exec_state state;
-	int tty_fd; /* STARTED with tty: the pty's master, blocking, now the receiver's; else -1 */
+	int tty_fd; /* STARTED with tty: the pty's master, blocking, owned by the receiver; else -1 */
 	int exit_code; /* ENDED: the command's own, 128+N, 125, 126 or 127 */
-	struct ak_err err; /* ENDED with 125–127, or because the sandbox did: why */
-	unsigned n_left; /* ENDED: processes that it started and that go on */
-	char left[AK_ERR_MAX]; /* which, as far as they fit: "7 sleep, 9 node" */
+	struct ak_err err; /* ENDED with 125–127, or because the sandbox ended: the reason */
+	unsigned n_left; /* ENDED: processes of the command that are still running */
+	char left[AK_ERR_MAX]; /* a list of them, truncated: "7 sleep, 9 node" */
 };
 
 /*
- * Run one more, confined exactly as the first would be. Any number at once up to the process limit. ID is unique among those whose end was
- * not fetched yet. -E2BIG past 4 MiB of arguments and environment. Streams that are the host's files can be used, but not opened again by path
- * (/dev/stdout): the sandbox's fence around files was closed before they came. Pipes, sockets and the pty can.
+ * Run one more command, confined exactly like the first. Any number can run at once, up to the process limit. ID must
+ * be unique among the commands whose end has not been fetched. -E2BIG beyond 4 MiB of arguments and environment.
+ * Streams that are files of the host can be used but not reopened by path (/dev/stdout), because the sandbox's
+ * Landlock rules were fixed before they arrived. Pipes, sockets and the pty can be reopened.
  */
 int sandbox_exec(struct sandbox *sb, uint32_t id, const struct sandbox_exec *ex, struct ak_err *err);
 
 /*
- * A signal for the command's process group. SIGKILL ends everything that the command has started, whatever sessions and groups that has made; ENDED comes
- * after it. -ESRCH when the command has ended.
+ * Signal the command's process group. SIGKILL ends every process that the command has started, whatever its session
+ * and group; ENDED follows. -ESRCH when the command has ended.
  */
 int sandbox_exec_signal(struct sandbox *sb, uint32_t id, int sig);
 
 /*
- * The next event after sandbox_poll, or false. STARTED comes when the program runs, and not at all for one that could not start; ENDED comes
- * exactly once for every command, also when the sandbox ends under it. What a command that ended by itself left in the background goes on, and is told.
+ * Fetch the next event after sandbox_poll; false when there is none. STARTED comes when the program runs, and never
+ * for one that could not start. ENDED comes exactly once for every command, also when the sandbox ends first.
+ * Processes that a command leaves behind when it exits keep running and are reported.
  */
 bool sandbox_exec_next(struct sandbox *sb, struct sandbox_exec_event *ret);
 
-/* O_PATH descriptor of the sandbox's root, for openat2 with RESOLVE_IN_ROOT; owned by the caller. In READY and RUNNING; -ENOENT otherwise. */
+/*
+ * O_PATH descriptor of the sandbox's root, for openat2 with RESOLVE_IN_ROOT. The caller owns it. -ENOENT unless READY
+ * or RUNNING.
+ */
 int sandbox_root_fd(const struct sandbox *sb);
 
-/* ---- a parked sandbox becomes a job ---- */
+/* ---- give a parked sandbox a job ---- */
 
 /*
- * Give a READY parked sandbox what it lacks: argv, envp, workdir, mounts, home, name, limits, tty and stdio of SPEC (its isolation, readonly_root and
- * root_inside must be those it was parked with, and it keeps nothing: -EINVAL otherwise; link and resolv_conf stay). It is STARTING again, then READY
- * when the root is complete, or ENDED. Its mounts need dev and ino as the caller sees them: where init sees something else it ends, because a mount
- * that was made after parking is not visible to it. For the same reason -ESTALE when any mount of the host has changed since. Whatever fails here, a
- * cold start would not; the sandbox is good for nothing then.
+ * Give a READY parked sandbox argv, envp, workdir, mounts, home, name, limits, tty and stdio of SPEC. -EINVAL unless
+ * isolation, readonly_root and root_inside are those it was parked with, and upper_dir is NULL; link and resolv_conf
+ * do not change. The state becomes STARTING, then READY when the root is complete, or ENDED.
+ *
+ * The mounts need dev and ino as the caller sees them: init does not see mounts made after it was parked, and ends if
+ * it finds something else. For the same reason the call fails with -ESTALE when any mount of the host has changed
+ * since. After a failure here the sandbox is unusable, but a cold start can still work.
  */
 int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err);
 
-/* Whether a parked sandbox cannot take a job any more because the host's mounts have changed. */
+/* Whether a parked sandbox can no longer take a job, because the host's mounts have changed. */
 bool sandbox_stale(struct sandbox *sb);
 
 /* Only in state ENDED. */
 const struct sandbox_result *sandbox_result(const struct sandbox *sb);
 
-/* Limits that could not be applied on this host, one line each, "" when all are ("no writable cgroup: memory limit off"). */
+/* Limits that could not be applied on this host, one line each ("no writable cgroup: memory limit off"); "" if none. */
 const char *sandbox_notes(const struct sandbox *sb);
 
-/* Its processes have ended, so that sandbox_free does not wait. They take a moment after they were killed: the kernel unmounts what they saw. */
+/*
+ * Whether all processes have ended, so that sandbox_free does not wait. After a kill this takes a moment: the kernel
+ * unmounts their file systems.
+ */
 bool sandbox_gone(const struct sandbox *sb);
 
-/* Kill what is left, reap, remove cgroup. NULL is fine. */
+/* Kill and reap the remaining processes and remove the control group. NULL is allowed. */
 void sandbox_free(struct sandbox *sb);
 
 #endif

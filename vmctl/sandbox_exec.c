@@ -1,8 +1,8 @@
 /*
  * More commands in a running sandbox, on the caller's side.
  *
- * A command is on one of two lists: "running" while there is nothing to tell, "told" while an event waits to be fetched. It leaves with its end,
- * and it has exactly one: init's report, or the end of the sandbox.
+ * A command is on one of two lists: "running" while it has no event, "told" while an event waits to be fetched. It is removed
+ * after its end, which is reported exactly once: by init, or because the sandbox ended.
  */
 #include "vmctl/caller.h"
 
@@ -15,17 +15,17 @@
 #include <signal.h>
 #include <string.h>
 
-#define SEND_PATIENCE_MS 5000 /* for an init that is busy starting others */
+#define SEND_PATIENCE_MS 5000 /* init may be busy starting other commands */
 
 struct exec {
 	TAILQ_ENTRY(exec) link;
 	uint32_t id;
-	bool begun; /* was told to have started, which is done once */
+	bool begun; /* its start was reported */
 	bool started, ended; /* events to fetch */
-	bool over; /* has ended, whether or not that was fetched */
+	bool over; /* has ended, whether or not the event was fetched */
 	int tty; /* owned until it is fetched */
 	int exit_code;
-	unsigned n_left; /* processes of it that go on, told before its end */
+	unsigned n_left; /* its processes that are still running; reported before its end */
 	char left[AK_ERR_MAX];
 	struct ak_err err;
 };
@@ -51,7 +51,8 @@ static struct exec *find(const struct sandbox *sb, uint32_t id)
 /* ---- start and signal ---- */
 
 /*
- * A full socket, or too many descriptors on their way, means that init is busy: meanwhile hear what it has to say, or both would wait for ever.
+ * A full socket, or too many descriptors in flight, means that init is busy. Read its messages meanwhile, or both sides would
+ * wait forever.
  */
 static int send_patiently(struct sandbox *sb, const struct sb_msg *msg, const int *fds, size_t n_fds)
 {
@@ -67,7 +68,7 @@ static int send_patiently(struct sandbox *sb, const struct sb_msg *msg, const in
 		if ((rc != -EAGAIN && rc != -ETOOMANYREFS) || ak_now_ms() >= deadline)
 			return rc;
 		if (rc == -ETOOMANYREFS)
-			p.events = POLLIN; /* each command that starts is told */
+			p.events = POLLIN; /* init reports every command that starts */
 		sandbox_poll(sb);
 		if (sb->ctl >= 0)
 			poll(&p, 1, 10);
@@ -111,7 +112,7 @@ static int send_exec(struct sandbox *sb, uint32_t id, const struct sandbox_exec 
 static int check(const struct sandbox *sb, uint32_t id, const struct sandbox_exec *ex, struct ak_err *err)
 {
 	if (sb->state != SANDBOX_RUNNING || !sb->serves)
-		return ak_fail(err, EBUSY, "the sandbox takes no command now");
+		return ak_fail(err, EBUSY, "the sandbox does not accept commands now");
 	if (!ex->argv || !ex->argv[0] || !ex->envp)
 		return ak_fail(err, EINVAL, "command and environment are needed");
 	if (find(sb, id))

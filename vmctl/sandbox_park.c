@@ -1,4 +1,4 @@
-/* A parked sandbox becomes a job, on the caller's side: see sandbox.h. */
+/* Give a parked sandbox a job, on the caller's side: see sandbox.h. */
 #include "vmctl/caller.h"
 
 #include "gateway/base/cleanup.h"
@@ -17,7 +17,7 @@ int sandbox_watch_mounts(void)
 	return open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 }
 
-/* The kernel tells everybody who has the list of mounts open that it has changed, once. */
+/* The kernel reports a change of mounts once to everybody who has the mount table open. */
 bool sandbox_stale(struct sandbox *sb)
 {
 	struct pollfd p = { .fd = sb->mounts, .events = POLLPRI };
@@ -33,7 +33,7 @@ static int check(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_
 		return ak_fail(err, EBUSY, "the sandbox is not parked");
 	if (spec->isolation != sb->isolation || spec->readonly_root != sb->readonly_root ||
 		spec->root_inside != sb->root_inside || spec->upper_dir)
-		return ak_fail(err, EINVAL, "the sandbox was prepared for another isolation");
+		return ak_fail(err, EINVAL, "the sandbox was prepared with other isolation settings");
 	if (sandbox_stale(sb))
 		return ak_fail(err, ESTALE, "the host's mounts have changed since the sandbox was prepared");
 	return sandbox_check_job(spec, err);
@@ -78,7 +78,7 @@ static int seal(const struct sandbox_spec *spec, struct ak_err *err)
 	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
 }
 
-/* The user namespace around the sandbox's own, whose 0 is the lent id. */
+/* The sandbox's parent user namespace, whose id 0 is the lent id. */
 static int open_outer(const struct sandbox *sb)
 {
 	_cleanup_close_ int inner = -1;
@@ -93,7 +93,7 @@ static int open_outer(const struct sandbox *sb)
 	return outer < 0 ? -errno : outer;
 }
 
-/* As many messages as they need. */
+/* Send the mounts in as many messages as needed. */
 static int send_trees(struct sandbox *sb, const struct sb_trees *t)
 {
 	int rc = 0;
@@ -103,7 +103,7 @@ static int send_trees(struct sandbox *sb, const struct sb_trees *t)
 	return rc;
 }
 
-/* What root's sandboxes cannot open by themselves. */
+/* Open what root's sandboxes cannot open themselves. */
 static int lend(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err)
 {
 	_cleanup_(sb_trees_close) struct sb_trees trees;

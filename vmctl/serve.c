@@ -1,10 +1,11 @@
 /*
- * Commands that come while the sandbox runs, as init sees them.
+ * Commands that arrive while the sandbox runs, in init.
  *
- * Each is a session of its own, confined as init is, marked so that all that it starts can be found (mark.c), and fenced off from the others (confine.c): they
- * can signal one another, but neither trace each other nor read each other's environment. Init's own fence was closed before their streams arrived, so a
- * file or terminal of the host that is handed in can be used but not opened again by a path (/dev/stdout, /proc/self/fd/1); pipes, sockets and
- * the sandbox's own pty can.
+ * Each has its own session, is confined like init, is marked so that all its descendants can be found (mark.c), and has its
+ * own Landlock domain (confine.c): commands can signal each other, but cannot trace each other or read each other's
+ * environment. init's own Landlock rules were fixed before their streams arrived, so a command can use a file or terminal of
+ * the host that was passed in, but cannot reopen it by a path (/dev/stdout, /proc/self/fd/1). Pipes, sockets and the sandbox's
+ * own pty can be reopened.
  */
 #include "vmctl/internal.h"
 
@@ -18,13 +19,13 @@
 
 struct sb_served {
 	struct sb_served *next; /* owned */
-	uint32_t id; /* the caller's */
+	uint32_t id; /* chosen by the caller */
 	uint32_t mark;
 	pid_t pid; /* also its session and first process group */
-	int failure; /* owned; ends when the program runs, and says why when it does not; -1 after */
-	struct sb_birth *birth; /* owned; until it runs */
-	int master; /* owned; its terminal's, until it runs; -1 */
-	bool told; /* the caller knows that it has ended */
+	int failure; /* owned; end of file when the program runs, or the reason why it does not; -1 afterwards */
+	struct sb_birth *birth; /* owned; until the program runs */
+	int master; /* owned; the pty's master, until the program runs; -1 if none */
+	bool told; /* its end was reported to the caller */
 };
 
 static void served_free(struct sb_served *s)
@@ -66,7 +67,7 @@ static int start(
 		.mark = s->mark };
 	_cleanup_pack_ struct pack p = { .bad = true };
 	_cleanup_close_ int slave = -1;
-	int rc = n_fds ? sb_command_read(msg, fds, n_fds, &p, &cmd) : -EMFILE; /* we had no room for them */
+	int rc = n_fds ? sb_command_read(msg, fds, n_fds, &p, &cmd) : -EMFILE; /* no room for its descriptors */
 
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "receiving the command");
@@ -110,13 +111,13 @@ size_t sb_serve_poll(const struct sb_served *list, struct pollfd *p, size_t max)
 	return n;
 }
 
-/* It runs as soon as its end of the pipe is closed. A failure is told with its end, which is near. */
+/* The program runs when its end of the pipe is closed. A failure is reported with the command's end, which follows soon. */
 static void look_at(struct sb_served *s, const struct sb_ctx *ctx)
 {
 	struct sb_failure failure;
 	ssize_t n = s->failure < 0 ? -1 : read(s->failure, &failure, sizeof(failure));
 
-	if (n < 0) /* not yet, or long ago */
+	if (n < 0) /* not yet, or already handled */
 		return;
 	s->failure = ak_close(s->failure);
 	if (n == sizeof(failure))
@@ -124,7 +125,7 @@ static void look_at(struct sb_served *s, const struct sb_ctx *ctx)
 	else if (!s->told)
 		sb_send_fds(ctx->ctl, SB_MSG_EXEC_STARTED, s->id, 0, NULL, &s->master, s->master < 0 ? 0 : 1);
 	s->master = ak_close(s->master);
-	if (n == 0) { /* else it is about to end, on the stack that is in there */
+	if (n == 0) { /* otherwise the process is about to exit and still uses the stack in there */
 		sb_birth_free(s->birth);
 		s->birth = NULL;
 	}
@@ -155,7 +156,7 @@ void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pi
 		list = &(*list)->next;
 	s = *list;
 	if (!s)
-		return; /* an orphan */
+		return; /* an orphan of some command */
 	look_at(s, ctx);
 	tell_left(s, ctx);
 	tell_end(s, ctx, exit_code, NULL);

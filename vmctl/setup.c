@@ -1,7 +1,7 @@
 /*
- * The short-lived child between the caller and the sandbox's init: it makes the outer user namespace and in it the sandbox's network
- * namespace, starts init there as the caller's own child, and while that builds the root it makes the gateway's network namespace, joins
- * the two, passes the gateway's sockets up and is gone.
+ * The short-lived child between the caller and the sandbox's init. It creates the outer user namespace and the sandbox's
+ * network namespace in it, and starts init there as the caller's child. While init builds the root, it creates the gateway's
+ * network namespace, connects the two, sends the gateway's sockets to the caller and exits.
  */
 #include "vmctl/internal.h"
 
@@ -26,14 +26,14 @@
 #define CLONE_NEWTIME 0x00000080
 #endif
 
-/* Die with the caller, who may be dead already. */
+/* Die with the caller, which may already be dead. */
 static int follow_caller(const struct sb_ctx *ctx)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	return getppid() == ctx->caller ? 0 : -ESRCH;
 }
 
-/* From the sandbox's network namespace into the gateway's, new or old, and its sockets that are for us to send. */
+/* Move from the sandbox's network namespace to the gateway's, new or existing, and open the sockets that we have to send. */
 static int enter_gateway(const struct sandbox_spec *spec, int ret_fds[static GWNS_FD_NUM], int *ret_rtnl, struct ak_err *err)
 {
 	int rc;
@@ -82,8 +82,8 @@ static int build_network(const struct sb_ctx *ctx, struct ak_err *err)
 }
 
 /*
- * clone3 by hand: the C library has none, and fork can neither take namespaces nor a cgroup. The kernel itself tells the caller init's pid, through
- * memory that both share: however this process ends, there is never an init that the caller does not know of.
+ * Call clone3 directly: the C library has no wrapper, and fork supports neither namespaces nor a cgroup. The kernel stores
+ * init's pid in memory shared with the caller, so the caller always knows of init, however this process ends.
  */
 static pid_t clone_init(const struct sb_ctx *ctx)
 {
@@ -106,7 +106,7 @@ static pid_t clone_init(const struct sb_ctx *ctx)
 	return pid < 0 ? -errno : (pid_t)pid;
 }
 
-/* With ranges, init waits on a pipe until its id map, which only its parent namespace may write, is there. */
+/* With ranges, init waits on a pipe until its parent has written its id map, because only the parent namespace may. */
 static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 {
 	int go[2] = { -1, -1 }, rc;
@@ -120,7 +120,7 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 		sb_init_main(ctx, go[0]);
 	}
 	if (pid < 0) {
-		rc = ak_fail_errno(err, -pid, "cannot make the sandbox's namespaces");
+		rc = ak_fail_errno(err, -pid, "cannot create the sandbox's namespaces");
 		return sb_explain_userns(err, rc);
 	}
 	if (!sb_maps_range(&ctx->ids))
@@ -133,7 +133,7 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 	return rc;
 }
 
-/* The caller's descriptors end here: only what is on this list is ever seen by init. */
+/* Close the caller's other descriptors: init gets only those on this list. */
 static int keep_needed(const struct sb_ctx *ctx)
 {
 	static const int none[3] = { -1, -1, -1 };
@@ -145,7 +145,7 @@ static int keep_needed(const struct sb_ctx *ctx)
 	return sb_keep_fds(fds, ARRAY_SIZE(fds));
 }
 
-/* What the id that the sandbox gets could not reach by itself: folders, the control group, the caller's pipes by their names in /proc. */
+/* Open what the sandbox's id cannot reach: folders, the control group, and the caller's pipes through /proc. */
 static int open_as_root(struct sb_ctx *ctx, struct ak_err *err)
 {
 	_cleanup_close_ int procs = cgroup_open_procs(&ctx->cgroup);
@@ -155,7 +155,7 @@ static int open_as_root(struct sb_ctx *ctx, struct ak_err *err)
 		return rc;
 	if (procs >= 0 && write(procs, "0", 1) < 0)
 		return ak_fail_errno(err, errno, "joining the control group");
-	ctx->cgroup.v2_fd = -1; /* joined */
+	ctx->cgroup.v2_fd = -1; /* already joined */
 	if (ctx->spec->parked)
 		return 0;
 	if (ctx->spec->argv && !ctx->spec->tty)
@@ -164,8 +164,9 @@ static int open_as_root(struct sb_ctx *ctx, struct ak_err *err)
 }
 
 /*
- * When memory runs out, the sandbox goes first; not to be had everywhere. Here, because what the host's root sets while it is that cannot be lowered by
- * those that inherit it. The same for core dumps: only it can raise a limit of 0 (confine.c).
+ * Make the sandbox the first victim when memory runs out; not possible everywhere. Done here, because processes that inherit a
+ * score set by the host's root cannot lower it. The same for core dumps: only the host's root can raise a limit of 0
+ * (confine.c).
  */
 static void offer_ourselves(void)
 {
@@ -190,7 +191,7 @@ static int setup(struct sb_ctx *ctx, struct ak_err *err)
 	rc = sb_joins(ctx->spec) ? sb_join_outer(ctx, err) : sb_enter_outer(ctx, err);
 	if (rc < 0)
 		return rc;
-	if (follow_caller(ctx) < 0) /* here, because new credentials would have forgotten it */
+	if (follow_caller(ctx) < 0) /* here, because the change of credentials clears it */
 		_exit(1);
 	rc = start_init(ctx, err);
 	if (rc < 0)
@@ -207,11 +208,14 @@ _Noreturn void sb_setup_main(struct sb_ctx *ctx)
 	struct ak_err err;
 	sigset_t all;
 
-	/* The caller's handlers must not run here, nor may its ignoring of children reach init, who waits for them. */
+	/*
+	 * The caller's handlers must not run here. If the caller ignores SIGCHLD, init must not inherit that: it waits for
+	 * children.
+	 */
 	signal(SIGCHLD, SIG_DFL);
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
-	/* A caller that is not dumpable could not write its own id map. init switches it off again. */
+	/* A process that is not dumpable cannot write its own id map. init makes itself undumpable again. */
 	prctl(PR_SET_DUMPABLE, 1);
 	if (setup(ctx, &err) < 0)
 		sb_child_fail(ctx->ctl, 125, &err);

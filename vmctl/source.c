@@ -24,8 +24,7 @@ int mnt_source_open(const struct sandbox_mount *m, struct ak_err *err)
 	struct stat st;
 
 	if (fd == -ELOOP)
-		return ak_fail(
-			err, ELOOP, "mounting '%s': a symbolic link is there now, or in place of a folder above it", m->source);
+		return ak_fail(err, ELOOP, "mounting '%s': it, or a folder above it, is now a symbolic link", m->source);
 	if (fd < 0)
 		return ak_fail_errno(err, -fd, "mounting '%s'", m->source);
 	if (!m->ino)
@@ -33,7 +32,6 @@ int mnt_source_open(const struct sandbox_mount *m, struct ak_err *err)
 	if (fstat(fd, &st) < 0)
 		return ak_fail_errno(err, errno, "mounting '%s'", m->source);
 	if (st.st_dev != m->dev || st.st_ino != m->ino)
-		return ak_fail(
-			err, ESTALE, "mounting '%s': it was replaced, something else is there than what was named", m->source);
+		return ak_fail(err, ESTALE, "mounting '%s': it was replaced by something else since it was named", m->source);
 	return TAKE_FD(fd);
 }

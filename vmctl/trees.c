@@ -52,7 +52,7 @@ int sb_trees_open(struct sb_trees *t, const struct sandbox_spec *spec, struct ak
 	return t->store < 0 ? ak_fail_errno(err, -t->store, "'%s'", spec->upper_dir) : 0;
 }
 
-/* What is mounted below may be of a kind that cannot be mapped; then only the folder itself is. */
+/* A mount below may be of a file system that cannot be mapped; then map only the folder itself. */
 static int map_tree(int tree, int user_ns)
 {
 	int rc = mnt_map_owners(tree, true, user_ns);
@@ -79,7 +79,7 @@ void sb_trees_map(const struct sb_trees *t, const struct sandbox_spec *spec, con
 		if (rc < 0)
 			note_unmapped(ctl, spec->mounts[i].source, rc);
 	}
-	/* Ours alone: where it cannot be mapped it can be given away. */
+	/* The store is ours alone: if it cannot be mapped, change its owner. */
 	if (t->store >= 0 && map_tree(t->store, user_ns) < 0)
 		(void)!fchownat(t->store, "", ids->outer_uid, ids->outer_gid, AT_EMPTY_PATH);
 }

@@ -1,8 +1,9 @@
 /*
- * The folders that root's sandboxes get of the host, as detached mounts.
+ * Detached mounts of the host's folders for the sandboxes of root.
  *
- * Such a sandbox runs under ids that own nothing on the host. The host's root therefore opens what is to be mounted, and maps its owners: root's
- * files are the sandbox's inside, and what the sandbox makes is root's on disk. An ordinary user's sandbox has the user's own id and opens everything by itself.
+ * Such a sandbox runs under ids that own nothing on the host. So the host's root opens the folders to mount and maps
+ * their owners: root's files belong to the sandbox's user inside, and files that the sandbox creates belong to root
+ * on disk. An ordinary user's sandbox has the user's own id and opens everything itself.
  */
 #ifndef AK_VMCTL_TREES_H
 #define AK_VMCTL_TREES_H
@@ -21,17 +22,20 @@ struct sb_trees {
 	int store; /* owned; upper_dir, -1 when nothing is kept */
 };
 
-/* Nothing is open; sb_trees_close is fine. */
+/* Initialise with nothing open. */
 void sb_trees_init(struct sb_trees *t);
 void sb_trees_close(struct sb_trees *t);
 
-/* What M names, checked, as a detached mount with everything below it. */
+/* Open M's source, checked, as a detached mount with everything mounted below it. */
 int sb_tree_open(const struct sandbox_mount *m, struct ak_err *err);
 
-/* All of them; by the host's root, in the host's mount namespace. */
+/* Open all of them, as the host's root in the host's mount namespace. */
 int sb_trees_open(struct sb_trees *t, const struct sandbox_spec *spec, struct ak_err *err);
 
-/* Map owners as USER_NS does: its 0 is root on disk. CTL gets a note of what cannot be mapped, -1 for none. */
+/*
+ * Map owners as USER_NS does: its id 0 is root on disk. CTL receives a note for each mount that cannot be mapped; -1:
+ * no notes.
+ */
 void sb_trees_map(const struct sb_trees *t, const struct sandbox_spec *spec, const struct sb_ids *ids, int user_ns, int ctl);
 
 #endif

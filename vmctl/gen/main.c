@@ -1,9 +1,8 @@
 /*
  * Build-time tool: compile the system-call filter of each isolation profile with libseccomp and write it as a C table.
  *
- * Everything is allowed but what is listed, and nothing newer than the list is: a call whose number this table does not
- * know is ENOSYS, so a future kernel adds no surface. What a program would take for
- * "this kernel cannot" is ENOSYS, so that it falls back; what is forbidden is EPERM.
+ * Everything is allowed except the calls listed here and calls newer than this list, which return ENOSYS, so a future kernel
+ * adds no attack surface. A refused call returns ENOSYS if programs then fall back to another one, and EPERM otherwise.
  */
 #include "vmctl/gen/table.h"
 
@@ -24,12 +23,12 @@
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 /*
- * One past the newest call that this table was written with (lsm_list_modules and mseal, Linux 6.10). Later ones are
- * "not there"; so are the x32 ones, whose numbers lie far above.
+ * One past the newest call known to this table (lsm_list_modules and mseal, Linux 6.10). Later calls return ENOSYS, and so do
+ * x32 calls, whose numbers are far higher.
  */
 #define FIRST_UNKNOWN_CALL 463
 
-/* NESTED is MODERATE for who asked for namespaces of their own. */
+/* NESTED is MODERATE with namespaces allowed. */
 enum profile { MODERATE, STRICT, NESTED, PROFILE_NUM };
 
 static const char *const profile_names[PROFILE_NUM] = { [MODERATE] = "moderate", [STRICT] = "strict", [NESTED] = "nested" };
@@ -89,7 +88,7 @@ static const struct deny denied[] = {
 	{ "ioperm", EPERM, EVERYWHERE },
 	{ "vm86", ENOSYS, EVERYWHERE },
 	{ "vm86old", ENOSYS, EVERYWHERE },
-	/* the clock; adjtimex and clock_adjtime also read it, so they fail like on a host without the privilege */
+	/* the clock; adjtimex and clock_adjtime also read it, so they fail as on a host without the privilege */
 	{ "settimeofday", EPERM, EVERYWHERE },
 	{ "clock_settime", EPERM, EVERYWHERE },
 	{ "adjtimex", EPERM, EVERYWHERE },
@@ -103,7 +102,7 @@ static const struct deny denied[] = {
 	{ "io_uring_setup", ENOSYS, EVERYWHERE },
 	{ "io_uring_enter", ENOSYS, EVERYWHERE },
 	{ "io_uring_register", ENOSYS, EVERYWHERE },
-	/* files by number instead of by path */
+	/* files by inode number instead of by path */
 	{ "open_by_handle_at", EPERM, EVERYWHERE },
 	{ "fanotify_init", EPERM, IN_STRICT },
 	/* other processes */
@@ -113,7 +112,7 @@ static const struct deny denied[] = {
 	{ "process_madvise", EPERM, IN_STRICT },
 	{ "kcmp", EPERM, IN_STRICT },
 	{ "pidfd_getfd", EPERM, IN_STRICT },
-	/* where memory lies in the machine */
+	/* NUMA placement of memory */
 	{ "mbind", EPERM, IN_STRICT },
 	{ "move_pages", EPERM, IN_STRICT },
 	{ "migrate_pages", EPERM, IN_STRICT },
@@ -123,7 +122,7 @@ static const struct deny denied[] = {
 	{ "setns", EPERM, NO_NESTING },
 	{ "unshare", EPERM, IN_STRICT },
 	{ "clone3", ENOSYS, NO_NESTING },
-	/* its mode is behind a pointer too, and could hold a set-id bit; programs fall back to openat */
+	/* its mode is behind a pointer too and could contain a set-id bit; programs fall back to openat */
 	{ "openat2", ENOSYS, EVERYWHERE },
 	{ "chroot", EPERM, IN_STRICT },
 };
@@ -143,8 +142,8 @@ static const uint64_t namespace_flags[] = {
 #define LOW32 UINT64_C(0xffffffff)
 
 /*
- * Refuse the calls NR whose argument ARG, of which only the bits MASK count, is FROM … TO, and for which MORE holds, when given. In blocks that are a power of
- * two wide: each is one comparison.
+ * Refuse the calls NR if MORE holds (when given) and the bits MASK of argument ARG are in FROM to TO. The range is split into
+ * blocks whose size is a power of two: each needs one comparison.
  */
 static int refuse_range(scmp_filter_ctx ctx, uint32_t action, int nr, unsigned arg, uint64_t mask, uint64_t from, uint64_t to,
 	const struct scmp_arg_cmp *more)
@@ -167,7 +166,7 @@ static int refuse_range(scmp_filter_ctx ctx, uint32_t action, int nr, unsigned a
 	return 0;
 }
 
-/* The same for all up to MOST that are not among the bits KNOWN. */
+/* The same for all values up to MOST that are not among the bits KNOWN. */
 static int refuse_unknown(scmp_filter_ctx ctx, uint32_t action, int nr, unsigned arg, uint64_t mask, uint64_t known,
 	uint64_t most, const struct scmp_arg_cmp *more)
 {
@@ -183,8 +182,8 @@ static int refuse_unknown(scmp_filter_ctx ctx, uint32_t action, int nr, unsigned
 }
 
 /*
- * Only unix, IPv4, IPv6 and netlink's route family (getaddrinfo and `ip` need it). The kernel reads the low half of an
- * argument and the comparisons see all of it, so a value with high bits set is refused by "greater than".
+ * Allow only unix, IPv4, IPv6 and netlink's route family (getaddrinfo and `ip` need it). The kernel reads the low half of an
+ * argument and the comparisons see all of it, so "greater than" refuses values with high bits set.
  */
 static int add_families(scmp_filter_ctx ctx)
 {
@@ -197,21 +196,21 @@ static int add_families(scmp_filter_ctx ctx)
 		rc = refuse_unknown(ctx, refuse, nr, 0, LOW32, known, AF_NETLINK, NULL);
 	if (rc >= 0)
 		rc = seccomp_rule_add(ctx, refuse, nr, 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK, 0), SCMP_A2(SCMP_CMP_NE, 0, 0));
-	/* The kernel makes the sockets before it says that a family has no pairs. */
+	/* socketpair creates the sockets before it reports that a family has no pairs. */
 	if (rc >= 0)
 		rc = seccomp_rule_add(ctx, refuse, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_NE, AF_UNIX, 0));
 	return table_check(rc, "socket families");
 }
 
 /*
- * Types of sockets: streams, datagrams and, between processes, their kin. Others lead to raw and packet sockets (SOCK_PACKET is of the family
- * AF_INET), or to transports whose modules the kernel would load on request. Netlink is always raw.
+ * Allow stream and datagram sockets, and seqpacket between processes. Other types lead to raw and packet sockets (SOCK_PACKET
+ * is of the family AF_INET), or to transports whose modules the kernel would load on request. Netlink is always raw.
  */
 static int add_types(scmp_filter_ctx ctx)
 {
 	static const struct {
 		unsigned family;
-		uint32_t types; /* bits of those that exist */
+		uint32_t types; /* allowed types, as bits */
 	} known[] = {
 		{ AF_UNIX, 1u << SOCK_STREAM | 1u << SOCK_DGRAM | 1u << SOCK_RAW | 1u << SOCK_SEQPACKET },
 		{ AF_INET, 1u << SOCK_STREAM | 1u << SOCK_DGRAM },
@@ -230,8 +229,8 @@ static int add_types(scmp_filter_ctx ctx)
 }
 
 /*
- * Only TCP, UDP and the kernel's own echo sockets. SCTP, DCCP, SMC, L2TP and UDP-Lite are of no use here; MPTCP would only add kernel
- * code, because the gateway ends every connection, and programs fall back to TCP.
+ * Allow only TCP, UDP and the kernel's own echo sockets. SCTP, DCCP, SMC, L2TP and UDP-Lite are of no use here. MPTCP would
+ * only add kernel code, because the gateway terminates every connection, and programs fall back to TCP.
  */
 static int add_transports(scmp_filter_ctx ctx)
 {
@@ -243,17 +242,20 @@ static int add_transports(scmp_filter_ctx ctx)
 
 	if (rc >= 0)
 		rc = refuse_unknown(ctx, refuse, SCMP_SYS(socket), 2, LOW32, known, most, NULL);
-	/* Another protocol on top of a connected socket (kernel TLS, SMC). */
+	/* Refuse another protocol on top of a connected socket (kernel TLS, SMC). */
 	if (rc >= 0)
 		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOPROTOOPT), SCMP_SYS(setsockopt), 2,
 			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, IPPROTO_TCP), SCMP_A2(SCMP_CMP_MASKED_EQ, LOW32, TCP_ULP));
 	return table_check(rc, "socket protocol");
 }
 
-/* Calls that give a file its mode, and where the mode is among the arguments. CREATES: only with this flag in the argument before it. */
+/*
+ * Calls that set a file's mode, and the index of the mode among the arguments. CREATES: only if the previous argument has this
+ * flag.
+ */
 static const struct {
 	const char *name;
-	int number; /* where this libseccomp does not know the name; it is the same on every architecture */
+	int number; /* used if this libseccomp does not know the name; the same on every architecture */
 	unsigned mode;
 	uint64_t creates;
 } modes[] = {
@@ -271,8 +273,8 @@ static const struct {
 };
 
 /*
- * Nothing inside can use a set-id bit (no_new_privs), but the project lies on the host, where it would count. mkdir ignores these bits.
- * openat2 and io_uring, which hide the mode from a filter, are not there at all.
+ * Refuse set-id bits. Nothing inside can use them (no_new_privs), but the project lies on the host, where they would count.
+ * mkdir ignores these bits. openat2 and io_uring, which hide the mode from a filter, are refused altogether.
  */
 static int add_set_ids(scmp_filter_ctx ctx)
 {
@@ -299,8 +301,9 @@ static int add_set_ids(scmp_filter_ctx ctx)
 }
 
 /*
- * A lease on a file of the project would make the host's programs wait for up to 45 s to open it. A limit of 1 for core dumps keeps the kernel from
- * starting the host's program for them, so it stays: programs that lower it for their own secrets' sake are told that they did.
+ * Refuse leases: one on a file of the project would make the host's programs wait up to 45 s to open it. Keep the core limit
+ * of 1, which stops the kernel from starting the host's core_pattern program: programs that lower it to protect their secrets
+ * are told that this succeeded.
  */
 static int add_limits(scmp_filter_ctx ctx)
 {
@@ -319,8 +322,9 @@ static int add_limits(scmp_filter_ctx ctx)
 }
 
 /*
- * What changes a terminal for good or types into it: typing, line disciplines, taking it for oneself, redirecting the console, hanging up, locked modes,
- * serial lines and their signals; and the whole ranges of consoles (KD, VT).
+ * Refuse ioctls that change a terminal permanently or insert input: TIOCSTI, line disciplines, stealing the terminal,
+ * redirecting the console, hanging up, locked modes, serial lines and their signals, and the whole ranges of consoles (KD,
+ * VT).
  */
 static int add_ioctls(scmp_filter_ctx ctx)
 {
@@ -344,20 +348,20 @@ static int refuse_flag(scmp_filter_ctx ctx, int nr, uint64_t flag)
 		seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), nr, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)), "namespaces");
 }
 
-/* No namespace but those the sandbox was given. */
+/* Refuse to create namespaces. */
 static int add_namespaces(scmp_filter_ctx ctx, enum profile profile)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc >= 0 && i < COUNT(namespace_flags); i++) {
 		rc = refuse_flag(ctx, SCMP_SYS(clone), namespace_flags[i]);
-		if (rc >= 0 && profile == MODERATE) /* STRICT has no unshare at all */
+		if (rc >= 0 && profile == MODERATE) /* STRICT refuses unshare altogether */
 			rc = refuse_flag(ctx, SCMP_SYS(unshare), namespace_flags[i]);
 	}
 	return rc >= 0 && profile == MODERATE ? refuse_flag(ctx, SCMP_SYS(unshare), CLONE_NEWTIME_BIT) : rc;
 }
 
-/* 0xffffffff asks, everything else changes how addresses are laid out. */
+/* 0xffffffff queries; every other value changes the address space layout. */
 static int add_personality(scmp_filter_ctx ctx)
 {
 	int rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_NE, LOW32, 0));
@@ -370,7 +374,7 @@ static int add_denied(scmp_filter_ctx ctx, enum profile profile)
 	for (size_t i = 0; i < COUNT(denied); i++) {
 		int nr = seccomp_syscall_resolve_name(denied[i].name), rc;
 
-		/* Below zero: this architecture has no such call. */
+		/* Negative: this architecture has no such call. */
 		if (nr < 0 || !(denied[i].where & 1u << profile))
 			continue;
 		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO((unsigned)denied[i].error), nr, 0);
@@ -382,7 +386,7 @@ static int add_denied(scmp_filter_ctx ctx, enum profile profile)
 
 static int build(scmp_filter_ctx ctx, enum profile profile)
 {
-	/* A call of another architecture, 32-bit and x32 included, is as if the kernel had none. */
+	/* Calls of another architecture, including 32-bit and x32, return ENOSYS. */
 	if (table_check(seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)), "bad architecture") < 0)
 		return -1;
 	if (table_check(seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2), "optimize") < 0)

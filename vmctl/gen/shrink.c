@@ -1,4 +1,4 @@
-/* A shorter system-call filter: see shrink.h. */
+/* Shorten a system-call filter: see shrink.h. */
 #include "vmctl/gen/shrink.h"
 
 #include <linux/seccomp.h>
@@ -10,12 +10,12 @@ enum { LOAD = BPF_LD | BPF_W | BPF_ABS, AND = BPF_ALU | BPF_AND | BPF_K, RETURN 
 enum { GOTO = BPF_JMP | BPF_JA, EQUAL = BPF_JMP | BPF_JEQ | BPF_K, BIT = BPF_JMP | BPF_JSET | BPF_K };
 enum { ABOVE = BPF_JMP | BPF_JGT | BPF_K, AT_LEAST = BPF_JMP | BPF_JGE | BPF_K };
 
-/* An instruction with the places that it leads to. In filters every jump goes forward. */
+/* An instruction and its successors. In filters every jump goes forward. */
 struct insn {
 	uint16_t code;
 	uint32_t k;
-	size_t yes, no; /* the same for all but comparisons */
-	bool gone; /* does nothing but lead on */
+	size_t yes, no; /* the same unless it is a comparison */
+	bool gone; /* removed; control passes to its successor */
 };
 
 static bool compares(const struct insn *i)
@@ -44,9 +44,9 @@ static int read_in(const struct sock_filter *prog, size_t n, struct insn *ret)
 	return 0;
 }
 
-/* ---- the parts that go ---- */
+/* ---- removing instructions ---- */
 
-/* Where AT leads, past what does nothing. A comparison reaches 255 instructions; what lies between can only become less. */
+/* The successor AT, skipping removed instructions. A comparison can jump over 255 instructions; the distance only shrinks. */
 static size_t follow(const struct insn *prog, size_t from, size_t at)
 {
 	while (prog[at].gone || (prog[at].code == GOTO && prog[at].yes - from - 1 <= UINT8_MAX))
@@ -54,7 +54,7 @@ static size_t follow(const struct insn *prog, size_t from, size_t at)
 	return at;
 }
 
-/* Nothing reads the accumulator from AT on before it is loaded. */
+/* Whether the accumulator is loaded again after AT before anything reads it. */
 static bool forgets(const struct insn *prog, size_t at)
 {
 	while (prog[at].gone || prog[at].code == GOTO)
@@ -62,7 +62,7 @@ static bool forgets(const struct insn *prog, size_t at)
 	return prog[at].code == LOAD || prog[at].code == RETURN;
 }
 
-/* Only the instruction before it leads to AT. */
+/* Whether AT can be reached only from the instruction before it. */
 static bool follows_only(const struct insn *prog, size_t at)
 {
 	for (size_t i = 0; i < at; i++) {
@@ -93,7 +93,7 @@ static void drop_empty_masks(struct insn *prog, size_t n)
 	}
 }
 
-/* "and BIT; equal BIT" is one instruction. It leaves the accumulator as it is, so nobody may use that afterwards. */
+/* "and BIT; equal BIT" becomes one instruction. That leaves the accumulator unmasked, so nothing may use it afterwards. */
 static void join_bits(struct insn *prog, size_t n)
 {
 	for (size_t i = 0; i + 1 < n; i++) {
@@ -110,7 +110,7 @@ static void join_bits(struct insn *prog, size_t n)
 	}
 }
 
-/* What the accumulator holds: a word of the call's data, or something else. */
+/* Content of the accumulator: an offset in the call's data, or something else. */
 enum { HOLDS_NOTHING_YET = -2, HOLDS_OTHER = -1 };
 
 static void meet(int64_t *holds, int64_t now)
@@ -128,7 +128,7 @@ static void drop_loads(struct insn *prog, size_t n)
 		struct insn *in = &prog[i];
 		int64_t now = holds[i];
 
-		if (now == HOLDS_NOTHING_YET || in->code == RETURN) /* never reached, or the end */
+		if (now == HOLDS_NOTHING_YET || in->code == RETURN) /* unreachable, or the end */
 			continue;
 		if (!in->gone && in->code == LOAD && now == in->k)
 			drop(in, in->yes);
@@ -142,7 +142,7 @@ static void drop_loads(struct insn *prog, size_t n)
 	}
 }
 
-/* ---- what is left ---- */
+/* ---- writing the result ---- */
 
 static size_t mark_reached(const struct insn *prog, size_t n, size_t ret[static SHRINK_MAX])
 {
@@ -191,7 +191,7 @@ static int write_out(const struct insn *prog, size_t n, struct sock_filter *ret)
 	return (int)left;
 }
 
-/* ---- the comparison ---- */
+/* ---- comparing with the original ---- */
 
 static uint32_t word_of(const struct seccomp_data *data, uint32_t at)
 {
@@ -238,7 +238,7 @@ static uint32_t run(const struct sock_filter *prog, const struct seccomp_data *d
 
 static uint32_t chance(void)
 {
-	static uint64_t state = 88172645463325252u; /* xorshift: the same calls in every build */
+	static uint64_t state = 88172645463325252u; /* xorshift: the same test calls in every build */
 
 	state ^= state << 13;
 	state ^= state >> 7;
@@ -246,7 +246,7 @@ static uint32_t chance(void)
 	return (uint32_t)(state >> 16);
 }
 
-/* A half of an argument: mostly one that the filter compares with, or its neighbour, or two of them together. */
+/* A half of an argument: mostly a value that the filter compares with, a neighbour of one, or a combination of two. */
 static uint32_t half(const struct sock_filter *prog, size_t n)
 {
 	uint32_t k = prog[chance() % n].k;

@@ -1,9 +1,10 @@
 /*
- * Build time: make a system-call filter shorter. The kernel translates it at every start of a sandbox, instruction by instruction (0.3 µs each).
+ * Build time: make a system-call filter shorter. The kernel translates it at every start of a sandbox, instruction by
+ * instruction (0.3 µs each).
  *
- * Libseccomp compares arguments in halves of 32 bits and loads a half before each comparison. Three things can go: comparisons of no bit at all, masks of a
- * single bit (the kernel has an instruction for that), and loads of what is loaded already. The result is run against the original on many calls, and a
- * difference fails the build.
+ * Libseccomp compares arguments in halves of 32 bits and loads a half before each comparison. Three things can be removed:
+ * comparisons with an empty mask, masks of a single bit (the kernel has an instruction for that), and loads of a value that is
+ * already loaded. The result is tested against the original with many calls, and a difference fails the build.
  */
 #ifndef AK_VMCTL_GEN_SHRINK_H
 #define AK_VMCTL_GEN_SHRINK_H
@@ -14,7 +15,7 @@
 
 #define SHRINK_MAX 4096 /* the kernel's limit for a filter */
 
-/* PROG of N instructions in place; how many are left, or -1 with a reason on stderr. */
+/* Shorten PROG of N instructions in place. Returns the new length, or -1 with a reason on stderr. */
 int shrink(struct sock_filter *prog, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* A filter as a table: see table.h. */
+/* Print a filter as a C table: see table.h. */
 #include "vmctl/gen/table.h"
 
 #include "vmctl/gen/shrink.h"
