@@ -1,4 +1,4 @@
-/* What is protected in a project, as mounts: see project/guard.h. */
+/* Mounts that protect files of a project: see project/guard.h. */
 #include "gateway/project/guard_internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -19,11 +19,11 @@ const char *const guard_names[] = { ".gitmodules", ".mcp.json", "agentkernel.tom
 	".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish", ".gitconfig",
 	".ssh", "opencode.json", "opencode.jsonc", ".opencode", ".husky", ".cursor", ".devcontainer", ".devcontainer.json",
 	NULL };
-/* commondir and gitdir say where git reads the rest. */
+/* commondir and gitdir tell git where to find the rest. */
 const char *const guard_git_names[] = { "hooks", "config", "config.worktree", "info", "commondir", "gitdir", NULL };
 const char *const guard_git_watched[] = { "rebase-merge/git-rebase-todo", NULL }; /* its exec lines are commands */
 
-#define MOUNTS_RESERVED 32 /* for one git folder, and what comes after the nested ones */
+#define MOUNTS_RESERVED 32 /* for one git folder, and for mounts added after the nested ones */
 
 /* ---- opening ---- */
 
@@ -72,7 +72,7 @@ static struct guard_mount *find_mount(struct guard *g, const char *path)
 	return NULL;
 }
 
-/* Is PATH below DIR? */
+/* Whether PATH is below DIR. */
 static bool is_below(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
@@ -93,7 +93,7 @@ static void drop_below(struct guard *g, const char *path)
 	g->n_mounts = kept;
 }
 
-/* Is PATH read-only by what is mounted so far? */
+/* Whether the mounts so far make PATH read-only. */
 static bool is_closed(const struct guard *g, const char *path)
 {
 	const struct guard_mount *nearest = NULL;
@@ -154,7 +154,7 @@ int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly)
 	if (is_closed(g, path)) /* nothing in it can be moved; a writable mount would open it */
 		return 0;
 	if (readonly)
-		drop_below(g, path); /* or writable mounts would stay on top */
+		drop_below(g, path); /* otherwise writable mounts would stay on top */
 	if (readonly && (m = find_mount(g, path)))
 		m->readonly = true;
 	return m ? 0 : put_mount(g, root, rel, readonly);
@@ -232,7 +232,7 @@ char *guard_seen_above(const struct guard *g, size_t root, const char *rel, stru
 	return TAKE(path);
 }
 
-/* Whether REL is there cannot be seen: a sandbox could make it so, and open the folder again the next time. */
+/* We cannot see whether REL exists: a sandbox could have hidden it, and could make the folder accessible again later. */
 static int close_above(struct guard *g, size_t root, const char *rel)
 {
 	struct stat st;
@@ -243,7 +243,7 @@ static int close_above(struct guard *g, size_t root, const char *rel)
 	if (!dir[0])
 		return -EACCES;
 	if (!guard_closed(g, root, dir))
-		guard_say(g, "'%.120s' is read-only inside: you have no permission to look into it (chmod u+rwx)", dir);
+		guard_say(g, "'%.120s' is read-only inside, because you may not read it (fix: chmod u+rwx)", dir);
 	return close_path(g, root, dir);
 }
 
@@ -256,7 +256,7 @@ int guard_protect(struct guard *g, size_t root, const char *rel)
 	if (rc == -EACCES)
 		return g->protect ? close_above(g, root, rel) : 0;
 	if (rc < 0 && rc != -ELOOP)
-		return rc == -ENOMEM ? rc : 0; /* not there: looked at in the end */
+		return rc == -ENOMEM ? rc : 0; /* missing: checked at the end */
 	ak_close(rc);
 	if (rc == -ELOOP || S_ISLNK(st.st_mode)) {
 		real = guard_behind_link(g, root, rel);
@@ -280,7 +280,7 @@ size_t guard_mounts(const struct guard *g, struct sandbox_mount ret[static GUARD
 	return g->n_mounts;
 }
 
-/* ---- life ---- */
+/* ---- new and free ---- */
 
 void guard_say(struct guard *g, const char *fmt, ...)
 {
@@ -300,7 +300,7 @@ int guard_failed(const struct guard *g, int rc, struct ak_err *err)
 
 	if (rc == -E2BIG)
 		return ak_fail(err, E2BIG,
-			"project folder '%s': too many links among the files that are protected in it; remove them, or use "
+			"project folder '%s': too many links among its protected files; remove them, or use "
 			"--project-writable",
 			project);
 	return ak_fail_errno(err, -rc, "project folder '%s' cannot be protected", project);

@@ -1,13 +1,14 @@
 /*
- * Files of a project that the user's own tools run on the host later: git's hooks and configuration, settings of editors and agents, files that shells
- * read. A sandbox must not write them unseen.
+ * Protect files of a project that the user's own tools run on the host later: git hooks and configuration, editor and agent
+ * settings, files that shells read. A sandbox must not change them unnoticed.
  *
- * Those that are there become read-only inside, by mounts on top of the project's. Mounts also pin the folders above them, which could be moved away
- * otherwise. What cannot be mounted over, because it is not there or is a link, is looked at before and after: what was created or changed is told to
- * the user and recorded. No look follows a link or goes on for long, whatever the sandbox left behind.
+ * Files that exist become read-only inside, by mounts on top of the project's. The mounts also pin the folders above them,
+ * which could otherwise be moved away. Names that cannot be mounted over, because they are missing or are links, are checked
+ * before and after: every file that was created or changed is reported to the user and recorded. A check follows no links and
+ * takes a bounded time, whatever the sandbox left behind.
  *
- * A git folder outside the project, of a worktree or a submodule, is mounted as well. Which one it is stands in a file that a sandbox may have written, so
- * it counts only when that folder names the project in return.
+ * A git folder outside the project, of a worktree or a submodule, is mounted as well. A sandbox may have written the file that
+ * names it, so it is used only if that folder names the project in return.
  */
 #ifndef AK_GUARD_H
 #define AK_GUARD_H
@@ -24,29 +25,30 @@ struct guard;
 
 #define GUARD_MOUNTS_MAX 96
 
-/* May PATH have been written by another sandbox? True also when that cannot be told. */
+/* Whether another sandbox may have written PATH. True if that is unknown. */
 typedef bool guard_claimed(const struct ak_paths *paths, const char *path);
 
 /*
- * Look at PROJECT, which is ID. Without PROTECT nothing is read-only and nothing is told, but changes are still recorded. A git folder outside the
- * project is mounted only where CLAIMED says no.
+ * Inspect PROJECT, whose identity is ID. Without PROTECT nothing is read-only and nothing is reported, but changes are still
+ * recorded. A git folder outside the project is mounted only if CLAIMED returns false for it.
  */
 int guard_new(const char *project, const struct project_id *id, const struct ak_paths *paths, guard_claimed *claimed,
 	bool protect, struct guard **ret, struct ak_err *err);
 void guard_free(struct guard *g);
 
-/* What goes on top of the project, in this order: at most GUARD_MOUNTS_MAX, with strings that are the guard's. */
+/* The mounts on top of the project, in this order; at most GUARD_MOUNTS_MAX. The guard owns their strings. */
 size_t guard_mounts(const struct guard *g, struct sandbox_mount ret[static GUARD_MOUNTS_MAX]);
 
-/* The git folder outside the project that is mounted as well; "" when there is none. */
+/* The mounted git folder outside the project; "" if none. */
 const char *guard_outside(const struct guard *g);
 
-/* What the user should know at the start, a line or several; "" when nothing. */
+/* Lines to show to the user at the start; "" if none. */
 const char *guard_note(const struct guard *g);
 
 /*
- * After SANDBOX, which ORIGIN ("cli", "http", "mcp") began, has ended: compare, record what was created or changed, and return the line that tells it, which the caller frees; NULL when there is
- * nothing to tell. G may be NULL.
+ * Call after SANDBOX has ended. ORIGIN says who started it ("cli", "http", "mcp"). Compare with the first check, record the
+ * files that were created or changed, and return the line that reports them; the caller frees it. NULL if there is nothing to
+ * report. G may be NULL.
  */
 char *guard_tell(struct guard *g, const struct ak_paths *paths, const char *sandbox, const char *origin);
 

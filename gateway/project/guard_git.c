@@ -49,7 +49,7 @@ static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
 
 /* ---- a git folder outside ---- */
 
-/* The text of a small regular file, without the white space at its end; NULL when there is none. */
+/* The content of a small regular file without trailing white space; NULL if there is none. */
 static char *read_small(int dir, const char *name, size_t max)
 {
 	_cleanup_free_ char *text = NULL;
@@ -68,7 +68,7 @@ static char *read_small(int dir, const char *name, size_t max)
 	return TAKE(text);
 }
 
-/* PATH as it stands in a file of the folder BASE, resolved. */
+/* Resolve PATH, which stands in a file of the folder BASE. */
 static bool resolve_from(const char *base, const char *path, char ret[static PATH_MAX])
 {
 	_cleanup_free_ char *full = path[0] == '/' ? strdup(path) : guard_join(base, path);
@@ -81,7 +81,7 @@ static bool is_repository(int dir)
 	return is_file(dir, "HEAD") && is_dir(dir, "objects") && is_dir(dir, "refs") && is_file(dir, "config");
 }
 
-/* A line that ends with a backslash goes on in the next one. */
+/* Join lines that end with a backslash with the next one. */
 static void join_lines(char *text)
 {
 	char *to = text;
@@ -95,10 +95,10 @@ static void join_lines(char *text)
 	*to = '\0';
 }
 
-/* TEXT, a value with all that follows it in its line, without quotes, comment and white space at its end. */
+/* Extract a value from the rest of its line TEXT: remove quotes, comment and trailing white space. */
 static char *plain_value(char *text)
 {
-	char *to = text, *end = text; /* END: of what is not white space */
+	char *to = text, *end = text; /* END: after the last character that is not white space */
 	bool quoted = false;
 
 	for (const char *from = text; *from && (quoted || !strchr("#;", *from)); from++) {
@@ -116,7 +116,7 @@ static char *plain_value(char *text)
 	return text;
 }
 
-/* The value of core.KEY in the text of a git configuration; NULL when it has none. Changes TEXT. */
+/* The value of core.KEY in the text of a git configuration; NULL if missing. Modifies TEXT. */
 static const char *core_value(char *text, const char *key)
 {
 	const char *found = NULL;
@@ -148,7 +148,7 @@ static int open_folder(const char *path)
 	return mnt_source_open(&(struct sandbox_mount){ .source = path }, &ignored);
 }
 
-/* PATH, as it stands in a file of FOLDER, is WANT, with no link on the way: a sandbox could have made that. */
+/* Whether PATH, which stands in a file of FOLDER, is WANT without any link: a sandbox could have made a link. */
 static bool names(const char *folder, const char *path, const char *want)
 {
 	_cleanup_free_ char *full = path[0] == '/' ? strdup(path) : guard_join(folder, path);
@@ -158,13 +158,13 @@ static bool names(const char *folder, const char *path, const char *want)
 	return fd >= 0 && realpath(full, real) && !strcmp(real, want);
 }
 
-/* Is the part of a path with LEN bytes at NAME one that git folders have? */
+/* Whether the path component of LEN bytes at NAME is a usual name of a git folder. */
 static bool is_git_name(const char *name, size_t len)
 {
 	return (len >= 4 && !strncmp(name + len - 4, ".git", 4)) || (len == 5 && !strncmp(name, ".bare", 5));
 }
 
-/* A folder whose files are a project of its own is no git folder, whatever was written into it. */
+/* A folder that contains a project is not a git folder, whatever files it has. */
 static bool is_git_folder(int fd, const char *path)
 {
 	const char *base = strrchr(path, '/') + 1;
@@ -172,7 +172,7 @@ static bool is_git_folder(int fd, const char *path)
 	return is_repository(fd) && is_git_name(base, strlen(base)) && faccessat(fd, ".git", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
 }
 
-/* The same for PATH of a submodule, which has any name below modules of a git folder. */
+/* The same for PATH of a submodule, which has any name below "modules" of a git folder. */
 static bool is_module_folder(int fd, const char *path)
 {
 	for (const char *part = path; *part; part += 1 + strcspn(part + 1, "/")) {
@@ -182,7 +182,7 @@ static bool is_module_folder(int fd, const char *path)
 	return false;
 }
 
-/* FOLDER, of a submodule, has its own repository and says that its files are the project. */
+/* Whether FOLDER, of a submodule, has its own repository and names the project as its work tree. */
 static bool submodule_points_back(const struct guard *g, int fd, const char *folder)
 {
 	_cleanup_free_ char *config = is_module_folder(fd, folder) ? read_small(fd, "config", CONFIG_MAX) : NULL;
@@ -192,8 +192,8 @@ static bool submodule_points_back(const struct guard *g, int fd, const char *fol
 }
 
 /*
- * FOLDER is R/worktrees/NAME of a repository R, and its file gitdir names the project's .git. RET is R. Only what lies in R says where R is: nothing of
- * the project is believed.
+ * Whether FOLDER is R/worktrees/NAME of a repository R and its file gitdir names the project's .git. RET is R. R is determined
+ * only from files in R: nothing in the project is trusted.
  */
 static bool worktree_points_back(const struct guard *g, int fd, const char *folder, char ret[static PATH_MAX])
 {
@@ -211,7 +211,10 @@ static bool worktree_points_back(const struct guard *g, int fd, const char *fold
 	return repository >= 0 && is_git_folder(repository, ret);
 }
 
-/* The folder goes in writable, as the project does: nothing that could not be one, that holds the project or its mounts, or is another's. */
+/*
+ * The folder is mounted writable, like the project. Refuse folders that cannot be a project, that contain the project or its
+ * mounts, or that belong to another sandbox.
+ */
 static bool may_mount(const struct guard *g, const char *path, const struct ak_paths *paths)
 {
 	_cleanup_(owndir_freep) struct owndir *own = NULL;
@@ -250,7 +253,7 @@ static int add_root(struct guard *g, const char *path)
 	return r->path ? guard_pin(g, GUARD_OUTSIDE, "", false) : -ENOMEM;
 }
 
-/* Of the repository a worktree uses all but what belongs to others. */
+/* A worktree uses all of the repository except what belongs to other worktrees. */
 static int add_worktree(struct guard *g, const char *repository, const char *folder)
 {
 	const char *own = folder + strlen(repository) + 1; /* worktrees/NAME */
@@ -283,7 +286,7 @@ static int refuse(struct guard *g, const char *folder)
 	return 0;
 }
 
-/* DOT_GIT is a file of the project: it names its git folder. */
+/* DOT_GIT is a file of the project that names its git folder. */
 static int follow_file(struct guard *g, const struct stat *dot_git, const struct ak_paths *paths)
 {
 	const char *project = g->roots[GUARD_PROJECT].path;
@@ -293,10 +296,10 @@ static int follow_file(struct guard *g, const struct stat *dot_git, const struct
 
 	if (!text || strncmp(text, "gitdir:", 7) != 0 || !resolve_from(project, text + 7 + strspn(text + 7, " \t"), folder))
 		return 0;
-	if (project_inside(folder, project)) /* written by whoever wrote the project */
+	if (project_inside(folder, project)) /* whoever wrote the project wrote it */
 		return folder[strlen(project)] == '/' ? add_place(g, GUARD_PROJECT, folder + strlen(project) + 1, true) : 0;
 	fd = open_folder(folder);
-	if (fd < 0 || dot_git->st_nlink > 1) /* a hard link: it may be another folder's */
+	if (fd < 0 || dot_git->st_nlink > 1) /* a hard link: it may belong to another folder */
 		return refuse(g, folder);
 	if (worktree_points_back(g, fd, folder, repository))
 		return may_mount(g, repository, paths) ? add_worktree(g, repository, folder) : refuse(g, folder);
@@ -305,9 +308,9 @@ static int follow_file(struct guard *g, const struct stat *dot_git, const struct
 	return refuse(g, folder);
 }
 
-/* ---- all of it ---- */
+/* ---- all git folders ---- */
 
-/* Where a .git that is a link leads, when that is a folder in the project. */
+/* The target of a .git that is a link, if that is a folder in the project. */
 static int follow_link(struct guard *g)
 {
 	const char *project = g->roots[GUARD_PROJECT].path;
@@ -319,7 +322,7 @@ static int follow_link(struct guard *g)
 	return add_place(g, GUARD_PROJECT, folder + n + 1, true);
 }
 
-/* A folder of the project that the repository has for its hooks. */
+/* Protect the repository's hooks folder if it is in the project. */
 static int protect_hooks(struct guard *g, const struct guard_place *place)
 {
 	const char *project = g->roots[GUARD_PROJECT].path, *value;
@@ -344,7 +347,7 @@ int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 	int fd = guard_open(g, GUARD_PROJECT, ".git", &st), rc;
 
 	ak_close(fd);
-	rc = add_place(g, GUARD_PROJECT, ".git", true); /* it may come into being */
+	rc = add_place(g, GUARD_PROJECT, ".git", true); /* it may be created later */
 	if (rc == 0 && fd >= 0 && S_ISLNK(st.st_mode))
 		rc = follow_link(g);
 	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))

@@ -1,4 +1,4 @@
-/* What the parts of the guard share: see project/guard.h. */
+/* Declarations shared by the parts of the guard: see project/guard.h. */
 #ifndef AK_GUARD_INTERNAL_H
 #define AK_GUARD_INTERNAL_H
 
@@ -7,7 +7,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* A folder that is mounted writable: the project, and perhaps a git folder outside it. Everything else is named by its root and a path below it. */
+/*
+ * A folder that is mounted writable: the project, and perhaps a git folder outside it. Everything else is named by its root
+ * and a path below that.
+ */
 struct guard_root {
 	char *path; /* owned */
 	int fd; /* owned; O_PATH */
@@ -21,19 +24,19 @@ struct guard_mount {
 	ino_t ino;
 };
 
-/* A git folder: where hooks and config are. */
+/* A git folder, which contains hooks and config. */
 struct guard_place {
 	size_t root;
 	char *rel; /* owned; "" is the root itself */
-	bool nested; /* with the git folders of submodules and worktrees in it */
+	bool nested; /* also covers the git folders of submodules and worktrees in it */
 };
 #define GUARD_PLACES_MAX 4
 
-/* One file as it was when it was looked at. */
+/* The state of one file at the time of a check. */
 struct guard_row {
 	size_t root;
-	char *rel; /* owned; one that ends with a slash says that not all below it was looked at */
-	size_t watch; /* so much of REL is the name that is watched */
+	char *rel; /* owned; a trailing slash means that not everything below it was checked */
+	size_t watch; /* length of the part of REL that is the watched name */
 	dev_t dev;
 	ino_t ino;
 	mode_t mode;
@@ -46,11 +49,11 @@ struct guard_look {
 	bool failed; /* out of memory */
 };
 
-/* The names in the project's top folder, for as long as one look takes. */
+/* The names in the project's top folder, cached for one check. */
 #define GUARD_TOP_BITS 1024
 struct guard_top {
 	bool known;
-	uint64_t bits[GUARD_TOP_BITS / 64]; /* by hash */
+	uint64_t bits[GUARD_TOP_BITS / 64]; /* indexed by hash */
 };
 
 struct guard {
@@ -63,50 +66,59 @@ struct guard {
 	struct guard_place places[GUARD_PLACES_MAX];
 	size_t n_places;
 	struct guard_top top;
-	char *hooks; /* owned; the project's folder that git has for its hooks, NULL when it is not in the project */
+	char *hooks; /* owned; git's hooks folder in the project, NULL if it is not in the project */
 	struct guard_look before;
-	char note[768]; /* lines */
+	char note[768]; /* lines for the user */
 };
 
-/* project/guard.c: O_PATH descriptor of REL, no link in any part followed; a link at its end is opened itself. -errno. */
+/*
+ * project/guard.c: open REL with O_PATH without following links; a link at its end is opened itself. Returns -errno on
+ * failure.
+ */
 int guard_open(const struct guard *g, size_t root, const char *rel, struct stat *ret);
-/* The same for a part below FD, which may be a link that stays below. */
+/* Open REL below FD; links that stay below FD are followed. */
 int guard_open_beneath(int fd, const char *rel);
 char *guard_join(const char *dir, const char *name); /* NULL: out of memory */
-/* Where a link in or at the end of REL leads, as a path below its root without links: NULL when that is elsewhere, or nowhere. */
+/* The target of a link in or at the end of REL, as a path below its root without links; NULL if it is missing or outside. */
 char *guard_behind_link(const struct guard *g, size_t root, const char *rel);
-/* The nearest folder above REL that can be opened, "" for the root, and what it is (untouched when not even that can). NULL: out of memory. */
+/*
+ * The nearest folder above REL that can be opened ("": the root) and its stat, which is untouched if not even the root can be
+ * opened. NULL: out of memory.
+ */
 char *guard_seen_above(const struct guard *g, size_t root, const char *rel, struct stat *ret);
-/* Mount REL on itself, so that it cannot be moved. Read-only takes away all mounts below it; in what is read-only already there is nothing to pin. */
+/*
+ * Mount REL on itself, so that it cannot be moved. A read-only mount removes all mounts below it; below a read-only mount
+ * nothing needs a pin.
+ */
 int guard_pin(struct guard *g, size_t root, const char *rel, bool readonly);
-/* Mount REL writable although what is above it is not. -E2BIG leaves some mounts for others. */
+/* Mount REL writable although a folder above it is read-only. -E2BIG: the rest of the mounts is reserved. */
 int guard_except(struct guard *g, size_t root, const char *rel);
-/* Change the mount of REL; read-only takes away all mounts below it. -ENOENT without one. */
+/* Change the mount of REL; read-only removes all mounts below it. -ENOENT if it has none. */
 int guard_reset(struct guard *g, size_t root, const char *rel, bool readonly);
-bool guard_closed(const struct guard *g, size_t root, const char *rel); /* read-only, by itself or by what is above it */
-bool guard_holds(const struct guard *g, size_t root, const char *rel); /* is there a mount at or below it? */
-/* Make REL read-only, when it is there, or the folder in which that cannot be seen. */
+bool guard_closed(const struct guard *g, size_t root, const char *rel); /* read-only, itself or by a mount above it */
+bool guard_holds(const struct guard *g, size_t root, const char *rel); /* whether there is a mount at or below it */
+/* Make REL read-only if it exists. If that cannot be determined, make the folder that hides it read-only. */
 int guard_protect(struct guard *g, size_t root, const char *rel);
 
-void guard_say(struct guard *g, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* a line for the note */
+void guard_say(struct guard *g, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* add a line to the note */
 int guard_failed(const struct guard *g, int rc, struct ak_err *err);
 
-extern const char *const guard_names[]; /* in a project; NULL at the end */
-extern const char *const guard_git_names[]; /* in a git folder */
-extern const char *const guard_git_watched[]; /* in a git folder, which git must be able to write */
+extern const char *const guard_names[]; /* protected names in a project; ends with NULL */
+extern const char *const guard_git_names[]; /* protected names in a git folder */
+extern const char *const guard_git_watched[]; /* watched names in a git folder, which git must be able to write */
 
-extern const char *const guard_git_inner[]; /* folders of a git folder with more of them */
+extern const char *const guard_git_inner[]; /* folders of a git folder that contain further git folders */
 
-/* project/guard_git.c: find the project's git folders and protect what is in them. */
+/* project/guard_git.c: find the project's git folders and protect the files in them. */
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err);
-/* The file .git of the submodule whose git folder is REL, below the project; NULL when it is not there. */
+/* The .git file of the submodule whose git folder is REL, as a path below the project; NULL if missing. */
 char *guard_module_file(const struct guard *g, size_t root, const char *rel);
 
-/* project/guard_nested.c: what is found in modules and worktrees. */
+/* project/guard_nested.c: entries found in modules and worktrees. */
 enum guard_kind {
-	GUARD_INNER, /* modules or worktrees itself, before what is in it */
+	GUARD_INNER, /* modules or worktrees itself, before its entries */
 	GUARD_GIT, /* a git folder */
-	GUARD_LIKE, /* has something of a git folder */
+	GUARD_LIKE, /* has some parts of a git folder */
 	GUARD_LINK,
 };
 struct guard_walk {
@@ -116,15 +128,18 @@ struct guard_walk {
 	void *ctx;
 	size_t found, entries, links; /* so far */
 };
-/* All in INNER (of guard_git_inner) of the git folder REL. Not all could be visited: -E2BIG, or -EACCES and other errors of opening. */
+/*
+ * Visit all entries of INNER (one of guard_git_inner) in the git folder REL. If not all could be visited: -E2BIG, or -EACCES
+ * and other errors of open.
+ */
 int guard_nested(struct guard_walk *w, const char *rel, const char *inner);
 int guard_protect_nested(struct guard *g, size_t root, const char *rel);
-int guard_protect_folder(struct guard *g, size_t root, const char *rel); /* the names in one git folder */
+int guard_protect_folder(struct guard *g, size_t root, const char *rel); /* the protected names in one git folder */
 
-/* project/guard_top.c: from here until it is forgotten, what the top folder did not have is not looked for. */
+/* project/guard_top.c: list the top folder; until guard_top_forget, names that it does not contain are not looked up. */
 void guard_top_look(struct guard *g);
 void guard_top_forget(struct guard *g);
-bool guard_top_lacks(const struct guard *g, const char *rel); /* REL, or the first part of it */
+bool guard_top_lacks(const struct guard *g, const char *rel); /* REL, or its first component */
 
 /* project/guard_look.c */
 void guard_look(const struct guard *g, struct guard_look *ret);

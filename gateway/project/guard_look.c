@@ -1,4 +1,7 @@
-/* Looking at what tools run, before and after a sandbox: see project/guard.h. Whatever a sandbox made of these names, a look is short and follows no link. */
+/*
+ * Check protected files before and after a sandbox: see project/guard.h. Whatever a sandbox did to these names, a check is
+ * short and follows no link.
+ */
 #include "gateway/project/guard_internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX 128 /* of one name */
+#define ROWS_MAX 128 /* for one watched name */
 #define DEPTH_MAX 6
-#define TOLD_MAX 64 /* names in a record */
+#define TOLD_MAX 64 /* names in one record */
 #define LINE_MAX_BYTES 1500
 
-/* ---- looking ---- */
+/* ---- checking ---- */
 
 struct watch {
 	const struct guard *g; /* borrowed */
@@ -66,7 +69,7 @@ static void add_row(struct watch *w, const char *rel, const struct stat *st)
 
 static void look_at(struct watch *w, int dir, const char *name, const char *rel, unsigned depth);
 
-/* What is in the folder FD; false when that cannot be seen. */
+/* Check the entries of the folder FD; false if they cannot be read. */
 static bool look_into(struct watch *w, int fd, const char *rel, unsigned depth)
 {
 	int list = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -90,7 +93,7 @@ static bool look_into(struct watch *w, int fd, const char *rel, unsigned depth)
 	return true;
 }
 
-/* Folders count as what is in them, unless that cannot be seen. */
+/* A folder is represented by its entries, unless they cannot be read. */
 static void look_at(struct watch *w, int dir, const char *name, const char *rel, unsigned depth)
 {
 	_cleanup_close_ int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -126,7 +129,7 @@ static void look_path(struct watch *w, int fd, const char *rel, const struct sta
 		add_cut(w, rel);
 }
 
-/* A link leads to the path REL, if that is in the project. */
+/* A link leads to the path REL: check it if it is in the project. */
 static void look_behind(const struct guard *g, struct guard_look *l, size_t root, const char *rel)
 {
 	_cleanup_free_ char *real = guard_behind_link(g, root, rel);
@@ -138,7 +141,7 @@ static void look_behind(const struct guard *g, struct guard_look *l, size_t root
 		look_path(&w, fd, real, &st);
 }
 
-/* REL cannot be opened as it is: the folder or link that is in the way counts. */
+/* REL cannot be opened: record the folder or link that is in the way. */
 static void look_above(const struct guard *g, struct guard_look *l, size_t root, const char *rel)
 {
 	struct stat st = { .st_size = 0 };
@@ -199,7 +202,7 @@ static int look_nested(void *ctx, size_t root, const char *rel, enum guard_kind 
 		break;
 	case GUARD_GIT:
 	case GUARD_LIKE:
-		file = guard_module_file(l->g, root, rel); /* it could lead to another git folder */
+		file = guard_module_file(l->g, root, rel); /* it could name another git folder */
 		if (file)
 			look_name(l->g, l->look, GUARD_PROJECT, file);
 		return look_git(l, root, rel);
@@ -210,7 +213,7 @@ static int look_nested(void *ctx, size_t root, const char *rel, enum guard_kind 
 	return 0;
 }
 
-/* PLACE, and what is nested in it; that not all of it could be seen is a row of its own. */
+/* Check PLACE and the git folders nested in it. Adds a row if not everything could be read. */
 static int look_place(struct looking *l, const struct guard_place *place)
 {
 	struct watch w = { .g = l->g, .look = l->look, .root = place->root };
@@ -264,7 +267,7 @@ static const struct guard_row *find_row(const struct guard_look *l, size_t root,
 	return l->n ? bsearch(&key, l->rows, l->n, sizeof(*l->rows), by_path) : NULL;
 }
 
-/* Was there more below the watched name than the first look took in? */
+/* Whether the first check left out files below the watched name. */
 static bool was_cut(const struct guard_look *before, const struct guard_row *row)
 {
 	_cleanup_free_ char *name = strdup(row->rel);
@@ -275,7 +278,7 @@ static bool was_cut(const struct guard_look *before, const struct guard_row *row
 	return find_row(before, row->root, name) != NULL;
 }
 
-/* Git makes these and never runs them. */
+/* Git creates these and never runs them. */
 static bool is_sample(const char *rel)
 {
 	size_t n = strlen(rel);
@@ -295,7 +298,7 @@ static bool is_news(const struct guard_look *before, const struct guard_row *now
 		was->size != now->size || was->ctime_ns != now->ctime_ns;
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 struct news {
 	char *names[TOLD_MAX + 1]; /* owned */
@@ -372,13 +375,13 @@ char *guard_tell(struct guard *g, const struct ak_paths *paths, const char *sand
 
 	if (!g)
 		return NULL;
-	before = g->before; /* sorted in place: its rows stay the guard's */
+	before = g->before; /* sorted in place: the guard still owns its rows */
 	guard_top_look(g);
 	guard_look(g, &after);
 	guard_top_forget(g);
 	if (before.n)
 		qsort(before.rows, before.n, sizeof(*before.rows), by_path);
-	if (after.n) /* what many deep files would crowd out comes first */
+	if (after.n) /* first, so that many deep files cannot crowd it out */
 		qsort(after.rows, after.n, sizeof(*after.rows), by_depth);
 	collect(g, &before, &after, &news);
 	if (news.n) {

@@ -1,8 +1,9 @@
 /*
- * Git folders in a git folder, of submodules and worktrees: see project/guard.h.
+ * Git folders of submodules and worktrees inside a git folder: see project/guard.h.
  *
- * What a sandbox left there decides nothing: modules and worktrees are read-only, and only those git folders in them are writable of which all
- * protected files are mounted. When there are too many, or some cannot be seen, none is.
+ * Files that a sandbox left there cannot weaken the protection: modules and worktrees are read-only, and a git folder in them
+ * is writable only if all its protected files are mounted. If there are too many git folders, or some cannot be read, none is
+ * writable.
  */
 #include "gateway/project/guard_internal.h"
 
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NESTED_MAX 16 /* git folders in one */
+#define NESTED_MAX 16 /* git folders in one git folder */
 #define ENTRIES_MAX 1024
 #define DEPTH_MAX 8
 
@@ -26,7 +27,7 @@ const char *const guard_git_inner[] = { WORKTREES, "modules", NULL };
 
 static int list(struct guard_walk *w, const char *rel, unsigned depth, bool flat);
 
-/* The type of NAME, 0 when it is not there. -errno: that cannot be seen. */
+/* The type of NAME, 0 if it does not exist, -errno if that cannot be determined. */
 static int type_of(int dir, const char *name)
 {
 	struct stat st;
@@ -48,7 +49,7 @@ static int visit_inner(struct guard_walk *w, const char *rel, const char *inner,
 	struct stat st;
 	int fd = path ? guard_open(w->g, w->root, path, &st) : -ENOMEM, rc;
 
-	if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP) /* a link on the way was visited itself */
+	if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP) /* a link on the way is visited itself */
 		return 0;
 	if (fd < 0)
 		return fd;
@@ -61,7 +62,7 @@ static int visit_inner(struct guard_walk *w, const char *rel, const char *inner,
 	return rc < 0 ? rc : list(w, path, depth + 1, !strcmp(inner, WORKTREES));
 }
 
-/* As git has it: HEAD may be a link. One that is not whole stays read-only. */
+/* Like git's own check: HEAD may be a link. An incomplete git folder stays read-only. */
 static int kind_of(int fd, enum guard_kind *ret)
 {
 	int head = type_of(fd, "HEAD"), objects = type_of(fd, "objects"), refs = type_of(fd, "refs"),
@@ -75,7 +76,10 @@ static int kind_of(int fd, enum guard_kind *ret)
 	return 0;
 }
 
-/* REL is a folder below modules or worktrees: a git folder, or one more part of its name. In worktrees (FLAT) all are git folders. */
+/*
+ * REL is a folder below modules or worktrees: a git folder, or a component of its name. In worktrees (FLAT) all entries are
+ * git folders.
+ */
 static int visit(struct guard_walk *w, int fd, const char *rel, unsigned depth, bool flat)
 {
 	enum guard_kind kind = GUARD_GIT;
@@ -110,7 +114,7 @@ static int visit_entry(struct guard_walk *w, int dir, const char *rel, const cha
 	return fd < 0 ? -errno : visit(w, fd, path, depth, flat);
 }
 
-/* All in the folder REL. */
+/* Visit all entries of the folder REL. */
 static int list(struct guard_walk *w, const char *rel, unsigned depth, bool flat)
 {
 	struct stat st;
@@ -171,17 +175,17 @@ static int protect_one(void *ctx, size_t root, const char *rel, enum guard_kind 
 
 static void say_closed(struct guard *g, const char *rel, bool worktrees, int rc)
 {
-	const char *why = "you have no permission to look into all of it (chmod -R u+rwX)";
+	const char *why = "you may not read all of it (fix: chmod -R u+rwX)";
 
 	if (rc == -E2BIG)
-		why = "there are more git folders or files in it than can be protected one by one";
+		why = "it has more git folders or files than can be protected one by one";
 	if (rc == -ELOOP)
-		why = "symbolic links are in it, or lead into it";
+		why = "it contains symbolic links, or some lead into it";
 	guard_say(g, "'%.120s' is read-only inside, so git cannot %s: %s", rel,
 		worktrees ? "add worktrees or commit in those it has" : "commit in submodules", why);
 }
 
-/* Without a mount of its own it is closed by what is above, or a link whose target is closed. */
+/* If it has no mount of its own, a mount above makes it read-only, or it is a link to a read-only target. */
 static int close_inner(struct guard *g, size_t root, const char *rel, bool worktrees, int why)
 {
 	int rc = guard_reset(g, root, rel, true);
@@ -201,7 +205,7 @@ static int protect_inner(struct guard *g, size_t root, const char *rel, const ch
 		return -ENOMEM;
 	if (!g->protect || guard_closed(g, root, path))
 		return 0;
-	entered = guard_holds(g, root, path); /* by a link with a protected name: what it leads to must stay closed */
+	entered = guard_holds(g, root, path); /* through a link with a protected name: its target must stay read-only */
 	rc = guard_nested(&w, rel, inner);
 	if (rc == 0 && (entered || w.links))
 		rc = -ELOOP;
@@ -209,7 +213,7 @@ static int protect_inner(struct guard *g, size_t root, const char *rel, const ch
 		return rc;
 	if (rc < 0)
 		return close_inner(g, root, path, worktrees, rc);
-	if (worktrees) /* new ones may be added, and are told */
+	if (worktrees) /* new ones may be added, and are reported */
 		(void)guard_reset(g, root, path, false);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /*
  * The names in the project's top folder: see project/guard.h.
  *
- * Nearly all of the names that are protected or watched are in no project. One listing of the folder says so for all of them at once. It is kept as a set of
- * hashes, which may take a name for one that is there, never the other way.
+ * A project has only a few of the protected and watched names. One listing of the folder rules out all the others at once. It
+ * is kept as a set of hashes, which can report a missing name as present, but never the reverse.
  */
 #include "gateway/project/guard_internal.h"
 
@@ -13,10 +13,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIST_BYTES 4096 /* of one call */
-#define LISTS_MAX 2 /* beyond, looking for each name is cheaper */
+#define LIST_BYTES 4096 /* for one call */
+#define LISTS_MAX 2 /* beyond this, looking up each name is cheaper */
 
-/* File systems may take upper for lower case, so both are one here. -1: a letter beyond ASCII, which such a file system may take for one of ASCII. */
+/*
+ * Ignore case, because some file systems do. -1: a character beyond ASCII, which such a file system may treat as equal to an
+ * ASCII letter.
+ */
 static int hash_name(const char *name, size_t len)
 {
 	uint32_t h = 2166136261u; /* FNV-1a */

@@ -1,9 +1,9 @@
 /*
- * Our own folders against what a sandbox sees: see project/owndir.h.
+ * Our own folders and what a sandbox sees: see project/owndir.h.
  *
- * A place is a file system and a path in it. /proc/self/mountinfo says of every mount which part of which file system it shows, so a folder's
- * place is the root of its mount plus the rest of its path, whatever the mount is called. Two folders overlap when one place is a prefix of the
- * other.
+ * A place is a file system and a path in it. /proc/self/mountinfo lists for every mount which part of which file system it
+ * shows. So a folder's place is the root of its mount plus the rest of its path, wherever it is mounted. Two folders overlap
+ * if one place is a prefix of the other.
  */
 #include "gateway/project/owndir.h"
 
@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 #define MOUNTS_TEXT_MAX (64u << 20)
-#define LINKS_MAX 40 /* as the kernel follows */
+#define LINKS_MAX 40 /* the kernel's limit */
 
-/* One row of mountinfo; the texts are borrowed from the table's. */
+/* One row of mountinfo; its strings point into the table's text. */
 struct mount {
 	uint64_t id;
 	const char *device, *root, *point;
@@ -42,12 +42,12 @@ struct place {
 	char path[PATH_MAX];
 };
 
-/* Ours. The first ones are covered where they are seen. */
+/* Our folders. The first ones are covered where a sandbox would see them. */
 enum { OWN_STATE, OWN_RUNTIME, OWN_CONFIG, OWN_COVERED, OWN_POLICIES = OWN_COVERED, OWN_NUM };
 
-/* One of ours. */
+/* One of our folders. */
 struct own {
-	const char *path, *variable; /* VARIABLE moves it */
+	const char *path, *variable; /* VARIABLE is the environment variable that moves it */
 	bool placed; /* PLACE is known */
 	struct place place;
 };
@@ -55,7 +55,7 @@ struct own {
 struct owndir {
 	struct own own[OWN_NUM];
 	char policies[PATH_MAX];
-	struct table table; /* read when it is first needed */
+	struct table table; /* read on first use */
 };
 
 /* ---- the table of mounts ---- */
@@ -66,7 +66,7 @@ static void table_done(struct table *t)
 	free(t->list);
 }
 
-/* mountinfo writes a space, tab, newline or backslash as three octal digits. */
+/* mountinfo writes a space, tab, newline or backslash as a backslash and three octal digits. */
 static void unescape(char *s)
 {
 	char *out = s;
@@ -121,7 +121,7 @@ static int table_read(struct table *t, struct ak_err *err)
 
 /* ---- places ---- */
 
-/* A is B or below it. */
+/* Whether A is B or below it. */
 static bool inside(const char *a, const char *b)
 {
 	size_t n = strlen(b);
@@ -129,7 +129,7 @@ static bool inside(const char *a, const char *b)
 	return (n == 1 && b[0] == '/') || (!strncmp(a, b, n) && (a[n] == '\0' || a[n] == '/'));
 }
 
-/* What A has beyond B, which it is inside of: "" or "/…". */
+/* The rest of A after its prefix B: "" or "/…". */
 static const char *beyond(const char *a, const char *b)
 {
 	return strcmp(b, "/") != 0 ? a + strlen(b) : strcmp(a, "/") != 0 ? a : "";
@@ -169,7 +169,7 @@ static const struct mount *mount_of(const struct table *t, int fd)
 	return NULL;
 }
 
-/* The place of the folder FD; TAIL ("" or "/…") is what does not exist of it yet. */
+/* The place of the folder FD. TAIL ("" or "/…") is the part of its path that does not exist yet. */
 static int place_of(const struct table *t, int fd, const char *tail, struct place *ret)
 {
 	const struct mount *m = mount_of(t, fd);
@@ -181,21 +181,21 @@ static int place_of(const struct table *t, int fd, const char *tail, struct plac
 	if (rc < 0)
 		return rc;
 	if (!m || !inside(real, m->point))
-		return -ESTALE; /* mounted or unmounted this moment */
+		return -ESTALE; /* mounted or unmounted just now */
 	ret->device = m->device;
 	return extend(ret->path, m->root, beyond(whole, m->point));
 }
 
-/* ---- the way to a folder ---- */
+/* ---- walking the path to a folder ---- */
 
 enum turn { TURN_LINK, TURN_UP, TURN_END };
 
-/* Told of every folder in which the way takes a turn (it reads a link there, or goes back up), and of where the way ends. */
+/* Called for every folder in which the path turns (a link is read there, or ".." goes up), and for its end. */
 typedef int (*way_fn)(void *ctx, int dir, const char *tail, enum turn turn);
 
 struct way {
-	int dir; /* owned; where we are */
-	char rest[2 * PATH_MAX]; /* what is left of the path */
+	int dir; /* owned; the current folder */
+	char rest[2 * PATH_MAX]; /* the rest of the path */
 	unsigned links;
 	way_fn fn;
 	void *ctx;
@@ -221,7 +221,7 @@ static int follow_link(struct way *w, int link)
 	return w->dir < 0 ? -errno : 0;
 }
 
-/* The part NAME; 1 when it does not exist. */
+/* Follow the component NAME; returns 1 if it does not exist. */
 static int step(struct way *w, const char *name)
 {
 	_cleanup_close_ int next = openat(w->dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -244,7 +244,7 @@ static int step(struct way *w, const char *name)
 	return 0;
 }
 
-/* Part by part, for a path that has links. -ECANCELED when FN had enough. */
+/* Walk a path with links component by component. -ECANCELED if FN stopped the walk. */
 static int walk_way(struct way *w)
 {
 	for (;;) {
@@ -271,7 +271,7 @@ static int walk_way(struct way *w)
 	}
 }
 
-/* In one step where PATH exists and has neither links nor "..", which is what is found nearly always. */
+/* Open PATH in one call if it exists and has neither links nor "..", which is nearly always the case. */
 static int open_plain(const char *path)
 {
 	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS };
@@ -279,7 +279,7 @@ static int open_plain(const char *path)
 	return strstr(path, "..") ? -1 : (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
 }
 
-/* In one step for the folder that PATH, which does not exist yet, will be in. Its own name goes to *RET_TAIL, with the slash before it. */
+/* Open the parent of PATH, which does not exist yet, in one call. *RET_TAIL is its name with the slash before it. */
 static int open_plain_parent(const char *path, const char **ret_tail)
 {
 	const char *slash = strrchr(path, '/');
@@ -292,7 +292,7 @@ static int open_plain_parent(const char *path, const char **ret_tail)
 	memcpy(parent, path, (size_t)(slash - path));
 	parent[slash - path] = '\0';
 	fd = open_plain(parent);
-	/* It may have come into being, or be a link to nowhere. */
+	/* It may have been created meanwhile, or be a dangling link. */
 	if (fd < 0 || fstatat(fd, slash + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
 		return ak_close(fd);
 	*ret_tail = slash;
@@ -320,13 +320,13 @@ static int each_turn(const char *path, way_fn fn, void *ctx)
 	return rc;
 }
 
-/* ---- what is shown ---- */
+/* ---- visible folders ---- */
 
-/* A folder and the mounts below it, one after the other. */
+/* Iterates over a folder and the mounts below it. */
 struct shown {
 	const struct table *t; /* borrowed */
 	const char *path; /* borrowed; resolved */
-	struct place first; /* of the folder itself */
+	struct place first; /* the folder's own place */
 	size_t next;
 };
 
@@ -338,7 +338,7 @@ static int shown_open(struct shown *s, const struct table *t, const char *path)
 	return fd < 0 ? -errno : place_of(t, fd, "", &s->first);
 }
 
-/* The next part: where it is seen, and what of which file system it is. */
+/* The next part: its path, and its place. */
 static bool shown_next(struct shown *s, const char **ret_point, const char **ret_device, const char **ret_path)
 {
 	if (s->next == 0) {
@@ -361,7 +361,7 @@ static bool shown_next(struct shown *s, const char **ret_point, const char **ret
 	return false;
 }
 
-/* ---- one look ---- */
+/* ---- the snapshot ---- */
 
 int owndir_new(const struct ak_paths *paths, struct owndir **ret, struct ak_err *err)
 {
@@ -403,7 +403,7 @@ static int look(struct owndir *o, struct ak_err *err)
 	return rc;
 }
 
-/* ---- a folder that may be written ---- */
+/* ---- writable folders ---- */
 
 struct check {
 	const struct table *t;
@@ -411,7 +411,7 @@ struct check {
 	struct own *own; /* borrowed */
 };
 
-/* 1: what is there is the sandbox's to change, or part of what we keep. */
+/* Returns 1 if the sandbox can change this folder, or if it is part of one of ours. */
 static int check_turn(void *ctx, int dir, const char *tail, enum turn turn)
 {
 	struct check *c = ctx;
@@ -442,22 +442,23 @@ int owndir_check_writable(struct owndir *o, const char *project, struct ak_err *
 		return rc;
 	rc = shown_open(&c.shown, &o->table, project);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "where the project folder '%s' lies cannot be told", project);
+		return ak_fail_errno(err, -rc, "cannot determine the file system of the project folder '%s'", project);
 	for (size_t i = 0; i < OWN_NUM; i++) {
 		c.own = &o->own[i];
 		rc = each_turn(c.own->path, check_turn, &c);
 		if (rc > 0 || rc == -ECANCELED)
 			return ak_fail(err, EINVAL,
-				"the project folder '%s' holds agentkernel's own folder '%s', or the way to it, which no sandbox may reach; "
+				"the project folder '%s' contains agentkernel's own folder '%s' or part of the path to it, which no sandbox may reach; "
 				"name another project with --dir, or set %s to a folder outside of it",
 				project, c.own->path, c.own->variable);
 		if (rc < 0)
-			return ak_fail_errno(err, -rc, "where agentkernel's own folder '%s' lies cannot be told", c.own->path);
+			return ak_fail_errno(
+				err, -rc, "cannot determine the file system of agentkernel's own folder '%s'", c.own->path);
 	}
 	return 0;
 }
 
-/* ---- folders that may be read ---- */
+/* ---- readable folders ---- */
 
 struct cover {
 	const struct table *t;
@@ -479,7 +480,7 @@ static int add_cover(struct cover *c, const char *path)
 	return 0;
 }
 
-/* P is at most seen under one name in each part. */
+/* In each part, P is visible under at most one name. */
 static int cover_in(struct cover *c, struct shown *s, const struct place *p)
 {
 	const char *point, *device, *path;
@@ -517,12 +518,12 @@ static int cover_turn(void *ctx, int dir, const char *tail, enum turn turn)
 	int rc;
 
 	if (turn != TURN_END)
-		return 0; /* the sandbox cannot turn a link that it may only read */
+		return 0; /* a sandbox cannot change a link that it may only read */
 	rc = place_of(c->t, dir, tail, &p);
 	return rc < 0 ? rc : cover_place(c, &p);
 }
 
-/* What is to be covered must exist. Where it cannot be made, nothing will ever be in it. */
+/* A folder must exist to be covered. If it cannot be created, nothing will ever be in it. */
 static int cover_own(struct cover *c, const struct own *own)
 {
 	size_t before = c->n;
@@ -545,7 +546,7 @@ int owndir_covers(
 	for (size_t i = 0; i < n; i++) {
 		rc = shown_open(&parts[c.n_shown], &o->table, shown[i]);
 		if (rc < 0 && rc != -ENOENT)
-			return ak_fail_errno(err, -rc, "where '%s' lies cannot be told", shown[i]);
+			return ak_fail_errno(err, -rc, "cannot determine the file system of '%s'", shown[i]);
 		c.n_shown += rc == 0;
 	}
 	for (size_t i = 0; i < OWN_COVERED; i++) {
@@ -557,16 +558,16 @@ int owndir_covers(
 	return (int)c.n;
 }
 
-/* ---- a way past the links of sandboxes ---- */
+/* ---- opening a path without following links of sandboxes ---- */
 
 struct opening {
 	const struct table *t;
 	struct shown *shown; /* borrowed */
 	size_t n_shown;
-	int fd; /* owned: where the way ended */
+	int fd; /* owned: the end of the path */
 };
 
-/* 1: a link that a sandbox may have put there. */
+/* Returns 1 for a link that a sandbox may have created. */
 static int open_turn(void *ctx, int dir, const char *tail, enum turn turn)
 {
 	struct opening *o = ctx;
@@ -610,14 +611,15 @@ int owndir_open(const char *path, char *const *projects, size_t n, struct ak_err
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < n; i++)
-		o.n_shown += shown_open(&parts[o.n_shown], &t, projects[i]) == 0; /* one that is gone holds no link */
+		o.n_shown += shown_open(&parts[o.n_shown], &t, projects[i]) ==
+			0; /* a project that no longer exists contains no link */
 	rc = absolute(path, whole);
 	if (rc == 0)
 		rc = each_turn(whole, open_turn, &o);
 	if (rc > 0 || rc == -ECANCELED)
 		return ak_fail(err, ELOOP,
-			"'%.200s' leads through a symbolic link in the project of a sandbox, which may have put it there: name the place that "
-			"it leads to, or remove it",
+			"'%.200s' leads through a symbolic link in the project of a sandbox, which may have created it; name the folder that "
+			"it leads to, or remove the link",
 			path);
 	return rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : o.fd;
 }

@@ -1,8 +1,8 @@
 /*
- * Our own folders (state, configuration, runtime, policies) against what a sandbox sees of the host.
+ * Keep our own folders (state, configuration, runtime, policies) away from sandboxes.
  *
- * Two folders are compared by where they lie in their file system, not by name: links and bind mounts lead to one place under several
- * names. Every mount that comes along with a shown folder counts as shown.
+ * Two folders are compared by their position in the file system, not by name: links and bind mounts give one folder several
+ * names. A mount below a visible folder counts as visible.
  */
 #ifndef AK_OWNDIR_H
 #define AK_OWNDIR_H
@@ -16,8 +16,8 @@
 #define OWNDIR_COVERS_MAX 6
 
 /*
- * One look at what is mounted and at where our folders lie, taken when it is first needed. For one plan: a mount that comes later is not in it, and a folder
- * on such a mount is an error. PATHS must outlive it.
+ * A snapshot of the mount table and of the positions of our folders, taken on first use. Use it for one plan: a folder on a
+ * mount that was made later is an error. PATHS must outlive it.
  */
 struct owndir;
 int owndir_new(const struct ak_paths *paths, struct owndir **ret, struct ak_err *err);
@@ -25,20 +25,22 @@ void owndir_free(struct owndir *o);
 void owndir_freep(struct owndir **o);
 
 /*
- * Refuse the folder PROJECT (resolved), which a sandbox may write, when one of ours lies in it or around it, or when the way to one of ours
- * leads through it: what a sandbox can replace by a link must not decide where our sockets are. -EINVAL, with the fix in ERR.
+ * Refuse PROJECT (resolved), which a sandbox may write, if it contains or lies in one of our folders, or if the path to one of
+ * ours leads through it: a sandbox must not be able to redirect our sockets with a link. -EINVAL, with the fix in ERR.
  */
 int owndir_check_writable(struct owndir *o, const char *project, struct ak_err *err);
 
 /*
- * Where our folders appear below one of the N folders SHOWN, which a sandbox may read: the paths to cover, none inside another. How many, or
- * -errno. A folder of ours that does not exist yet is made, or it would be seen once it does.
+ * Find where our folders are visible below the N folders SHOWN, which a sandbox may read. Returns the number of paths to
+ * cover, none inside another, or -errno. Creates those of our folders that do not exist, because they would become visible
+ * later.
  */
 int owndir_covers(
 	struct owndir *o, const char *const *shown, size_t n, char ret[static OWNDIR_COVERS_MAX][PATH_MAX], struct ak_err *err);
 
 /*
- * Open the folder PATH for reading, following links, but none that lies in one of the N folders PROJECTS, which sandboxes may write: -ELOOP.
+ * Open the folder PATH for reading. Follows links, except those in one of the N folders PROJECTS, which sandboxes may write:
+ * -ELOOP.
  */
 int owndir_open(const char *path, char *const *projects, size_t n, struct ak_err *err);
 

@@ -15,7 +15,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* ---- what it is ---- */
+/* ---- identity ---- */
 
 const char *project_id_print(const struct project_id *id, char ret[static PROJECT_ID_TEXT])
 {
@@ -59,7 +59,7 @@ static int identify(int fd, const char *path, struct project_id *ret, mode_t *re
 	return 0;
 }
 
-/* ---- where it is ---- */
+/* ---- path ---- */
 
 bool project_inside(const char *a, const char *b)
 {
@@ -70,7 +70,10 @@ bool project_inside(const char *a, const char *b)
 	return !strncmp(a, b, n) && (a[n] == '\0' || a[n] == '/');
 }
 
-/* What is looked at is PATH, not the result: were a link swapped in between, the two would not fit, and whoever opens the result notices. */
+/*
+ * The identity is that of PATH, not of the result: if a link is swapped in between, the two differ, and whoever opens the
+ * result notices.
+ */
 int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
 {
 	mode_t mode = 0;
@@ -98,7 +101,7 @@ int project_again(const char *path, const struct project_id *was, struct project
 	fd = mnt_source_open(&(struct sandbox_mount){ .source = path }, &why);
 	if (fd == -ELOOP)
 		return ak_fail(err, ELOOP,
-			"project folder '%s': a symbolic link has taken its place, or that of a folder above it; nothing was mounted. "
+			"project folder '%s': it, or a folder above it, is now a symbolic link; nothing was mounted. "
 			"Put the folder back, or remove the sandbox and create it again",
 			path);
 	if (fd < 0)
@@ -107,18 +110,18 @@ int project_again(const char *path, const struct project_id *was, struct project
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "project folder '%s'", path);
 	if (!S_ISDIR(mode))
-		return ak_fail(err, ENOTDIR, "project folder '%s' is not a folder any more; nothing was mounted", path);
+		return ak_fail(err, ENOTDIR, "project folder '%s' is no longer a folder; nothing was mounted", path);
 	if (was->ino && !same(was, ret_now))
 		return ak_fail(err, ESTALE,
-			"project folder '%s': another folder is there than when the sandbox was created; nothing was mounted. "
-			"Put the old one back, remove the sandbox and create it again, or take what is there now with 'start --accept-dir'",
+			"project folder '%s': it is not the folder that it was when the sandbox was created; nothing was mounted. "
+			"Put the old one back, remove the sandbox and create it again, or accept the new one with 'start --accept-dir'",
 			path);
 	return 0;
 }
 
-/* ---- whether it may be ---- */
+/* ---- permission ---- */
 
-/* Folders where programs of the whole machine, or of all that a user does, leave their files and sockets. */
+/* Folders in which programs of the whole machine, or all programs of a user, keep files and sockets. */
 static bool is_broad(const char *project, const char *home)
 {
 	static const char *const broad[] = { "/tmp", "/var/tmp", "/run", "/var", "/home", "/root", "/mnt", "/media", "/opt",
@@ -160,17 +163,17 @@ static int check_broad(const char *project, enum project_word word, struct ak_er
 		home[0] = '\0';
 	if (project_is_private(project, home))
 		return ak_fail(err, EINVAL,
-			"the project folder would be '%s', where keys or sessions are kept; name another with --dir, or say --dir %s --allow-broad-dir",
+			"the project folder would be '%s', which holds keys or sessions; name another with --dir, or confirm it with --dir %s --allow-broad-dir",
 			project, project);
 	if (!is_broad(project, home))
 		return 0;
 	return ak_fail(err, EINVAL,
-		"the project folder would be '%s': all files and sockets of other programs in it would be in the sandbox's reach; go into a project or name "
-		"one with --dir, or say --dir %s --allow-broad-dir",
+		"the project folder would be '%s': the sandbox could reach all files and sockets of other programs in it; go into a project or name "
+		"one with --dir, or confirm it with --dir %s --allow-broad-dir",
 		project, project);
 }
 
-/* The project goes in writable; what would hand the whole system or our own records to the sandbox is refused. */
+/* The project is mounted writable: refuse folders that would give the sandbox the whole system or our own records. */
 int project_check(const char *project, enum project_word word, struct owndir *own, struct ak_err *err)
 {
 	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",

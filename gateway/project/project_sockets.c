@@ -1,4 +1,4 @@
-/* Sockets that lie in a project: whoever listens there can be talked to from inside. See project/project.h. */
+/* Find sockets in a project: a sandbox can connect to them. See project/project.h. */
 #include "gateway/project/project.h"
 
 #include "gateway/base/cleanup.h"
@@ -17,10 +17,10 @@
 #define ENTRIES_MAX 2048
 #define NAMED_MAX 3
 
-/* Breadth first: what lies near the top is found however large the project is. */
+/* Breadth first: sockets near the top are found however large the project is. */
 struct search {
 	int root; /* borrowed */
-	char *dirs[DIRS_MAX]; /* owned; paths below the root, still to be looked into */
+	char *dirs[DIRS_MAX]; /* owned; folders still to search, as paths below the root */
 	size_t n_dirs, at;
 	size_t entries, found;
 	struct strbuf names;
@@ -76,7 +76,8 @@ void project_sockets(const char *project, char *ret, size_t size)
 	for (; s.at < s.n_dirs; s.at++)
 		look_into(&s, s.dirs[s.at]);
 	if (s.found && !s.names.failed)
-		snprintf(ret, size, "the project holds %zu socket%s (%.300s%s): the sandbox can talk to whoever listens there",
+		snprintf(ret, size,
+			"the project holds %zu socket%s (%.300s%s): the sandbox can connect to the programs that listen there",
 			s.found, s.found == 1 ? "" : "s", s.names.data, s.found > NAMED_MAX ? ", …" : "");
 	for (size_t i = 0; i < s.n_dirs; i++)
 		free(s.dirs[i]);

@@ -1,8 +1,8 @@
 /*
- * What a command needs of the host: see project/tools.h.
+ * Find what a command needs from the host: see project/tools.h.
  *
- * Each program is resolved one link at a time, because the links must exist inside as well. The interpreter of a script is a program of its own and
- * is resolved the same way.
+ * Each program is resolved one link at a time, because the links must exist inside as well. A script's interpreter is resolved
+ * the same way.
  */
 #include "gateway/project/tools.h"
 
@@ -18,16 +18,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINKS_MAX 24 /* of one program */
+#define LINKS_MAX 24 /* for one program */
 #define DEPTH_MAX 6 /* interpreters of interpreters */
-#define ENTRIES_MAX 128 /* of PATH */
+#define ENTRIES_MAX 128 /* entries of PATH */
 
 static const char system_path[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 struct finder {
 	const struct tools_ask *ask; /* borrowed */
 	struct tools *tools; /* borrowed */
-	char home[PATH_MAX]; /* without links; "" when there is none */
+	char home[PATH_MAX]; /* resolved; "" if there is none */
 };
 
 void tools_done(struct tools *t)
@@ -59,7 +59,7 @@ static bool in_project(const struct finder *f, const char *path)
 	return f->ask->project[0] && project_inside(path, f->ask->project);
 }
 
-/* Exists inside without another mount. */
+/* Whether PATH exists inside without another mount. */
 static bool shown(const struct finder *f, const char *path)
 {
 	return tools_in_system(path) || in_project(f, path) || (f->ask->shown[0] && project_inside(path, f->ask->shown));
@@ -105,7 +105,7 @@ static void way_done(struct way *w)
 	}
 }
 
-/* REAL is a link: remember it, and go on with what it says in front of REST. */
+/* REAL is a link: record it, and continue with its target in front of REST. */
 static int follow(struct way *w, char rest[static PATH_MAX])
 {
 	char target[PATH_MAX], joined[PATH_MAX];
@@ -127,7 +127,7 @@ static int follow(struct way *w, char rest[static PATH_MAX])
 	return 0;
 }
 
-/* One component of REST onto REAL. */
+/* Move one component from REST to REAL. */
 static int step(struct way *w, char rest[static PATH_MAX])
 {
 	size_t len = strcspn(rest, "/"), at = strlen(w->real);
@@ -152,7 +152,7 @@ static int step(struct way *w, char rest[static PATH_MAX])
 	return S_ISLNK(st.st_mode) ? follow(w, rest) : 0;
 }
 
-/* Resolve PATH, absolute; W has the links on the way and the path without any. */
+/* Resolve PATH, which is absolute. W receives the links on the way and the resolved path. */
 static int walk(const char *path, struct way *w)
 {
 	char rest[PATH_MAX];
@@ -173,7 +173,10 @@ static int walk(const char *path, struct way *w)
 
 /* ---- PATH ---- */
 
-/* The next entry of *PATH into RET; false at the end. Entries that are not absolute are skipped: they mean whatever folder one is in. */
+/*
+ * Copy the next entry of *PATH to RET; false at the end. Relative entries are skipped, because they depend on the current
+ * folder.
+ */
 static bool next_entry(const char **path, char ret[static PATH_MAX])
 {
 	while (*path && **path) {
@@ -199,7 +202,7 @@ static bool is_program(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* NAME on the caller's PATH. */
+/* Look up NAME on the caller's PATH. */
 static bool look_up(const struct finder *f, const char *name, char ret[static PATH_MAX])
 {
 	const char *path = f->ask->path;
@@ -216,7 +219,7 @@ static bool look_up(const struct finder *f, const char *name, char ret[static PA
 
 static int add_program(struct finder *f, const char *path, const char *why, unsigned depth);
 
-/* Interpreters that a script of the project may name: it gets what the caller's PATH has under that name. */
+/* Interpreters that a script of the project may name: the one on the caller's PATH is mounted. */
 static bool well_known(const char *name)
 {
 	static const char *const names[] = { "sh", "bash", "zsh", "node", "deno", "bun", "python", "python3", "ruby", "perl",
@@ -229,7 +232,7 @@ static bool well_known(const char *name)
 	return false;
 }
 
-/* The first word of "#!…" into INTERPRETER and the program that env would run into NAME, each "" when there is none. */
+/* Read the first word of "#!…" into INTERPRETER and the program that env would run into NAME; "" where there is none. */
 static void read_script(const char *path, char interpreter[static PATH_MAX], char name[static NAME_MAX + 1])
 {
 	char line[512], *word, *save = NULL;
@@ -268,7 +271,7 @@ static int add_interpreter(struct finder *f, const char *script, bool trusted, u
 	return rc;
 }
 
-/* Programs of ~/.cargo/bin are mostly one that chooses a tool chain of rustup. */
+/* Most programs in ~/.cargo/bin are rustup's proxy, which chooses a tool chain. */
 static int add_rustup(struct finder *f, const char *real)
 {
 	const char *slash = strrchr(real, '/');
@@ -285,7 +288,7 @@ static int add_rustup(struct finder *f, const char *real)
 	return add(f, TOOL_FOLDER, rustup, strlen(rustup), NULL, "Rust tool chains");
 }
 
-/* A folder of many things, of which tools are only some. */
+/* Whether a folder contains more than tools. */
 static bool too_broad(const struct finder *f, const char *path, size_t len)
 {
 	char folder[PATH_MAX];
@@ -309,7 +312,7 @@ static int add_real(struct finder *f, const char *real, const char *why)
 	return rc < 0 ? rc : add_rustup(f, real);
 }
 
-/* Shims of mise are links to mise itself, which then wants its installed tools. */
+/* Shims of mise are links to mise itself, which then needs its installed tools. */
 static int add_mise(struct finder *f, const char *link)
 {
 	const char *at = strstr(link, "/mise/shims/");
@@ -329,7 +332,7 @@ static int add_links(struct finder *f, const struct way *w, const char *why)
 	return rc;
 }
 
-/* Was a part of the way perhaps laid by a sandbox? */
+/* Whether a sandbox may have created a part of the path. */
 static bool laid_by_sandbox(const struct finder *f, const struct way *w)
 {
 	const struct tools_ask *ask = f->ask;
@@ -344,7 +347,7 @@ static bool laid_by_sandbox(const struct finder *f, const struct way *w)
 static int refuse(struct finder *f, const char *real, unsigned depth)
 {
 	if (depth == 0 && !f->tools->refused &&
-		asprintf(&f->tools->refused, "'%s' lies where keys or our own records are kept", real) < 0)
+		asprintf(&f->tools->refused, "'%s' is in a folder that holds keys or agentkernel's own records", real) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -358,7 +361,7 @@ static int add_program(struct finder *f, const char *path, const char *why, unsi
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0 || !is_program(w.real))
-		return 0; /* what is missing on the host is missing inside, too, and told there */
+		return 0; /* missing on the host means missing inside; the sandbox reports it */
 	trusted = !laid_by_sandbox(f, &w);
 	if (trusted && !tools_in_system(w.real)) {
 		if (project_is_private(w.real, f->home))

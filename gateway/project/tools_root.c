@@ -1,4 +1,4 @@
-/* Which folder around a program belongs to it: see project/tools.h. */
+/* Find the folder around a program that belongs to it: see project/tools.h. */
 #include "gateway/project/tools.h"
 
 #include "gateway/base/cleanup.h"
@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 /*
- * Folders that hold whole packages or tool chains, and nothing else. PART is looked for in the program's path, MORE components behind it belong to the
- * root ("installs/node/20"). The first row that fits counts, so narrow ones come first.
+ * Folders that hold whole packages or tool chains, and nothing else. PART is searched in the program's path; MORE components
+ * after it belong to the root ("installs/node/20"). The first match counts, so narrow rows come first.
  */
 static const struct {
 	const char *part;
@@ -39,7 +39,7 @@ static const struct {
 	{ "/lib/node_modules/", 1, "npm package" },
 };
 
-/* What tells that the folder above bin/ is a tool chain. */
+/* Files that show that the folder above bin/ is a tool chain. */
 static const struct {
 	const char *file, *what;
 } markers[] = {
@@ -49,7 +49,7 @@ static const struct {
 	{ "include/node/node.h", "Node.js" },
 };
 
-/* PATH up to the end of N more components; 0 when there are not so many folders. */
+/* The length of PATH up to the end of N more components; 0 if there are fewer folders. */
 static size_t skip(const char *path, size_t at, unsigned n)
 {
 	for (; n > 0; n--) {
@@ -57,7 +57,7 @@ static size_t skip(const char *path, size_t at, unsigned n)
 
 		if (!path[at + len] || !len)
 			return 0;
-		if (path[at] == '@') /* npm's scopes are folders of packages */
+		if (path[at] == '@') /* an npm scope is a folder of packages */
 			n++;
 		at += len + 1;
 	}
