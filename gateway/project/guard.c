@@ -243,7 +243,7 @@ static int close_above(struct guard *g, size_t root, const char *rel)
 	if (!dir[0])
 		return -EACCES;
 	if (!guard_closed(g, root, dir))
-		guard_say(g, "'%.120s' is read-only inside, because you may not read it (fix: chmod u+rwx)", dir);
+		guard_say(g, "'%.120s' is read-only inside, because you have no permission to read it (fix: chmod u+rwx)", dir);
 	return close_path(g, root, dir);
 }
 

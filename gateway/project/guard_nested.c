@@ -175,7 +175,7 @@ static int protect_one(void *ctx, size_t root, const char *rel, enum guard_kind 
 
 static void say_closed(struct guard *g, const char *rel, bool worktrees, int rc)
 {
-	const char *why = "you may not read all of it (fix: chmod -R u+rwX)";
+	const char *why = "you have no permission to read all of it (fix: chmod -R u+rwX)";
 
 	if (rc == -E2BIG)
 		why = "it has more git folders or files than can be protected one by one";
