@@ -1,6 +1,6 @@
 /*
- * A new daemon finds what the last one left: supervisors that still run. Before the loop starts, so that it may wait, but not for long: all are
- * asked at once and share one deadline.
+ * A new daemon adopts the supervisors that outlived the last one. This happens before the event loop starts, so it may block, but only briefly: all
+ * supervisors are asked at once and share one deadline.
  */
 #include "gateway/daemon/internal.h"
 
@@ -22,9 +22,9 @@
 #include <unistd.h>
 
 #define ANSWER_MS 3000
-#define TAIL_MAX (2u << 20) /* of a network log: far more than half an hour of answers in any log that is not a flood */
+#define TAIL_MAX (2u << 20) /* bytes read of a network log: normally far more than half an hour of DNS replies */
 #define LEARNED_MAX 4096
-#define GRACE_S 30 /* as the gateway gives: an address outlives its answer by this much */
+#define GRACE_S 30 /* same as in the gateway: an address stays allowed this long after its TTL */
 
 /* ---- supervisors ---- */
 
@@ -44,7 +44,7 @@ static bool name_of(const char *file, char ret[static AK_NAME_MAX])
 	return ak_sandbox_name_ok(ret);
 }
 
-/* Connect and ask; a socket that nobody listens on is removed. */
+/* Connect and ask for the namespaces. Removes a socket that nobody listens on. */
 static int ask(struct daemon *d, const char *name)
 {
 	struct ak_err err;
@@ -99,7 +99,7 @@ static bool same_file(int a, int b)
 	return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* All sandboxes of one daemon live in one pair of namespaces: the first to answer brings it. */
+/* All sandboxes of one daemon share one pair of namespaces: take it from the first reply. */
 static bool take_namespaces(struct daemon *d, int *fds)
 {
 	if (d->gw.net_ns < 0) {
@@ -118,7 +118,7 @@ static void take_answer(struct daemon *d, struct found *f, const cJSON *answer, 
 	struct ak_err err;
 
 	if (!sb || json_get_string(answer, "uuid", &uuid, &err) < 0 || strcmp(uuid, sb->state.uuid) != 0) {
-		ak_say("%s: a supervisor runs for a sandbox that is not known here; it is left alone", f->name);
+		ak_say("%s: ignoring a supervisor that runs an unknown sandbox", f->name);
 		return;
 	}
 	(void)json_get_uint(answer, "pid", INT32_MAX, &pid, &err);
@@ -130,11 +130,11 @@ static void take_answer(struct daemon *d, struct found *f, const cJSON *answer, 
 	if (n_fds == 3 && take_namespaces(d, fds))
 		sb->peer_rtnl = TAKE_FD(fds[2]);
 	else if (n_fds == 3)
-		ak_say("%s: it belongs to another gateway and has no network until it is started again", f->name);
+		ak_say("%s: no network until you restart it, because it belongs to another gateway", f->name);
 	dsb_adopted(sb);
 }
 
-static void hear(struct daemon *d, struct found *f, uint64_t until_ms)
+static void read_answer(struct daemon *d, struct found *f, uint64_t until_ms)
 {
 	struct pollfd p = { .fd = f->fd, .events = POLLIN };
 	uint64_t now = ak_now_ms();
@@ -144,7 +144,7 @@ static void hear(struct daemon *d, struct found *f, uint64_t until_ms)
 	struct ak_err err;
 
 	if (poll(&p, 1, now < until_ms ? (int)(until_ms - now) : 0) <= 0) {
-		ak_say("%s: its supervisor does not answer; it is left alone", f->name);
+		ak_say("%s: ignored, because its supervisor does not answer", f->name);
 		return;
 	}
 	if (ipc_recv(f->fd, &answer, fds, &n_fds) <= 0)
@@ -157,7 +157,7 @@ static void hear(struct daemon *d, struct found *f, uint64_t until_ms)
 		ak_close(fds[i]);
 }
 
-/* Those that the disk calls running and that have no supervisor ended while nobody looked. */
+/* A sandbox that is recorded as running but has no supervisor ended while no daemon was running. */
 static void correct_states(struct daemon *d)
 {
 	struct dsb *sb;
@@ -185,7 +185,7 @@ int adopt_all(struct daemon *d, struct ak_err *err)
 	int rc = ask_all(d, &all, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		hear(d, &all[i], until);
+		read_answer(d, &all[i], until);
 		ak_close(all[i].fd);
 	}
 	correct_states(d);
@@ -217,7 +217,7 @@ static int read_tail(const char *path, char **ret, size_t *ret_len)
 	return 0;
 }
 
-/* Seconds that a DNS record's addresses still have, its grace included; 0 when it is none or they are over. */
+/* How many seconds the addresses of a DNS record stay allowed, grace included; 0 if they have expired or REC is no such record. */
 static uint64_t seconds_left(const cJSON *rec, uint64_t now_us)
 {
 	const char *event = "", *verdict = "", *time = "", *name = NULL;
@@ -257,7 +257,7 @@ static void put(const cJSON *rec, uint64_t left_s, struct strbuf *out)
 	strbuf_printf(out, "],\"ttl\":%llu}", (unsigned long long)(left_s > GRACE_S ? left_s - GRACE_S : 1));
 }
 
-/* Questions whose newest answer was seen already, by hash: two that share one would cost the older a fresh lookup, no more. */
+/* Queries whose newest reply was seen, by hash. A collision is harmless: the older of the two is resolved again. */
 struct seen {
 	uint64_t slots[2 * LEARNED_MAX];
 };
@@ -285,7 +285,7 @@ static bool seen_before(struct seen *s, const cJSON *rec)
 	return false;
 }
 
-/* The line before LEN, NUL-terminated in place, and LEN moved to its start. */
+/* Return the last line before offset LEN, NUL-terminated in place, and move LEN to its start. */
 static char *previous_line(char *text, size_t *len)
 {
 	char *end = *len ? memrchr(text, '\n', *len) : NULL, *start;
@@ -299,7 +299,7 @@ static char *previous_line(char *text, size_t *len)
 	return start;
 }
 
-/* Too old for anything before it to be alive. */
+/* So old that every address in an earlier record has expired. */
 static bool too_old(const cJSON *rec, uint64_t now_us)
 {
 	const char *time = NULL;
@@ -310,7 +310,7 @@ static bool too_old(const cJSON *rec, uint64_t now_us)
 		when_us + (DNS_TTL_MAX_S + GRACE_S) * 1000000ull < now_us;
 }
 
-/* From the newest line back. The oldest is put first, so that of two answers the newer one counts. */
+/* Reads from the newest line back and writes the oldest first, so that the newer of two replies wins. */
 int adopt_learned(const char *log_path, uint64_t now_us, struct strbuf *out)
 {
 	_cleanup_free_ struct seen *seen = calloc(1, sizeof(*seen));

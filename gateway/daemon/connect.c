@@ -1,4 +1,4 @@
-/* The client's side of the daemon: finding it, handing it a run. See daemon/daemon.h. */
+/* The client side of the daemon: connect to it, start it, send it a run. See daemon/daemon.h. */
 #include "gateway/daemon/daemon.h"
 
 #include "gateway/base/cleanup.h"
@@ -27,13 +27,11 @@ int daemon_connect(const struct ak_paths *paths, bool start, struct ak_err *err)
 	if (!start)
 		return ak_fail(err, ENOENT, "no daemon is running");
 	rc = daemon_spawn(paths, NULL, err);
-	if (rc < 0 && rc != -EADDRINUSE) /* another command was faster: that one is as good */
+	if (rc < 0 && rc != -EADDRINUSE) /* another command has just started one: use that */
 		return ak_err_prefix(err, rc, "starting the daemon");
 	fd = ipc_connect(path, err);
-	return fd < 0 ? ak_err_prefix(err, fd, "the daemon was started and is gone again") : fd;
+	return fd < 0 ? ak_err_prefix(err, fd, "the daemon started and ended at once") : fd;
 }
-
-/* ---- a run for it ---- */
 
 int daemon_run_send(int sock, const struct run_request *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err)
 {

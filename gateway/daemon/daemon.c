@@ -1,6 +1,6 @@
 /*
- * The daemon's process: see daemon/daemon.h. Start: socket, what is on the disk, supervisors that are still there, gateway; only then are clients
- * served. End: gateway told to stop, pool taken down; supervisors and their sandboxes stay.
+ * The daemon process: see daemon/daemon.h. Start: open the socket, load the sandboxes from disk, adopt running supervisors, start the gateway; only
+ * then serve clients. End: stop the gateway and destroy the pool; supervisors and their sandboxes keep running.
  */
 #include "gateway/daemon/internal.h"
 
@@ -59,7 +59,7 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
 		daemon_shutdown(ctx);
 }
 
-/* By descriptor, not by handler: the processes forked from here inherit no handler of ours. */
+/* A signalfd instead of handlers: forked processes inherit no handler. */
 static int take_signals(struct daemon *d, struct ak_err *err)
 {
 	sigset_t set;
@@ -93,7 +93,7 @@ void daemon_shutdown(struct daemon *d)
 	if (d->stopping)
 		return;
 	d->stopping = true;
-	(void)vitals_stop(d->paths); /* before any supervisor sees us go */
+	(void)vitals_stop(d->paths); /* before any supervisor sees our connection close */
 	evtimer_add(d->on_stopped, &limit);
 	dgw_stop(d);
 }
@@ -180,7 +180,7 @@ static int open_socket(const struct ak_paths *paths, struct ak_err *err)
 	return rc == -EADDRINUSE ? ak_fail(err, EADDRINUSE, "a daemon is running already (%s)", path) : rc;
 }
 
-/* What MCP servers made that ended while no one was there to see to it goes before anything is served. */
+/* Remove the sandboxes of MCP servers that ended while no daemon was running, before serving clients. */
 static void remove_orphans(struct daemon *d)
 {
 	struct dsb *sb;
@@ -241,7 +241,7 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 		rc = make(paths, conf, &d, err);
 	if (rc == 0)
 		rc = serve(d, listener, ready_fd, err);
-	/* While the listener is still open: nobody else can have taken the name. */
+	/* Unlink while the listener is open: nobody else can have bound the path yet. */
 	if (own && daemon_socket_path(paths, path) == 0)
 		unlink(path);
 	return rc;

@@ -1,6 +1,6 @@
 /*
- * A sandbox whose record on the disk cannot be read, or was written by a newer version: it cannot be started, adopted or shown, but it can be
- * removed. What may still run of it is found by its name alone: a supervisor serves a socket that is called after the sandbox.
+ * A sandbox whose record on disk cannot be read, or was written by a newer version, cannot be started, adopted or shown, but it can be
+ * removed. If its supervisor still runs, we find it by name: the supervisor's socket is named after the sandbox.
  */
 #include "gateway/daemon/internal.h"
 
@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Nothing of this is ever written, hosted or started: see dsb.damaged. */
+/* A placeholder that is never written, hosted or started: see dsb.damaged. */
 static int stand_in(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err)
 {
 	struct state_sandbox s = { .no_network = true };
@@ -28,7 +28,7 @@ int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct
 	struct dsb *sb = NULL;
 
 	if (sock < 0 && sock != -ENOENT && sock != -ECONNREFUSED)
-		return ak_err_prefix(err, sock, "whether sandbox '%s' runs cannot be told", name);
+		return ak_err_prefix(err, sock, "cannot tell whether sandbox '%s' is running", name);
 	rc = stand_in(d, name, &sb, err);
 	if (rc < 0) {
 		ak_close(sock);

@@ -1,11 +1,10 @@
 /*
- * The daemon's link to the gateway process: starting it in the namespaces that outlive it, asking it without waiting, and
- * starting it again when it dies.
+ * The daemon's side of the gateway process: start it in namespaces that outlive it, send it messages without blocking, and restart it when it dies.
  *
  * Theory of operation. Messages wait in one queue and are sent while fewer than WINDOW are unanswered, so that neither side's socket fills.
- * The gateway works them off in order, so the first unanswered one about a sandbox is the one that an answer belongs to. When the gateway dies,
- * everything unanswered and everything waiting fails; its successor joins the same namespaces and is told of all running sandboxes before
- * anything else. A message that finds no memory ends the gateway, too.
+ * The gateway handles them in order, so a reply belongs to the oldest unanswered message about the same sandbox. When the gateway dies,
+ * all unanswered and all waiting messages fail. The new gateway joins the same namespaces, and the running sandboxes are added to it before
+ * anything else. If there is no memory to queue a message, the gateway is restarted, too.
  */
 #include "gateway/daemon/internal.h"
 
@@ -26,12 +25,12 @@
 #include <unistd.h>
 
 #define WINDOW 32
-#define ANSWER_MS 15000 /* a gateway that takes longer is taken for dead */
-#define TICK_MS 2000 /* how often the resolver file and the answers' age are looked at */
+#define ANSWER_MS 15000 /* a gateway that takes longer to reply is killed and restarted */
+#define TICK_MS 2000 /* how often to check the resolver file and for overdue replies */
 #define RETRY_FIRST_MS 100
 #define RETRY_MAX_MS 5000
 #define MARK_EVERY_MS (10u * 60 * 1000)
-#define STEADY_MS 10000 /* up for so long: its past failures are forgotten */
+#define STEADY_MS 10000 /* after this time up, earlier failures no longer count */
 
 static void lost(struct daemon *d, const char *reason);
 
@@ -68,7 +67,7 @@ static void kick(struct daemon *d)
 	event_active(d->gw.on_kick, EV_TIMEOUT, 0);
 }
 
-/* True when it went; false when it must wait. A gateway that is gone is noticed by the loop, which fails everything at once. */
+/* True if it was sent, false if it must wait. If the gateway has ended, on_control notices and fails all messages. */
 static bool send_one(struct dgw *g, struct dgw_request *q)
 {
 	if (ak_send_fds(g->control, &q->msg, sizeof(q->msg), q->fds, q->n_fds) < 0)
@@ -100,7 +99,7 @@ static void flush_waiting(struct daemon *d)
 	}
 }
 
-/* From the loop: whoever could not send goes on using what a restart would free. */
+/* The restart waits for the event loop: the caller still uses objects that it frees. */
 static int miss(struct daemon *d, const int *fds, size_t n_fds)
 {
 	for (size_t i = 0; i < n_fds; i++)
@@ -141,7 +140,7 @@ static void fail_queue(struct dgw_queue *queue, const struct ak_err *err)
 	struct dgw_queue all = TAILQ_HEAD_INITIALIZER(all);
 	struct dgw_request *q;
 
-	TAILQ_CONCAT(&all, queue, link); /* what the callbacks send is not part of it */
+	TAILQ_CONCAT(&all, queue, link); /* leaves out messages that the callbacks queue */
 	while ((q = TAILQ_FIRST(&all))) {
 		TAILQ_REMOVE(&all, q, link);
 		finish(q, -EPIPE, NULL, err);
@@ -166,9 +165,9 @@ static void on_kick(evutil_socket_t fd, short what, void *ctx)
 	flush_waiting(d);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
-/* Whose log PATH is: the name of its folder. */
+/* The sandbox whose log PATH is: the name of the folder. */
 static const char *log_name(const char *path)
 {
 	static char name[AK_NAME_MAX];
@@ -180,7 +179,7 @@ static const char *log_name(const char *path)
 	return name;
 }
 
-/* An anchor can be put back along with an old copy of its log; the events log only grows. */
+/* Someone may restore an old copy of a log together with its anchor. The events log only grows, so a mark there exposes that. */
 static void mark_log(struct dsb *sb, const struct gw_stats *stats)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
@@ -218,7 +217,7 @@ static void hand_new_log(struct daemon *d, uint32_t id)
 	if (gw_log_rotate(d->paths, log_name(path), path, &msg.log, fds, &err) < 0)
 		ak_say("%s", err.text);
 	else
-		(void)dgw_send(d, &msg, fds, fds[GW_LOG_KEPT] < 0 ? 1 : 2, NULL, NULL); /* a new gateway gets a log anyway */
+		(void)dgw_send(d, &msg, fds, fds[GW_LOG_KEPT] < 0 ? 1 : 2, NULL, NULL); /* else the restart hands it a log */
 }
 
 static void tell_stuck(struct daemon *d, uint32_t id)
@@ -227,7 +226,7 @@ static void tell_stuck(struct daemon *d, uint32_t id)
 	char path[PATH_MAX];
 
 	if ((sb ? dsb_log_path(sb, path) : job_log_path(d, id, path)) == 0)
-		ak_say("%s cannot be written (is the disk full?): no new connection is allowed until it can", path);
+		ak_say("%s cannot be written (is the disk full?): new connections are denied until it can", path);
 }
 
 static void on_answer(struct daemon *d, const struct gw_msg *msg)
@@ -299,7 +298,7 @@ static void on_control(evutil_socket_t fd, short what, void *ctx)
 		if (rc == -EAGAIN)
 			return;
 		if (rc == -EPROTO) {
-			lost(d, "the gateway process cannot be understood");
+			lost(d, "the gateway process sent a malformed message");
 			return;
 		}
 		if (rc <= 0) {
@@ -314,7 +313,7 @@ static void on_control(evutil_socket_t fd, short what, void *ctx)
 	}
 }
 
-/* ---- life ---- */
+/* ---- the process ---- */
 
 static void end_process(struct dgw *g)
 {
@@ -336,7 +335,7 @@ static void retry_later(struct dgw *g)
 	unsigned shift = g->failures < 7 ? g->failures : 7, ms = (RETRY_FIRST_MS << shift) / 2;
 	struct timeval delay;
 
-	ms = g->failures == 0 ? 0 : ms > RETRY_MAX_MS ? RETRY_MAX_MS : ms; /* the first time at once */
+	ms = g->failures == 0 ? 0 : ms > RETRY_MAX_MS ? RETRY_MAX_MS : ms; /* retry at once after the first failure */
 	delay = (struct timeval){ ms / 1000, (suseconds_t)(ms % 1000) * 1000 };
 	g->failures++;
 	evtimer_add(g->on_retry, &delay);
@@ -350,7 +349,7 @@ static void lost(struct daemon *d, const char *reason)
 
 	end_process(g);
 	if (g->state == DGW_UP && ak_now_ms() - g->since_ms >= STEADY_MS)
-		g->failures = 0; /* one that dies again and again is not steady */
+		g->failures = 0;
 	g->expected = g->state == DGW_UP;
 	set_state(g, stopping ? DGW_STOPPING : DGW_DOWN);
 	ak_fail(&err, EPIPE, "%s", reason);
@@ -368,7 +367,7 @@ static void lost(struct daemon *d, const char *reason)
 	retry_later(g);
 }
 
-/* The namespaces and the sockets in them; then the process that works with those. */
+/* Open the namespaces and the sockets in them, then start the process that uses the sockets. */
 static int spawn(struct daemon *d, struct ak_err *err)
 {
 	struct dgw *g = &d->gw;
@@ -437,7 +436,7 @@ int dgw_usable(struct daemon *d, struct ak_err *err)
 	return -ENETDOWN;
 }
 
-/* ---- from time to time ---- */
+/* ---- periodic checks ---- */
 
 static void follow_resolvers(struct daemon *d)
 {
@@ -479,7 +478,7 @@ int dgw_init(struct daemon *d, struct ak_err *err)
 	g->on_tick = event_new(d->base, -1, EV_PERSIST, on_tick, d);
 	if (!g->on_kick || !g->on_retry || !g->on_tick || event_add(g->on_tick, &every) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
-	ak_fail(&g->reason, ENETDOWN, "the gateway was not started yet");
+	ak_fail(&g->reason, ENETDOWN, "the gateway has not been started yet");
 	return 0;
 }
 

@@ -48,7 +48,7 @@ struct heal {
 
 /* ---- why it ended ---- */
 
-/* For the record, an event and a terminal; a cut text may end in the middle of a character. */
+/* The text goes into the record, an event and a terminal, and truncation may have split a character. */
 static void to_ascii(char *text)
 {
 	for (; *text; text++) {
@@ -171,7 +171,7 @@ static bool try_once(struct heal *h, struct vitals *l)
 	struct dead d = { .pid = -1 };
 	int rc;
 
-	/* Before it starts: what follows in the log is its own. */
+	/* Before it starts: everything after this in the log comes from the new daemon. */
 	ak_say("restarting the daemon; connections that sandboxes had open are cut");
 	d.log_bytes = daemon_log_bytes();
 	rc = daemon_spawn_child(&h->paths, &conf, &d.pid, &d.failure);
@@ -259,7 +259,7 @@ int daemon_heal_main(void)
 	struct ak_err err;
 
 	if (!started_by_supervisor()) {
-		ak_say("%s is a part of the daemon and works only for it", HEAL_WORD);
+		ak_say("%s is an internal command that only a supervisor can start", HEAL_WORD);
 		return AK_EXIT_USAGE;
 	}
 	spawn_settle();

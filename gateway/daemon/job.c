@@ -1,7 +1,7 @@
 /*
- * {"op":"run"}: a warm sandbox becomes one job. The gateway gets the job's policy and log, the sandbox the job's mounts, command and
- * streams, both at the same time; run/life.h decides when the command runs and what its end means. The client is told EAGAIN when something fails
- * before that, and takes the cold path. Either way the sandbox is destroyed.
+ * {"op":"run"}: a warm sandbox runs one job. At the same time the gateway gets the job's policy and log, and the sandbox gets the job's mounts,
+ * command and streams; run/life.h decides when the command runs and what its end means. If something fails before the command runs, the client gets EAGAIN and
+ * takes the cold path. Either way the sandbox is destroyed.
  */
 #include "gateway/daemon/internal.h"
 
@@ -24,7 +24,7 @@
 
 struct job {
 	struct warm *w; /* borrowed: owns us */
-	uint64_t peer_id; /* 0 once the client has left */
+	uint64_t peer_id; /* 0 once the client has disconnected */
 	struct run_ask ask;
 	struct run_life life;
 	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2 */
@@ -58,7 +58,7 @@ static void job_freep(struct job **j)
 	job_free(*j);
 }
 
-/* ---- telling the client ---- */
+/* ---- replies to the client ---- */
 
 static struct ipc_peer *client_of(const struct job *j)
 {
@@ -91,7 +91,7 @@ static void tell_exit(struct job *j)
 		ipc_peer_send(peer, obj && cJSON_AddStringToObject(obj, "event", "exit") ? obj : NULL, NULL, 0);
 }
 
-/* It never ran: the client takes the cold path. */
+/* The command never ran: EAGAIN makes the client take the cold path. */
 static void tell_failed(struct job *j)
 {
 	struct ipc_peer *peer = client_of(j);
@@ -102,9 +102,9 @@ static void tell_failed(struct job *j)
 	j->peer_id = 0;
 }
 
-/* ---- what its life asks for ---- */
+/* ---- callbacks of run/life.h ---- */
 
-/* Set the timer to when the life has something to do. */
+/* Set the timer for the next life_tick. */
 static void arm(struct job *j)
 {
 	uint64_t due = life_due_ms(&j->life), now = ak_now_ms(), ms = due > now ? due - now : 0;
@@ -136,7 +136,7 @@ static int build(struct run_life *l, struct ak_err *err)
 	spec.tty = j->ask.opts.tty;
 	memcpy(spec.stdio, j->fds, sizeof(spec.stdio));
 	rc = sandbox_assign(j->w->sandbox, &spec, err);
-	close_fds(j); /* the reader of a pipe must see its end when the command closes it */
+	close_fds(j); /* else the reader of a pipe sees no end of file when the command closes it */
 	return rc;
 }
 
@@ -193,7 +193,7 @@ static void unhost(struct run_life *l)
 	struct warm *w = ((struct job *)l->ctx)->w;
 	struct gw_msg msg = { .type = GW_MSG_REMOVE, .id = w->net.id };
 
-	event_del(w->on_sandbox); /* one that has ended stays readable */
+	event_del(w->on_sandbox); /* the descriptor of an ended sandbox stays readable */
 	w->hosted = false;
 	if (dgw_send(w->d, &msg, NULL, 0, on_removed, w) < 0)
 		life_unhosted(l, NULL);
@@ -227,7 +227,7 @@ void job_sandbox_event(struct warm *w)
 	life_poll(&w->job->life);
 }
 
-/* What runs goes on without a network. */
+/* A running command continues without a network. */
 void job_gateway_lost(struct warm *w)
 {
 	life_host_lost(&w->job->life, w->d->gw.reason.text);
@@ -280,7 +280,7 @@ void op_run(struct request *r)
 	int rc = j && j->on_time ? run_ask_from_json(&j->ask, &err) : ak_fail(&err, ENOMEM, "out of memory");
 
 	if (rc == 0 && j->n_fds != 3)
-		rc = ak_fail(&err, EINVAL, "run wants its three streams");
+		rc = ak_fail(&err, EINVAL, "run needs three descriptors: stdin, stdout, stderr");
 	if (rc == 0)
 		rc = ak_policy_load(d->paths, j->ask.plan.policy, j->ask.opts.edits, j->ask.opts.n_edits, &j->life.policy, &err);
 	if (rc == 0) {
@@ -300,7 +300,7 @@ void op_run(struct request *r)
 	begin(TAKE(j));
 }
 
-/* ---- the client's side of it ---- */
+/* ---- messages from the client ---- */
 
 void job_peer_message(struct daemon *d, struct ipc_peer *peer, const cJSON *obj)
 {

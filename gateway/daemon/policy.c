@@ -1,6 +1,6 @@
 /*
- * Live policies: one change at a time, whole or not at all. The gateway first, then the disk: a change that is not enforced is
- * never told as done, and one that cannot be kept is taken back.
+ * Live policies: one change at a time, applied completely or not at all. The gateway enforces a change before it is saved, so a change that is not
+ * enforced is never reported as done; one that cannot be saved is reverted.
  */
 #include "gateway/daemon/internal.h"
 
@@ -15,7 +15,7 @@
 
 #define FOR_MAX_MS RUN_TIMEOUT_MAX_MS
 
-/* ---- answering ---- */
+/* ---- replies ---- */
 
 static cJSON *edits_json(const struct state_sandbox *s)
 {
@@ -24,7 +24,7 @@ static cJSON *edits_json(const struct state_sandbox *s)
 	return whole ? cJSON_DetachItemFromObjectCaseSensitive(whole, "edits") : NULL;
 }
 
-/* The policy that is in force now. */
+/* Reply with the policy now in force. */
 static void answer(struct request *r)
 {
 	cJSON *obj = sandbox_policy_json(&r->sb->state, r->policy, ak_deadline_now_us());
@@ -37,7 +37,7 @@ static void answer(struct request *r)
 
 /* ---- changing ---- */
 
-#define EDITS_MAX 8192 /* more than these are told as a text that is cut */
+#define EDITS_MAX 8192 /* longer edits go into the event as text, truncated */
 
 static void record(const struct dsb *sb)
 {
@@ -65,8 +65,10 @@ static void swap_edits(struct state_sandbox *a, struct state_sandbox *b)
 	b->n_edits = n;
 }
 
-/* Is the new policy one that MCP servers were given, by a word of the user's or as a part of the one before? What runs out by itself stands there as
- * it did before, so that the end of a rule that denies is a widening, too. */
+/*
+ * May MCP servers use the new policy? Yes if the user said so, or if it allows no more than the policy they could use before. Expired edits
+ * still count as part of that earlier policy, so the expiry of a deny rule counts as a widening.
+ */
 static bool given(const struct request *r)
 {
 	const struct state_sandbox *s = &r->sb->state;
@@ -79,7 +81,7 @@ static bool given(const struct request *r)
 		policy_within(r->policy, before);
 }
 
-/* The change becomes the state, in memory and on the disk, or neither. */
+/* Make the change the current state, in memory and on disk, or leave both unchanged. */
 static int keep(struct request *r, struct ak_err *err)
 {
 	struct dsb *sb = r->sb;
@@ -141,12 +143,12 @@ static void on_enforced(void *ctx, int rc, const struct gw_msg *reply, const str
 		settle(r);
 		return;
 	}
-	/* Enforced, but it would be forgotten: back to what is on the disk. */
+	/* Enforced but not saved: revert to the policy on disk. */
 	(void)send_policy(r->sb, r->sb->policy, r->sb->state.generation, NULL, NULL, &ignored);
 	request_fail(r, -rc, err.text);
 }
 
-/* CHANGE holds the new edits. Compile, enforce where it runs, keep. */
+/* r->change holds the new edits. Compile them, enforce them if the sandbox runs, save them. */
 static void apply(struct request *r)
 {
 	struct dsb *sb = r->sb;
@@ -160,7 +162,7 @@ static void apply(struct request *r)
 		return;
 	}
 	if (sb->status == DSB_RUNNING && sb->policy) {
-		/* A gateway that is down gets the new policy with everything else when it is back. */
+		/* A gateway that is down gets the new policy when it restarts. */
 		if (sb->hosted || sb->hosting) {
 			rc = send_policy(sb, r->policy, sb->state.generation + 1, on_enforced, r, &err);
 			if (rc < 0)
@@ -211,12 +213,12 @@ void op_policy(struct request *r)
 		rc = json_get_bool(r->obj, "mcp", &mcp, &err);
 	if (rc >= 0 && mcp && !r->sb->state.mcp.project[0])
 		rc = ak_fail(&err, EINVAL,
-			"--mcp: sandbox '%s' is not open to MCP servers; 'agentkernel create --mcp' makes one that is",
+			"--mcp: sandbox '%s' is not open to MCP servers; 'agentkernel create --mcp' creates one that is",
 			r->sb->state.name);
 	if (rc >= 0)
 		rc = json_get_array(r->obj, "edits", &list, &err);
 	if (rc >= 0 && !reset && !mcp && (!list || !list->child))
-		rc = ak_fail(&err, EINVAL, "edits: no change in it");
+		rc = ak_fail(&err, EINVAL, "edits: empty; give at least one change");
 	if (rc >= 0 && !reset)
 		rc = state_edits_copy(&r->sb->state, &r->change) < 0 ? ak_fail(&err, ENOMEM, "out of memory") : 0;
 	r->change.mode = r->sb->state.mode;

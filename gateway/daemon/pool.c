@@ -1,6 +1,6 @@
 /*
- * The warm pool: sandboxes that wait, parked before their mounts, with their link up under their mode's plain policy. Each is used by one job
- * and then destroyed. They are children of this process and end with it.
+ * The warm pool: idle sandboxes, parked before their mounts, with their link up under the policy of their mode (no edits). Each serves one job
+ * and is then destroyed. They are children of this process and end with it.
  */
 #include "gateway/daemon/internal.h"
 
@@ -23,11 +23,11 @@
 #define AGE_MAX_MS (10 * 60 * 1000)
 #define BUILD_MAX_MS 30000
 #define TICK_MS 1000
-#define RETRY_MS 5000 /* after one that could not be built */
+#define RETRY_MS 5000 /* after a failed build */
 #define BUILD_AT_ONCE 4
-#define REFILL_LATER_MS 50 /* a job that was just given its sandbox has the processors first */
-#define FREE_LATER_MS 20 /* by then its processes are gone and nothing is waited for */
-#define FREE_LOOKS_MAX 100 /* then sandbox_free waits */
+#define REFILL_LATER_MS 50 /* leave the CPUs to the job that has just started */
+#define FREE_LATER_MS 20 /* by then its processes have usually ended and sandbox_free does not block */
+#define FREE_LOOKS_MAX 100 /* after this many checks let sandbox_free block */
 #define LINKS (GWNS_ID_MAX - STATE_LINK_MAX)
 
 /* ---- counting ---- */
@@ -60,7 +60,7 @@ static unsigned ready(const struct daemon *d)
 	return (unsigned)n;
 }
 
-/* ---- ending one ---- */
+/* ---- destroying a sandbox ---- */
 
 void warm_free(struct warm *w)
 {
@@ -81,7 +81,7 @@ void warm_free(struct warm *w)
 
 static const struct timeval free_delay = { 0, FREE_LATER_MS * 1000 };
 
-/* Others wait for the daemon meanwhile, so it looks again later rather than wait for the sandbox's end. */
+/* sandbox_free blocks until all processes have ended. Check again later instead: clients are waiting. */
 static void on_free(evutil_socket_t fd, short what, void *ctx)
 {
 	struct warm *w = ctx;
@@ -98,7 +98,7 @@ static void free_later(struct warm *w)
 	if (w->on_sandbox)
 		event_del(w->on_sandbox);
 	if (evtimer_add(w->on_late, &free_delay) < 0)
-		event_active(w->on_late, EV_TIMEOUT, 0); /* which takes no memory; never at once, as callers go on using it */
+		event_active(w->on_late, EV_TIMEOUT, 0); /* needs no memory; not freed here, because callers still use it */
 }
 
 static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err)
@@ -115,13 +115,13 @@ void warm_destroy(struct warm *w)
 		event_del(w->on_sandbox);
 	(void)sandbox_signal(w->sandbox, SIGKILL);
 	if (w->hosting)
-		return; /* its answer comes here again */
+		return; /* the reply calls us again */
 	if (!w->hosted || dgw_send(w->d, &msg, NULL, 0, on_removed, w) < 0)
 		free_later(w);
 	w->hosted = false;
 }
 
-/* ---- building one ---- */
+/* ---- building a sandbox ---- */
 
 static void answer_waiting(struct daemon *d);
 
@@ -158,7 +158,7 @@ static void on_added(void *ctx, int rc, const struct gw_msg *answer, const struc
 	}
 }
 
-/* Nothing runs in there yet, so there is nothing to log: a job brings its own. */
+/* Nothing runs in it yet, so it logs to /dev/null; a job brings its own log. */
 static int host(struct warm *w, struct ak_err *err)
 {
 	struct gw_msg msg = { .type = GW_MSG_ADD, .id = w->net.id, .generation = 1 };
@@ -182,7 +182,7 @@ static int host(struct warm *w, struct ak_err *err)
 	if (fds[0] < 0 || fds[1] < 0 || fds[2] < 0) {
 		for (int i = 0; i < 3; i++)
 			ak_close(fds[i]);
-		return ak_fail(err, EIO, "a descriptor for the gateway is missing");
+		return ak_fail(err, EIO, "cannot open the descriptors for the gateway");
 	}
 	if (dgw_send(w->d, &msg, fds, 3, on_added, w) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
@@ -244,7 +244,7 @@ static int plan(struct warm *w, struct ak_err *err)
 	return run_plan_init(w->plan, opts, w->d->paths, "", err);
 }
 
-/* The next id that nobody here has; there are far more than sandboxes. */
+/* The next unused link id. Terminates: there are far more ids than sandboxes. */
 static uint32_t next_link(struct daemon *d)
 {
 	const struct warm *w;
@@ -332,7 +332,7 @@ void pool_refill_later(struct daemon *d)
 		evtimer_add(d->pool.on_refill, &delay);
 }
 
-/* ---- using ---- */
+/* ---- taking a sandbox ---- */
 
 struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_plan *want)
 {
@@ -353,15 +353,15 @@ struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_pla
 	return w;
 }
 
-/* ---- from time to time ---- */
+/* ---- periodic checks ---- */
 
-static void look_at(struct warm *w, uint64_t now)
+static void check(struct warm *w, uint64_t now)
 {
 	if (w->status == WARM_READY &&
 		(now - w->born_ms > AGE_MAX_MS || sandbox_poll(w->sandbox) != SANDBOX_READY || sandbox_stale(w->sandbox)))
 		warm_destroy(w);
 	else if (w->status == WARM_BUILDING && now - w->born_ms > BUILD_MAX_MS)
-		failed(w, "it was not ready in time");
+		failed(w, "the sandbox was not ready in time");
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
@@ -372,13 +372,13 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 
 	for (w = TAILQ_FIRST(&d->pool.all); w; w = next) {
 		next = TAILQ_NEXT(w, link);
-		look_at(w, now);
+		check(w, now);
 	}
 	pool_refill(d);
 	answer_waiting(d);
 }
 
-/* Their rules went with the gateway: what waits is of no use any more. */
+/* The rules ended with the gateway, so idle sandboxes are useless. */
 void pool_gateway_lost(struct daemon *d)
 {
 	struct warm *w, *next;
@@ -474,7 +474,7 @@ void op_prewarm(struct request *r)
 	answer_waiting(r->d);
 }
 
-/* ---- the whole ---- */
+/* ---- init and done ---- */
 
 int pool_init(struct daemon *d, const struct daemon_conf *conf, struct ak_err *err)
 {
@@ -488,7 +488,7 @@ int pool_init(struct daemon *d, const struct daemon_conf *conf, struct ak_err *e
 		m->min = conf ? conf->min_warm[i] : 0;
 		m->min = m->min > m->max ? m->max : m->min;
 	}
-	/* A predecessor's links may still be on their way out: do not begin where it did. */
+	/* Links of the previous daemon may not be deleted yet: start at a random id. */
 	if (getrandom(&d->pool.next_link, sizeof(d->pool.next_link), 0) != sizeof(d->pool.next_link))
 		d->pool.next_link = (uint32_t)ak_wall_us();
 	d->pool.next_link %= LINKS;

@@ -1,6 +1,6 @@
 /*
- * The files of a removed sandbox. Its name is free at once; what it wrote may be large, deep or not ours to remove, so a process of its own takes
- * that apart, and whoever asked is answered when it is done, with what is left.
+ * Remove the files of a sandbox. Its name is free at once. Its files may be many, deep or owned by other ids, so a forked process deletes
+ * them. The request is answered when that process is done, with an error if files are left.
  */
 #include "gateway/daemon/internal.h"
 
@@ -25,13 +25,13 @@
 struct removal {
 	char path[PATH_MAX];
 	int user_ns; /* borrowed; -1 when there is none */
-	int result; /* owned: the reader's or the writer's end of a pipe that carries the reason, or nothing */
+	int result; /* owned: our end of a pipe; the forked process writes the reason of a failure, or nothing */
 	struct event *on_result; /* owned */
 };
 
 /* ---- the process that removes ---- */
 
-/* What belongs to ids that only the sandboxes' user namespace has is removed from in there. */
+/* Files owned by ids that are mapped only in the sandboxes' user namespace must be removed from inside it. */
 static void remove_files(void *ctx)
 {
 	const struct removal *rm = ctx;
@@ -78,7 +78,7 @@ static void fail(struct dsb *sb, int code, const char *reason)
 {
 	struct ak_err err;
 
-	ak_fail(&err, code, "sandbox '%s' is removed, but not all of its files: %s", sb->state.name, reason);
+	ak_fail(&err, code, "sandbox '%s' was removed, but some of its files are left: %s", sb->state.name, reason);
 	ak_say("%s", err.text);
 	request_fail(sb->op, code, err.text);
 }
@@ -125,7 +125,7 @@ void removal_begin(struct dsb *sb)
 	int rc = rm ? 0 : ak_fail(&err, ENOMEM, "out of memory");
 
 	if (rc == 0) {
-		audit_anchor_drop(sb->d->paths->state, sb->state.name); /* first: one without its log is told as a missing log */
+		audit_anchor_drop(sb->d->paths->state, sb->state.name); /* first: an anchor left alone reports a missing log */
 		rc = state_remove(sb->d->paths, sb->state.name, rm->path, &err);
 	}
 	if (rc < 0) {
@@ -146,7 +146,7 @@ void removal_begin(struct dsb *sb)
 		fail(sb, -rc, err.text);
 }
 
-/* ---- what a crash left ---- */
+/* ---- removals that a crash interrupted ---- */
 
 static void tell_left(void *ctx, const char *name, const char *where, int error)
 {
@@ -164,9 +164,9 @@ static void sweep(void *ctx)
 
 void removal_sweep(const struct ak_paths *paths)
 {
-	struct ak_paths copy = *paths; /* a fork has its own */
+	struct ak_paths copy = *paths; /* the forked process has its own copy */
 	struct ak_err err;
 
 	if (spawn_fork(sweep, &copy, NULL, 0, &err) < 0)
-		ak_say("what an earlier daemon left is removed at the next start: %s", err.text);
+		ak_say("cannot remove files that an earlier daemon left; the next daemon tries again: %s", err.text);
 }

@@ -1,4 +1,4 @@
-/* Requests of clients: found in a table, one at a time on a connection, one after the other on a sandbox. */
+/* Client requests: dispatched by a table, one at a time per connection and one at a time per sandbox. */
 #include "gateway/daemon/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -78,7 +78,7 @@ static const struct op *find_op(const cJSON *obj)
 	return NULL;
 }
 
-/* The sandbox that R is about. One that is damaged is good for nothing but its removal, and only by who insists. */
+/* The sandbox that R names. A damaged one can only be removed, and only with "force". */
 static int find_sandbox(const struct request *r, const char *name, struct dsb **ret, struct ak_err *err)
 {
 	int rc = dsb_get(r->d, name, ret, err), force = 0;
@@ -88,7 +88,7 @@ static int find_sandbox(const struct request *r, const char *name, struct dsb **
 	if (state_damaged(rc) && r->op->run == op_remove && json_get_bool(r->obj, "force", &force, &ignored) > 0 && force)
 		return dsb_get_damaged(r->d, name, ret, err);
 	if (rc == 0 && json_get_string(r->obj, "uuid", &uuid, &ignored) > 0 && strcmp(uuid, (*ret)->state.uuid) != 0)
-		return ak_fail(err, ENOENT, "sandbox '%s' was removed, and there is another one of that name now", name);
+		return ak_fail(err, ENOENT, "sandbox '%s' was removed; another sandbox has this name now", name);
 	return rc == -ENOENT && !ak_sandbox_name_ok(name) ? -EINVAL : rc;
 }
 
@@ -135,7 +135,7 @@ void request_dispatch(struct daemon *d, struct ipc_peer *peer, struct ipc_messag
 	memcpy(r->fds, msg->fds, msg->n_fds * sizeof(msg->fds[0]));
 	r->n_fds = msg->n_fds;
 	msg->n_fds = 0;
-	/* The next one stays in the socket until this one is answered. */
+	/* Read the next request only after this one is answered. */
 	if (!op->talks)
 		ipc_peer_pause(peer, true);
 	run(r);

@@ -1,9 +1,9 @@
 /*
- * One persistent sandbox in the daemon: its life between the disk, its supervisor and the gateway.
+ * One persistent sandbox in the daemon: coordinates its record on disk, its supervisor and the gateway.
  *
- * Theory of operation. One request has the sandbox at a time; the others wait. Going up: supervisor forked → its READY → ADD acknowledged by the
- * gateway → "go" → its RUNNING. Going down has one path, whatever began it (a stop, a failed start, a supervisor that died): the supervisor is
- * gone → REMOVE acknowledged → the state saved → whoever waits for it is answered.
+ * Theory of operation. One request acts on the sandbox at a time; the others wait. Start: fork the supervisor → its "ready" → ADD acknowledged by the
+ * gateway → "go" → its "running". Stop has one path, whatever caused it (a stop request, a failed start, a supervisor that died): the supervisor has
+ * ended → REMOVE acknowledged → state saved → request answered.
  */
 #include "gateway/daemon/internal.h"
 
@@ -26,13 +26,13 @@
 #include <unistd.h>
 
 #define START_TIMEOUT_MS 45000
-#define STOP_SLACK_MS 10000 /* beyond the grace, for the kernel to take everything apart */
+#define STOP_SLACK_MS 10000 /* after the grace period, for the kernel to tear everything down */
 
 static void down(struct dsb *sb);
 static void start_failed(struct dsb *sb, const char *reason);
 static void on_hosted(void *ctx, int rc, const struct gw_msg *answer, const struct ak_err *err);
 
-/* ---- finding and holding ---- */
+/* ---- lookup and queue ---- */
 
 struct dsb *dsb_find(struct daemon *d, const char *name)
 {
@@ -117,14 +117,14 @@ void dsb_end(struct dsb *sb, struct request *r)
 	event_active(sb->on_next, EV_TIMEOUT, 0);
 }
 
-/* The supervisor takes too long, to start or to stop: end it by force. */
+/* The supervisor takes too long to start or to stop: kill it. */
 static void on_deadline(evutil_socket_t fd, short what, void *ctx)
 {
 	struct dsb *sb = ctx;
 
 	if (sb->status == DSB_STARTING)
 		ak_fail(&sb->failure, ETIMEDOUT, "the sandbox was not ready after %d s", START_TIMEOUT_MS / 1000);
-	if (sb->super && sb->super_pid > 0) /* it holds the connection, so the pid is still its own */
+	if (sb->super && sb->super_pid > 0) /* its connection is open, so the pid was not reused */
 		kill(sb->super_pid, SIGKILL);
 	else if (sb->super)
 		ipc_peer_end(sb->super);
@@ -145,7 +145,7 @@ void dsb_arm_expiry(struct dsb *sb)
 	evtimer_del(sb->on_expire);
 	if (!next || sb->status != DSB_RUNNING)
 		return;
-	/* Again after an hour at the latest: the wall clock may be set meanwhile. */
+	/* Check at least every hour: the wall clock may be changed. */
 	left = next > now ? next - now + 1000 : 1000;
 	if (left > 3600ull * 1000000)
 		left = 3600ull * 1000000;
@@ -187,7 +187,7 @@ int dsb_new(struct daemon *d, struct state_sandbox *s, struct dsb **ret)
 	sb->state = *s;
 	insert_sorted(d, sb);
 	if (!sb->on_next || !sb->on_deadline || !sb->on_expire) {
-		memset(&sb->state, 0, sizeof(sb->state)); /* still the caller's */
+		memset(&sb->state, 0, sizeof(sb->state)); /* still owned by the caller */
 		dsb_free(sb);
 		return -ENOMEM;
 	}
@@ -262,7 +262,7 @@ static int add_message(struct dsb *sb, struct gw_msg *msg, int fds[GW_FDS_MAX], 
 	return fds[2] < 0 ? ak_fail_errno(err, errno, "link") : 0;
 }
 
-/* Not being able to ask is an answer, too: it comes from the loop like any other, as the gateway refuses a message without a policy. */
+/* On failure send ADD without descriptors: the gateway refuses it, so DONE is called from the event loop as always. */
 void dsb_host(struct dsb *sb, dgw_done_fn done)
 {
 	struct gw_msg msg;
@@ -278,11 +278,11 @@ void dsb_host(struct dsb *sb, dgw_done_fn done)
 	}
 	memset(&sb->stats, 0, sizeof(sb->stats));
 	sb->hosting = dgw_send(sb->d, &msg, fds, rc < 0 ? 0 : fds[3] < 0 ? 3 : 4, done, sb) == 0;
-	/* The restart that follows a message without memory hosts what runs, and fails what waits. */
+	/* Out of memory: the gateway is restarted. That adds running sandboxes again and fails those that are starting. */
 	sb->awaiting = !sb->hosting && sb->status == DSB_STARTING;
 }
 
-/* A sum that the state's file could not hold would make the whole file unreadable. */
+/* Saturating: a larger number would make the state file unreadable. */
 static uint64_t sum(uint64_t a, uint64_t b)
 {
 	return a + b < GW_COUNT_MAX ? a + b : GW_COUNT_MAX;
@@ -311,7 +311,7 @@ void dsb_gateway_lost(struct daemon *d)
 	}
 }
 
-/* Addresses that the sandbox may still have from its resolver must go on working. */
+/* Programs in the sandbox may have cached addresses: keep those allowed until their TTL ends. */
 static void restore_learned(struct dsb *sb)
 {
 	struct gw_msg msg = { .type = GW_MSG_LEARNED, .id = sb->state.link_id };
@@ -355,9 +355,9 @@ void dsb_rehost_all(struct daemon *d)
 	}
 }
 
-/* ---- going down ---- */
+/* ---- stopping ---- */
 
-/* It is down: whoever has the sandbox wanted that, or learns of it. */
+/* The sandbox has stopped: finish the current request. */
 static void tell_down(struct dsb *sb)
 {
 	struct request *r = sb->op;
@@ -369,7 +369,7 @@ static void tell_down(struct dsb *sb)
 		return;
 	}
 	if (r->op->run == op_start)
-		request_fail(r, EIO, sb->failure.text[0] ? sb->failure.text : "the sandbox ended before it ran");
+		request_fail(r, EIO, sb->failure.text[0] ? sb->failure.text : "the sandbox ended while it was starting");
 	else if (r->op->run == op_remove || r->op->run == op_orphan_run)
 		removal_begin(sb);
 	else
@@ -389,7 +389,7 @@ static void record_stop(const struct dsb *sb, const struct gw_stats *last)
 	event_write(sb->d->paths, "sandbox_stop", sb->state.name, &more);
 }
 
-/* A supervisor that was killed could not take the name of its socket away. */
+/* A supervisor that was killed could not unlink its socket. */
 static void forget_socket(const struct dsb *sb)
 {
 	char path[PATH_MAX];
@@ -430,7 +430,7 @@ static void on_removed(void *ctx, int rc, const struct gw_msg *answer, const str
 	is_down(sb);
 }
 
-/* The supervisor is gone. What the gateway is doing with the sandbox is awaited, then undone. */
+/* The supervisor has ended. Wait for a pending ADD, then remove the sandbox from the gateway. */
 static void down(struct dsb *sb)
 {
 	struct gw_msg msg = { .type = GW_MSG_REMOVE, .id = sb->state.link_id };
@@ -458,13 +458,13 @@ void dsb_super_gone(struct daemon *d, struct ipc_peer *peer)
 	down(sb);
 }
 
-/* ---- going up ---- */
+/* ---- starting ---- */
 
 static void start_failed(struct dsb *sb, const char *reason)
 {
 	ak_fail(&sb->failure, EIO, "%s", reason);
 	if (sb->super)
-		ipc_peer_end(sb->super); /* it ends with the connection, as nothing runs yet; the rest follows from its end */
+		ipc_peer_end(sb->super); /* no command runs yet, so it ends with the connection; dsb_super_gone does the rest */
 	else
 		down(sb);
 }
@@ -486,7 +486,7 @@ static void on_hosted(void *ctx, int rc, const struct gw_msg *answer, const stru
 	if (!sb->super)
 		down(sb);
 	else if (rc == -EPIPE && !sb->d->stopping)
-		sb->awaiting = true; /* the gateway died; its successor is tried once */
+		sb->awaiting = true; /* the gateway died: try once more when it has restarted */
 	else if (rc < 0)
 		start_failed(sb, sb->failure.text[0] ? sb->failure.text : err->text);
 	else
@@ -525,7 +525,7 @@ static void record_start(const struct dsb *sb)
 	event_write(sb->d->paths, "sandbox_start", sb->state.name, &more);
 }
 
-/* The answer first: what is kept on the disk of a start is for the next daemon, and takes as long as the disk does. */
+/* Answer before saving: the saved state is for the next daemon, and the disk may be slow. */
 static void on_super_running(struct dsb *sb)
 {
 	struct ak_err err;
@@ -543,7 +543,7 @@ static void on_super_running(struct dsb *sb)
 	save(sb);
 }
 
-/* The supervisor's answer to "stop", its last. */
+/* The supervisor's reply to "stop", its last message. */
 static void on_super_stopped(struct dsb *sb, struct ipc_message *msg)
 {
 	const char *changed = json_text(msg->obj, "changed", "");
@@ -619,7 +619,7 @@ static void fail_state(struct request *r, int code, const char *what)
 	request_fail(r, code, text);
 }
 
-/* "accept_dir": the user says that the folder at the project's path is the right one, whatever it was before. */
+/* "accept_dir": the user confirms that the folder now at the project's path is the right one, even if it was replaced. */
 static int accept_dir(struct request *r, struct ak_err *err)
 {
 	static const struct project_id anything = { .ino = 0 };
@@ -636,7 +636,7 @@ void op_start(struct request *r)
 	int rc;
 
 	if (sb->status == DSB_STOPPING)
-		return; /* comes again when it is down */
+		return; /* tell_down runs it again once it has stopped */
 	if (sb->status == DSB_RUNNING) {
 		fail_state(r, EALREADY, "is running already");
 		return;

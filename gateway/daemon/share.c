@@ -1,6 +1,6 @@
 /*
- * Equal policies are kept once. A compiled policy is tens of kilobytes, most sandboxes have one of a few, and every sandbox is started by a fork,
- * which takes the longer the more memory this process has.
+ * Share equal policies. A compiled policy takes tens of kilobytes and most sandboxes use one of a few. Every sandbox is started by a fork, and
+ * a fork takes longer the more memory this process uses.
  */
 #include "gateway/daemon/internal.h"
 

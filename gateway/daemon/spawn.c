@@ -1,4 +1,4 @@
-/* Starting a daemon: its log, its process, and what becomes of it until it serves. See daemon/daemon.h. */
+/* Start a daemon: open its log, fork its process, wait until it serves or fails. See daemon/daemon.h. */
 #include "gateway/daemon/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -17,7 +17,7 @@
 struct start {
 	const struct ak_paths *paths;
 	const struct daemon_conf *conf;
-	int ready; /* our end of a pipe, which daemon_serve describes */
+	int ready; /* write end of a pipe: READY_FD of daemon_serve */
 };
 
 int daemon_log_path(const struct ak_paths *paths, char ret[static PATH_MAX])
@@ -72,7 +72,7 @@ static int read_outcome(int fd, struct ak_err *err)
 	ssize_t n = read(fd, &code, sizeof(code));
 
 	if (n != sizeof(code))
-		return ak_fail(err, EPIPE, "it ended before it served");
+		return ak_fail(err, EPIPE, "it ended before it was ready");
 	if (code == 0)
 		return 0;
 	n = read(fd, text, sizeof(text) - 1);
@@ -80,7 +80,7 @@ static int read_outcome(int fd, struct ak_err *err)
 	return ak_fail(err, -code, "%s", text);
 }
 
-/* With RET_PID the daemon is our child, else it is detached. */
+/* With RET_PID the daemon is our child, otherwise it is detached. */
 static int start(const struct ak_paths *paths, const struct daemon_conf *conf, pid_t *ret_pid, struct ak_err *err)
 {
 	struct start s = { .paths = paths, .conf = conf };

@@ -1,4 +1,4 @@
-/* What the daemon tells of itself and its sandboxes. */
+/* Requests for the status of the daemon and its sandboxes. */
 #include "gateway/daemon/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -20,7 +20,7 @@ static_assert(ARRAY_SIZE(status_names) == DSB_STATUS_NUM, "a name for each statu
 
 /* ---- one sandbox ---- */
 
-/* SandboxInfo, and what its last start and stop told. */
+/* SandboxInfo, with the notes of its last start and stop. */
 cJSON *dsb_info(const struct dsb *sb)
 {
 	const struct sandbox_info about = {
@@ -37,7 +37,7 @@ cJSON *dsb_info(const struct dsb *sb)
 	return TAKE(obj);
 }
 
-/* ---- list, get and counts: fresh counters first ---- */
+/* ---- list, get and counts: ask the gateway for current counters, then reply ---- */
 
 struct listing {
 	struct request *request; /* owned */
@@ -68,7 +68,7 @@ static cJSON *tell_all(const struct listing *l)
 	return TAKE(obj);
 }
 
-/* What sandboxes counted, those that have stopped included. */
+/* The counters of all sandboxes, including stopped ones. */
 static cJSON *tell_counts(const struct listing *l)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
