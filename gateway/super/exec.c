@@ -1,4 +1,4 @@
-/* Commands in a running sandbox, each for one connection. See super/super.h. */
+/* Commands in a running sandbox, one per connection. See super/super.h. */
 #include "gateway/super/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -13,7 +13,7 @@
 
 #define TIMEOUT_MAX_MS (366ull * 86400 * 1000)
 
-/* A request, taken apart. */
+/* A parsed request. */
 struct ask {
 	char **argv, **env; /* owned */
 	char **envp; /* owned array of borrowed strings */
@@ -36,7 +36,7 @@ static bool same_key(const char *a, const char *b)
 	return n == strcspn(b, "=") && !memcmp(a, b, n);
 }
 
-/* The sandbox's variables with the command's own over them. */
+/* The sandbox's environment, overridden by the command's own variables. */
 static int merge_env(const struct super *v, struct ask *a, struct ak_err *err)
 {
 	size_t n_own = 0, n = 0;
@@ -54,7 +54,7 @@ static int merge_env(const struct super *v, struct ask *a, struct ak_err *err)
 		size_t i = 0;
 
 		if (a->env[k][0] == '=' || !strchr(a->env[k], '='))
-			return ak_fail(err, EINVAL, "env[%zu]: wants KEY=VALUE", k);
+			return ak_fail(err, EINVAL, "env[%zu]: must be KEY=VALUE", k);
 		while (i < n && !same_key(a->envp[i], a->env[k]))
 			i++;
 		a->envp[i] = a->env[k];
@@ -68,7 +68,7 @@ static int parse(const struct super *v, const cJSON *obj, struct ask *a, struct 
 	int rc = json_get_strings(obj, "argv", &a->argv, err);
 
 	if (rc >= 0 && (!a->argv || !a->argv[0]))
-		return ak_fail(err, EINVAL, "argv: which command?");
+		return ak_fail(err, EINVAL, "argv: empty; give a command");
 	if (rc >= 0)
 		rc = json_get_strings(obj, "env", &a->env, err);
 	if (rc >= 0)
@@ -131,7 +131,7 @@ static struct super_exec *exec_new(struct super *v, struct ipc_peer *peer, uint6
 	return e;
 }
 
-/* Before the command starts: without its event it must not. */
+/* Called before the command starts: a command that cannot be recorded must not run. */
 static int record(const struct super *v, char *const *argv, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
@@ -139,8 +139,7 @@ static int record(const struct super *v, char *const *argv, struct ak_err *err)
 
 	event_put_list(&more, "command", argv);
 	rc = event_write(v->paths, "sandbox_exec", v->state->name, &more);
-	return rc < 0 ? ak_fail_errno(err, -rc, "the command was not started, because it could not be recorded in the events log")
-		      : 0;
+	return rc < 0 ? ak_fail_errno(err, -rc, "the command was not started: cannot record it in the events log") : 0;
 }
 
 static int start(struct super *v, struct ipc_peer *peer, const struct ask *a, const int *fds, struct ak_err *err)
@@ -176,11 +175,11 @@ void super_exec_request(struct super *v, struct ipc_peer *peer, struct ipc_messa
 	if (v->stopping)
 		rc = ak_fail(&err, ESHUTDOWN, "the sandbox is being stopped");
 	else if (ipc_peer_data(peer))
-		rc = ak_fail(&err, EBUSY, "this connection has a command already");
+		rc = ak_fail(&err, EBUSY, "a command is already running on this connection");
 	else
 		rc = parse(v, msg->obj, &a, &err);
 	if (rc == 0 && !a.tty && msg->n_fds < 3)
-		rc = ak_fail(&err, EINVAL, "exec without a terminal wants three descriptors");
+		rc = ak_fail(&err, EINVAL, "exec without a terminal needs three descriptors");
 	if (rc == 0)
 		rc = record(v, a.argv, &err);
 	if (rc == 0)
@@ -195,7 +194,7 @@ void super_exec_signal(struct super *v, struct ipc_peer *peer, const cJSON *obj)
 	uint64_t sig = 0;
 	struct ak_err err;
 
-	/* Not answered: the command may just have ended, and the client will hear of that. */
+	/* No reply: if the command has just ended, the client gets its exit event. */
 	if (e && json_get_uint(obj, "sig", SIGRTMAX, &sig, &err) > 0 && sig > 0)
 		(void)sandbox_exec_signal(v->sandbox, e->id, (int)sig);
 }
@@ -210,7 +209,7 @@ void super_exec_peer_gone(struct super *v, struct ipc_peer *peer)
 	(void)sandbox_exec_signal(v->sandbox, e->id, SIGKILL);
 }
 
-/* ---- what the sandbox tells ---- */
+/* ---- events from the sandbox ---- */
 
 static int reason_code(int exit_code)
 {

@@ -1,4 +1,4 @@
-/* A supervisor at work: its socket's requests, and the sandbox's end. See super/super.h. */
+/* A running supervisor: requests on its socket, and the end of the sandbox. See super/super.h. */
 #include "gateway/super/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -30,7 +30,7 @@ static void on_root(struct super *v, struct ipc_peer *peer, struct ipc_message *
 	_cleanup_close_ int fd = sandbox_root_fd(v->sandbox);
 
 	if (fd < 0)
-		ipc_peer_fail(peer, -fd, "the sandbox's files cannot be reached");
+		ipc_peer_fail(peer, -fd, "cannot open the sandbox's root folder");
 	else
 		answer_empty(peer, &fd, 1);
 }
@@ -57,7 +57,7 @@ static void on_signal_op(struct super *v, struct ipc_peer *peer, struct ipc_mess
 
 /* ---- stopping ---- */
 
-/* Does init have children? A kernel that does not tell is taken as yes: the grace then runs out. */
+/* Does init have children? If the kernel cannot tell, assume yes: then the grace period runs out. */
 static bool anyone_left(const struct super *v)
 {
 	_cleanup_free_ char *text = NULL;
@@ -100,7 +100,7 @@ static void on_stop(struct super *v, struct ipc_peer *peer, struct ipc_message *
 	until = ak_now_ms() + grace;
 	if (v->stopping && until >= v->kill_at_ms)
 		return;
-	v->kill_at_ms = until; /* a second one may be in more of a hurry */
+	v->kill_at_ms = until; /* a second stop may give a shorter grace period */
 	v->stopping = true;
 	if (grace)
 		(void)sandbox_signal(v->sandbox, SIGTERM);
@@ -160,7 +160,7 @@ static void answer_stopped(struct ipc_peer *peer, const char *changed)
 	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);
 }
 
-/* Reap it, free the name, see what it left in the project, and only then say so. */
+/* Unlink the socket, reap the sandbox, check what it changed in the project, and only then reply. */
 void super_finish(struct super *v)
 {
 	_cleanup_free_ char *changed = NULL;
@@ -201,7 +201,7 @@ static void tell_running(struct super *v)
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	int rc = obj && cJSON_AddStringToObject(obj, "event", "running") ? ipc_send(v->control, obj, NULL, 0) : -ENOMEM;
 
-	(void)rc; /* a daemon that left is no reason to end: the next one adopts us */
+	(void)rc; /* if the daemon has ended, the next one adopts us */
 }
 
 int super_serve(struct super *v, struct ak_err *err)

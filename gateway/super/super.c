@@ -1,6 +1,6 @@
 /*
- * A supervisor's birth: see super/super.h. It is this program once more; it learns its task from the daemon, plans, starts the sandbox, reports READY
- * and waits for "go".
+ * Start of a supervisor: see super/super.h. The daemon re-executes this program. The new process receives its task from the daemon, plans, starts the
+ * sandbox, reports "ready" and waits for "go".
  */
 #include "gateway/super/internal.h"
 
@@ -38,7 +38,7 @@ int super_connect(const struct ak_paths *paths, const char *name, struct ak_err 
 	return rc < 0 ? ak_fail_errno(err, -rc, "%s", paths->runtime) : ipc_connect(path, err);
 }
 
-/* ---- before READY ---- */
+/* ---- before "ready" ---- */
 
 static int open_listener(struct super *v, struct ak_err *err)
 {
@@ -93,8 +93,8 @@ static int take_rtnl(struct super *v, int net_sock, struct ak_err *err)
 	return v->peer_rtnl < 0 ? ak_fail(err, EPROTO, "the sandbox's link has no control socket") : 0;
 }
 
-/* While the sandbox is being made. */
-static void look(struct super *v)
+/* Collect notes about the project for the user, while the sandbox is being built. */
+static void note_project(struct super *v)
 {
 	char line[512];
 
@@ -118,7 +118,7 @@ static int build(struct run_life *l, struct ak_err *err)
 	v->net_sock = pair[1];
 	l->sandbox = v->sandbox;
 	if (rc == 0)
-		look(v);
+		note_project(v);
 	return rc;
 }
 
@@ -138,7 +138,7 @@ static int report_ready(struct super *v, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "reporting to the daemon") : 0;
 }
 
-/* The daemon brings the sandbox to its gateway and then lets it go. */
+/* Report "ready": the daemon adds the sandbox to its gateway, then sends "go". */
 static int host(struct run_life *l, struct ak_err *err)
 {
 	struct super *v = l->ctx;
@@ -148,7 +148,7 @@ static int host(struct run_life *l, struct ak_err *err)
 	return rc < 0 ? rc : report_ready(v, err);
 }
 
-/* Between "ready" and "running" the daemon says nothing but "go", and it ends us by leaving. */
+/* Between "ready" and "running" the daemon sends nothing but "go". If it disconnects, we end. */
 static void on_control(struct super *v)
 {
 	_cleanup_json_ cJSON *obj = NULL;
@@ -174,7 +174,7 @@ static void wait_event(struct super *v)
 	life_tick(&v->life);
 }
 
-/* The steps of every run (run/life.h), without a command: build, ready, go. Its records are the daemon's. */
+/* The steps of every run (run/life.h), but without a command: build, ready, go. The daemon writes the records. */
 static int start(struct super *v, struct ak_err *err)
 {
 	static const struct life_ops ops = { .build = build, .host = host };
@@ -190,7 +190,7 @@ static int start(struct super *v, struct ak_err *err)
 	return v->life.rc;
 }
 
-static int birth(struct super *v, struct ak_err *err)
+static int begin(struct super *v, struct ak_err *err)
 {
 	int rc = open_listener(v, err);
 
@@ -202,11 +202,11 @@ static int birth(struct super *v, struct ak_err *err)
 static void live(struct super *v)
 {
 	struct ak_err err = { .text = "" };
-	int rc = birth(v, &err);
+	int rc = begin(v, &err);
 
 	if (rc == 0)
 		rc = super_serve(v, &err);
-	/* The socket's name goes first: who finds it must find someone, and who hears of the failure may try again at once. */
+	/* Unlink the socket before reporting the failure: the daemon may start the sandbox again at once. */
 	if (v->path[0] && (v->listener >= 0 || v->server))
 		unlink(v->path);
 	if (rc < 0)
@@ -214,9 +214,9 @@ static void live(struct super *v)
 	sandbox_free(v->sandbox);
 }
 
-/* ---- from the daemon to here ---- */
+/* ---- receiving the task ---- */
 
-/* What the daemon sends first: the state, and with a network the gateway's namespaces. */
+/* The daemon first sends the state and, for a sandbox with a network, the gateway's namespaces. */
 static int receive_task(struct super *v, struct state_sandbox *state, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *obj = NULL;
@@ -255,7 +255,7 @@ int super_main(void)
 	int rc;
 
 	if (!started_by_daemon()) {
-		ak_say("%s is a part of the daemon and works only for it", SUPER_WORD);
+		ak_say("%s is an internal command that only the daemon can start", SUPER_WORD);
 		return AK_EXIT_USAGE;
 	}
 	spawn_settle();
@@ -290,7 +290,7 @@ int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret
 		return ak_fail_errno(err, errno, "socketpair");
 	ours = pair[0];
 	theirs = pair[1];
-	snprintf(sandbox, sizeof(sandbox), "%s", s->name); /* for those who look at the process list */
+	snprintf(sandbox, sizeof(sandbox), "%s", s->name); /* shown in the process list */
 	rc = spawn_detached(argv, theirs, err);
 	if (rc < 0)
 		return rc;

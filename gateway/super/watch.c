@@ -72,7 +72,7 @@ static void start_healer(struct super *v, int lock)
 	ours = pair[0];
 	theirs = pair[1];
 	if (hand_over(v, ours, lock) < 0 || spawn_detached(argv, theirs, &ignored) < 0)
-		return; /* the next look tries again */
+		return; /* the next check tries again */
 	ak_close(v->healer);
 	v->healer = TAKE_FD(ours);
 }
