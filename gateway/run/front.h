@@ -1,6 +1,6 @@
 /*
- * The caller's side of one run, whoever has the sandbox: the plan, signals, streams, the terminal, and the one loop that serves them. What differs is
- * behind run_backend: a sandbox and a gateway of our own (run/run.c), or those of the daemon (service/run.c).
+ * The caller's side of one run: the plan, signals, streams, the terminal, and the loop that serves them. It is the same for every backend (run_backend):
+ * a sandbox and a gateway of our own (run/run.c), or those of the daemon (service/run.c).
  */
 #ifndef AK_RUN_FRONT_H
 #define AK_RUN_FRONT_H
@@ -10,11 +10,11 @@
 #include "gateway/store/report.h"
 
 struct run_front {
-	const struct run_request *opts; /* borrowed, like the paths */
+	const struct run_request *opts; /* borrowed, like paths */
 	const struct ak_paths *paths;
 	struct run_plan plan;
 	struct run_io io;
-	int stdio[3]; /* what the command gets; pipes of ours until run_io_close_writers */
+	int stdio[3]; /* for the command; ends of our pipes are valid until run_io_close_writers */
 	uint64_t began_us;
 	bool looked;
 };
@@ -22,31 +22,30 @@ struct run_front {
 #define RUN_BACKEND_FDS 2
 
 struct run_backend {
-	void (*poll)(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS]); /* what to wait for */
-	void (*serve)(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS]); /* act on what came and on what is due */
-	uint64_t (*due_ms)(const void *ctx); /* when SERVE is called at the latest, by ak_now_ms; 0: whenever something comes */
+	void (*poll)(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS]); /* fill in the descriptors to wait for */
+	void (*serve)(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS]); /* handle events and expired timers */
+	uint64_t (*due_ms)(const void *ctx); /* call serve at this time (ak_now_ms) at the latest; 0: no timer */
 	void (*signal)(void *ctx, int sig);
-	int (*tty_fd)(const void *ctx); /* the pty's master once the command runs, borrowed; else -1 */
+	int (*tty_fd)(const void *ctx); /* the pty's master while the command runs, borrowed; else -1 */
 	bool (*over)(const void *ctx);
 };
 
-/* Plan the request, once for every backend that is tried; take signals and open the streams. To be freed also after a failure. */
+/* Plan the request, redirect signals and open the streams; the result serves every backend that is tried. Call run_front_done even after a failure. */
 int run_front_init(struct run_front *f, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err);
 void run_front_done(struct run_front *f);
 
-/* run_plan_look, once; while the sandbox is being made. */
+/* Call run_plan_look once, while the sandbox is being built. */
 void run_front_look(struct run_front *f);
 
-/* Serve B until it is over; -errno when we cannot wait. */
+/* Serve B until it is over; -errno if poll fails. */
 int run_front_loop(struct run_front *f, const struct run_backend *b, void *ctx);
 
-/* Take what the command, which has ended, left in its pipes or pty, for at most TIMEOUT_MS; -1: until their end. The terminal
- * is the user's again. */
+/* The command has ended: read what is left in its pipes or pty, for at most TIMEOUT_MS (-1: until end of file), and restore the terminal. */
 void run_front_drain(struct run_front *f, int timeout_ms);
 
 /*
- * The command ran, and R has its outcome and notes: add the rest, and tell the user what the exit code alone does not. -EIO with a reason when it ran in
- * name only.
+ * The command ran, and R has its outcome and notes: fill in the rest, and print what the exit code alone does not tell. -EIO with a reason if its
+ * exit code is AK_EXIT_FAILED: it was killed at once, or could not be executed.
  */
 int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *err);
 

@@ -30,7 +30,7 @@ static void end_process(struct run_gw *g, bool kill_it)
 
 void run_gw_done(struct run_gw *g)
 {
-	end_process(g, !g->life->outcome.has_net); /* one that gave its last numbers ends by itself */
+	end_process(g, !g->life->outcome.has_net); /* after sending its final statistics it exits by itself */
 	g->control = ak_close(g->control);
 }
 
@@ -65,7 +65,7 @@ int run_gw_start(struct run_gw *g, const struct gwns_link *link, int net_sock, s
 	return rc;
 }
 
-/* ---- its messages ---- */
+/* ---- messages from it ---- */
 
 static void hand_new_log(struct run_gw *g)
 {
@@ -87,7 +87,7 @@ static void on_gone(struct run_gw *g)
 	g->look_at_ms = 0;
 	end_process(g, true);
 	if (g->life->ran && !g->life->outcome.has_net)
-		ak_say("the gateway ended unexpectedly: the sandbox goes on without a network");
+		ak_say("the gateway ended unexpectedly: the sandbox continues without a network");
 	life_host_lost(g->life, "the gateway process ended before it was ready");
 	life_unhosted(g->life, NULL);
 }
@@ -107,7 +107,7 @@ static void on_message(struct run_gw *g, const struct gw_msg *msg)
 		hand_new_log(g);
 		break;
 	case GW_MSG_LOG_STUCK:
-		ak_say("%s cannot be written (is the disk full?): no new connection is allowed until it can", l->dir.log_path);
+		ak_say("%s cannot be written (is the disk full?): new connections are denied until it can", l->dir.log_path);
 		break;
 	case GW_MSG_ANCHOR:
 		gw_log_anchor(l->paths, l->plan->name, &msg->stats);
@@ -115,7 +115,7 @@ static void on_message(struct run_gw *g, const struct gw_msg *msg)
 	case GW_MSG_STATS:
 		life_unhosted(l, &msg->stats);
 		break;
-	default: /* the rest is the daemon's */
+	default: /* other messages occur only in the daemon */
 		break;
 	}
 }
@@ -140,7 +140,7 @@ void run_gw_stop(struct run_gw *g)
 	(void)ak_send_fds(g->control, &msg, sizeof(msg), NULL, 0);
 }
 
-/* ---- time ---- */
+/* ---- timers ---- */
 
 /* Tell the gateway when the host's resolvers have changed: it cannot read the file itself. */
 static void follow_resolvers(struct run_gw *g)

@@ -1,4 +1,4 @@
-/* The supervisor's side of a network log: see run/gw_log.h. */
+/* Network logs for the gateway process: see run/gw_log.h. */
 #include "gateway/run/gw_log.h"
 
 #include "gateway/base/cleanup.h"
@@ -41,7 +41,7 @@ int gw_log_begin(const struct ak_paths *paths, const char *name, struct gw_log_s
 	return hand_keys(paths, name, ret, err);
 }
 
-/* A descriptor of what W has open that cannot be read from, and where it stands. */
+/* Reopen the file of W write-only, store W's position in AT, and close W. */
 static int hand_over(struct audit_writer *w, struct gw_log_at *at)
 {
 	char self[32];
@@ -56,7 +56,7 @@ static int hand_over(struct audit_writer *w, struct gw_log_at *at)
 	return fd < 0 ? -errno : fd;
 }
 
-/* With SURE only if all that it may come to hold is sure to find room. */
+/* With SURE, fail unless the disk has room for all that the file may come to hold. */
 static int open_kept(const char *path, bool sure, struct gw_log_state *ret, int *ret_fd, struct ak_err *err)
 {
 	struct audit_writer w;
@@ -72,7 +72,7 @@ static int open_kept(const char *path, bool sure, struct gw_log_state *ret, int 
 	return *ret_fd < 0 ? ak_fail_errno(err, -*ret_fd, "%s", path) : 0;
 }
 
-/* A log that is shorter than it was: whoever goes on with it moves its anchor, so the events log has to know before. */
+/* If the log is shorter than its anchor says, record that in the events log now: continuing the log moves the anchor. */
 static void tell_gap(const struct ak_paths *paths, const char *name, const struct gw_log_state *log)
 {
 	_cleanup_strbuf_ struct strbuf more = { 0 };
@@ -86,7 +86,7 @@ static void tell_gap(const struct ak_paths *paths, const char *name, const struc
 	audit_anchor_drop(paths->state, name);
 }
 
-/* From its first start on a log has an anchor, even before it has a record: one without is missed by whoever verifies. */
+/* Every log has an anchor from its first start on, even without records: `audit verify` reports a missing anchor. */
 static int anchor_now(const struct ak_paths *paths, const char *name, const struct gw_log_at *at, struct ak_err *err)
 {
 	struct audit_anchor a;
@@ -140,7 +140,7 @@ int gw_log_rotate(const struct ak_paths *paths, const char *name, const char *pa
 
 	*ret = (struct gw_log_state){ 0 };
 	fds[GW_LOG_OWN] = fds[GW_LOG_KEPT] = -1;
-	rc = open_kept(path, true, ret, &kept, err); /* first: nothing may go that could not be kept */
+	rc = open_kept(path, true, ret, &kept, err); /* first: rotation must not drop a record that cannot be copied */
 	if (rc == 0)
 		rc = hand_keys(paths, name, ret, err);
 	if (rc == 0)

@@ -1,4 +1,4 @@
-/* Signals as a descriptor, output that is kept for --json, the user's terminal, and the lines about how a run ended: what run/front.h serves. */
+/* I/O of a run for the loop of run/front.h: signals as a descriptor, output captured for --json, the user's terminal, and messages about the run's end. */
 #ifndef AK_RUN_IO_H
 #define AK_RUN_IO_H
 
@@ -13,7 +13,7 @@
 enum { RUN_OUT, RUN_ERR, RUN_STREAMS };
 
 struct run_capture {
-	int fd; /* owned; -1 after its end */
+	int fd; /* owned; -1 after end of file */
 	struct strbuf text;
 	bool cut;
 };
@@ -28,17 +28,20 @@ struct run_io {
 void run_io_init(struct run_io *io);
 void run_io_done(struct run_io *io);
 
-/* Signals become a descriptor; the caller's children put the mask back. */
+/* Block signals and read them from a descriptor. Child processes must restore the signal mask. */
 int run_io_signals(struct run_io *io, struct ak_err *err);
 
-/* The next signal that is the command's; 0 when there is none. A new window size is seen to here. */
+/* The next signal to forward to the command; 0 if there is none. Handles SIGWINCH itself. */
 int run_io_next_signal(struct run_io *io);
 
-/* What the command gets as its standard streams: ours, which are put back by run_io_done, or pipes with CAPTURE. The writing ends are the caller's, to be closed once handed on. */
+/*
+ * The standard streams of the command: our own, whose state run_io_done restores, or with CAPTURE pipes. The caller closes the write ends
+ * (run_io_close_writers) once the sandbox has them.
+ */
 int run_io_open(struct run_io *io, bool capture, int stdio[static 3], struct ak_err *err);
 void run_io_close_writers(int stdio[static 3]);
 
-/* Fill in what to wait for, and act on what came; the signals are the caller's to read. */
+/* Fill in the descriptors to wait for; handle their events. The caller reads the signals. */
 enum { RUN_IO_SIGNAL, RUN_IO_OUT, RUN_IO_ERR, RUN_IO_TTY, RUN_IO_NUM = RUN_IO_TTY + 4 };
 void run_io_poll(const struct run_io *io, struct pollfd p[static RUN_IO_NUM]);
 void run_io_pump(struct run_io *io, const struct pollfd p[static RUN_IO_NUM]);
@@ -46,13 +49,13 @@ void run_io_pump(struct run_io *io, const struct pollfd p[static RUN_IO_NUM]);
 /* Read once from a captured stream. */
 void run_capture_read(struct run_capture *c);
 
-/* Hand over what was captured. */
+/* Move the captured output to RET. */
 void run_io_take(struct run_io *io, struct run_report *ret);
 
-/* Tell the user what the exit code alone does not. */
+/* Print what the exit code alone does not tell. */
 void run_say_ended(const struct run_outcome *o, uint64_t timeout_ms);
 
-/* Limits that could not be set on this host, a line each. */
+/* Print notes such as limits that could not be set on this host, one per line. */
 void run_say_notes(const char *notes);
 
 #endif

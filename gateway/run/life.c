@@ -39,7 +39,7 @@ static void write_record(struct run_life *l)
 	rundir_done(&l->dir);
 }
 
-/* The record comes first: whoever is told of the end finds it, and may use the name of a run that never ran. */
+/* Write the record first: a client that learns of the end can then read it, or reuse the name of a run that never ran. */
 static void over(struct run_life *l)
 {
 	l->state = LIFE_OVER;
@@ -48,7 +48,7 @@ static void over(struct run_life *l)
 		l->ops->over(l);
 }
 
-/* It never ran, and will not. */
+/* The command has not run, and will not. */
 static void give_up(struct run_life *l, int rc, const struct ak_err *err)
 {
 	l->rc = rc;
@@ -63,7 +63,7 @@ static const struct sandbox_result *result_of(const struct run_life *l)
 	return l->sandbox && sandbox_poll(l->sandbox) == SANDBOX_ENDED ? sandbox_result(l->sandbox) : NULL;
 }
 
-/* When the sandbox failed first, what others report is only a consequence. */
+/* If the sandbox itself failed, report that: ERR is only a consequence. */
 static void fail(struct run_life *l, const struct ak_err *err)
 {
 	const struct sandbox_result *res = result_of(l);
@@ -127,7 +127,7 @@ static int record_start(struct run_life *l, struct ak_err *err)
 	return l->opts ? rundir_record_start(&l->dir, l->plan, l->opts, l->policy, err) : 0;
 }
 
-/* The sandbox takes longest, so it comes first; a kept one writes into the run's folder, which must be there before. */
+/* Building the sandbox takes longest, so it starts first. A kept sandbox writes into the run's folder, which must exist before. */
 static int begin(struct run_life *l, struct ak_err *err)
 {
 	int rc = l->opts && l->opts->keep ? make_records(l, err) : 0;
@@ -158,7 +158,7 @@ void life_begin(struct run_life *l)
 
 /* ---- go ---- */
 
-/* What cannot be recorded does not go on. */
+/* A command whose start cannot be recorded is killed. */
 static void record_running(struct run_life *l)
 {
 	if (!l->opts)
@@ -190,7 +190,7 @@ static void go(struct run_life *l)
 	record_running(l);
 }
 
-/* The sandbox is ready: with its gateway the command may run. */
+/* The sandbox is ready: start the command if the gateway is, too. */
 static void ready(struct run_life *l)
 {
 	struct ak_err err;
@@ -230,14 +230,14 @@ void life_refused(struct run_life *l, const char *reason)
 
 	if (l->state != LIFE_BUILDING)
 		return;
-	ak_fail(&err, EPROTO, "%.500s", reason); /* it may be another process's text */
+	ak_fail(&err, EPROTO, "%.500s", reason); /* the text may come from another process */
 	fail(l, &err);
 }
 
 void life_host_lost(struct run_life *l, const char *reason)
 {
 	life_refused(l, reason);
-	l->hosted = false; /* a command that runs goes on without a network */
+	l->hosted = false; /* a running command continues without a network */
 }
 
 void life_unhosted(struct run_life *l, const struct gw_stats *last)
@@ -250,7 +250,7 @@ void life_unhosted(struct run_life *l, const struct gw_stats *last)
 	over(l);
 }
 
-/* The first Ctrl-C is the command's to handle, the second ends it. */
+/* The first Ctrl-C is forwarded to the command, the second kills it. */
 void life_signal(struct run_life *l, int sig)
 {
 	struct ak_err err;
@@ -274,14 +274,14 @@ void life_left(struct run_life *l)
 	struct ak_err err;
 
 	if (l->state == LIFE_BUILDING) {
-		ak_fail(&err, EPIPE, "nobody waits for the command any more");
+		ak_fail(&err, EPIPE, "the client disconnected before the command ran");
 		fail(l, &err);
 	} else if (l->state == LIFE_RUNNING) {
 		(void)sandbox_signal(l->sandbox, SIGKILL);
 	}
 }
 
-/* ---- time ---- */
+/* ---- timers ---- */
 
 void life_tick(struct run_life *l)
 {

@@ -1,9 +1,9 @@
 /*
- * One `run` with a sandbox and a gateway of its own: see run/run.h.
+ * One `run` with its own sandbox and gateway: see run/run.h.
  *
- * Theory of operation. This process forks two children at once: the sandbox's setup child, which makes the namespaces (the sandbox's init is ours), and the
- * gateway, which waits for the sockets that the setup child opens. While they work, the records on disk are made. run/life.h decides the rest; the
- * caller's loop (run/front.h) brings it the events. Should the gateway die, the link is gone with it and the command goes on without a network.
+ * Theory of operation. This process forks two children at once: the sandbox's setup child, which creates the namespaces (the sandbox's init is our child, too),
+ * and the gateway, which waits for the sockets that the setup child opens. Meanwhile we write the records to disk. run/life.h decides the rest; the
+ * caller's loop (run/front.h) passes events to it. If the gateway dies, its link disappears and the command continues without a network.
  */
 #include "gateway/run/run.h"
 
@@ -23,11 +23,11 @@ struct cold {
 	struct run_life life;
 	struct run_gw gw;
 	struct gwns_link link;
-	int net_sock; /* owned: where the sandbox's sockets for the gateway come from */
+	int net_sock; /* owned: the sandbox's setup sends its sockets for the gateway here */
 	struct sandbox *sandbox; /* owned */
 };
 
-/* ---- what the life asks for ---- */
+/* ---- callbacks of run/life.h ---- */
 
 static void fill_spec(const struct cold *c, char resolv[static PLAN_RESOLV_MAX], struct sandbox_spec *spec)
 {
@@ -55,7 +55,7 @@ static int build(struct run_life *l, struct ak_err *err)
 	fill_spec(c, resolv, &spec);
 	rc = sandbox_start(&spec, pair[0], &c->sandbox, err);
 	ak_close(pair[0]);
-	run_io_close_writers(c->front->stdio); /* they belong to the sandbox alone */
+	run_io_close_writers(c->front->stdio); /* only the sandbox keeps them open */
 	l->sandbox = c->sandbox;
 	return rc;
 }
@@ -84,7 +84,7 @@ static void unhost(struct run_life *l)
 
 static const struct life_ops life_ops = { .build = build, .host = host, .going = going, .unhost = unhost };
 
-/* ---- what the caller's loop asks for ---- */
+/* ---- callbacks of run/front.h ---- */
 
 enum { P_SANDBOX, P_CONTROL };
 
@@ -92,12 +92,12 @@ static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS
 {
 	const struct cold *c = ctx;
 
-	/* One that has ended stays readable. */
+	/* The descriptor of an ended sandbox stays readable. */
 	p[P_SANDBOX] = (struct pollfd){ .fd = c->life.state < LIFE_ENDING ? sandbox_fd(c->sandbox) : -1, .events = POLLIN };
 	p[P_CONTROL] = (struct pollfd){ .fd = c->gw.control, .events = POLLIN };
 }
 
-/* The sandbox first: between a command's start and its end there must be a turn of the loop, which opens the terminal. */
+/* Sandbox first: the loop opens the terminal between two calls, so a command's start and end must not happen in the same call. */
 static void backend_serve(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS])
 {
 	struct cold *c = ctx;
@@ -144,7 +144,7 @@ static const struct run_backend backend = {
 	.over = backend_over,
 };
 
-/* ---- the whole ---- */
+/* ---- run ---- */
 
 static void init(struct cold *c, struct run_front *f)
 {
@@ -173,7 +173,7 @@ static int execute(struct cold *c, struct ak_err *err)
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "poll");
 	if (c->life.ran)
-		run_front_drain(f, -1); /* everything in the sandbox is dead, so the end of file is there */
+		run_front_drain(f, -1); /* all processes in the sandbox have ended, so end of file is certain */
 	*err = c->life.failure;
 	return c->life.rc;
 }

@@ -1,4 +1,4 @@
-/* One `run` with a sandbox and a gateway of its own: started, supervised and taken down. */
+/* One `run` with its own sandbox and gateway, from start to teardown. */
 #ifndef AK_RUN_H
 #define AK_RUN_H
 
@@ -7,12 +7,12 @@
 #include "gateway/store/rundir.h"
 
 /*
- * Run to the end. 0 when the command ran (its code is in the outcome, also 126 and 127), negative with a reason when it
- * never did. Prints nothing but what `run` owes the user on stderr while it lasts.
+ * Run to the end. 0 if the command ran (the outcome has its exit code, including 126 and 127), negative with a reason if it
+ * never did. Prints only the messages of `run` to stderr.
  */
 int run_execute(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err);
 
-/* The same for a request that is planned already. */
+/* The same for a request that is already planned. */
 int run_cold(struct run_front *f, struct run_report *ret, struct ak_err *err);
 
 #endif

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #define DRAIN_MS 100
-#define DRAIN_MAX_MS 2000 /* something left behind in the background may go on printing */
+#define DRAIN_MAX_MS 2000 /* a background process may still be printing */
 
-/* ---- the streams that a command gets ---- */
+/* ---- the standard streams ---- */
 
 static struct stream {
 	bool known, terminal;
@@ -40,7 +40,7 @@ void tty_save(void)
 	}
 }
 
-/* Who is not in the foreground would be stopped for the attempt. A terminal that is not our controlling one has no foreground for us. */
+/* Changing a terminal from its background would stop us (SIGTTOU). If it is not our controlling terminal, tcgetpgrp fails and that cannot happen. */
 static bool is_ours(int fd)
 {
 	pid_t group = tcgetpgrp(fd);
@@ -77,7 +77,7 @@ void tty_restore(void)
 
 /* ---- raw mode ---- */
 
-/* What atexit needs when something ends us early. */
+/* For the atexit handler. */
 static struct termios saved_mode;
 static bool saved;
 
@@ -113,7 +113,7 @@ void tty_resize(const struct tty *t)
 int tty_open(struct tty *t, int master, struct ak_err *err)
 {
 	if (master < 0)
-		return ak_fail(err, EBADF, "the sandbox gave no terminal");
+		return ak_fail(err, EBADF, "the sandbox sent no terminal");
 	t->raw = t->keys = t->held = t->detach = false;
 	t->master = master;
 	t->in.from = STDIN_FILENO;
@@ -150,7 +150,7 @@ static void end_input(struct tty_pipe *pipe)
 #define CTRL_P 16
 #define CTRL_Q 17
 
-/* N typed bytes into the pipe, without the two keys that are ours. One more may come out than went in: the Ctrl-P that was held. */
+/* Copy N typed bytes into the pipe, without the detach keys. The output can be one byte longer: the Ctrl-P that was held back. */
 static void take_keys(struct tty *t, const char *typed, size_t n)
 {
 	struct tty_pipe *pipe = &t->in;
@@ -185,7 +185,7 @@ static bool pump(struct tty *t, struct tty_pipe *pipe, const struct pollfd *read
 			end_input(pipe);
 			return true;
 		}
-		if (n <= 0) /* EIO: no one has the pty open any more */
+		if (n <= 0) /* EIO: no process has the pty open any more */
 			return false;
 		pipe->at = 0;
 		pipe->len = (size_t)n;

@@ -472,7 +472,7 @@ static void who_leaves_takes_the_run_along(void **state)
 {
 	begun();
 	life_left(&life);
-	must_have_given_up(-EIO, "nobody waits for the command any more");
+	must_have_given_up(-EIO, "the client disconnected before the command ran");
 	running();
 	life_left(&life);
 	assert_int_equal(life.state, LIFE_RUNNING);
