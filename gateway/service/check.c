@@ -1,4 +1,4 @@
-/* The policies that exist, that of one sandbox or run, and what a policy says of a destination. See service/service.h. */
+/* List policies, load the policy of a sandbox or run, and get its verdict on a destination. See service/service.h. */
 #include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- those that exist ---- */
+/* ---- list ---- */
 
 struct files {
 	struct service_policy_file *items; /* owned */
@@ -25,7 +25,7 @@ static int cmp_files(const void *a, const void *b)
 	return strcmp(((const struct service_policy_file *)a)->name, ((const struct service_policy_file *)b)->name);
 }
 
-/* True when a folder before this one has it already: that one counts. */
+/* True if an earlier folder has a policy of this name, which takes precedence. */
 static bool has_file(const struct files *l, const char *name)
 {
 	for (size_t i = 0; i < l->n; i++) {
@@ -50,7 +50,7 @@ static int add_file(struct files *l, const char *dir, const char *file, const ch
 	if (len <= 5 || strcmp(file + len - 5, ".json") != 0 || len - 5 >= sizeof(item.name))
 		return 0;
 	memcpy(item.name, file, len - 5);
-	/* policy.schema.json and editors' leavings are no policies. */
+	/* Skips policy.schema.json and backup files of editors. */
 	if (!ak_sandbox_name_ok(item.name) || has_file(l, item.name) || ak_path_join(item.path, dir, file, NULL) < 0)
 		return 0;
 	items = reallocarray(l->items, l->n + 1, sizeof(*items));
@@ -111,7 +111,7 @@ void service_policy_put(struct strbuf *out, const struct policy *p, const struct
 	policy_print_text(policy_description(p), out);
 }
 
-/* ---- that of one ---- */
+/* ---- the policy of a sandbox or run ---- */
 
 int service_sandbox_policy(const struct ak_paths *paths, const char *name, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err)
@@ -139,7 +139,7 @@ int service_run_policy(const struct ak_paths *paths, const char *name, const str
 	return ak_policy_load(paths, path, edits, n_edits, ret, err);
 }
 
-/* ---- what it says ---- */
+/* ---- verdict ---- */
 
 static const char *reason_of(const struct policy_decision *d, bool by_name)
 {
@@ -147,7 +147,7 @@ static const char *reason_of(const struct policy_decision *d, bool by_name)
 		return policy_reason_text(d->reason, false);
 	if (!by_name)
 		return d->reason == POLICY_REASON_RULE ? "opened by allow_cidr" : "allowed by default";
-	return "as long as its address is not in a blocked range";
+	return "unless its address is in a blocked range";
 }
 
 void service_check(const struct policy *p, const struct policy_target *t, struct service_verdict *ret)

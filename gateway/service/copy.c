@@ -1,9 +1,9 @@
 /*
- * Copying trees between a sandbox and the host: see service/service.h.
+ * Copy trees between a sandbox and the host: see service/service.h.
  *
- * One side belongs to a sandbox that may be hostile and changes it while we walk. Every step therefore goes from an open folder to
- * one name in it, never through a path: the name is pinned with O_PATH and O_NOFOLLOW, its type is read from that descriptor, and what is
- * opened is the pinned inode. On the other side new things appear under a fresh name first and are renamed, which replaces a planted link
+ * A hostile sandbox may change its files while we walk them. Every step therefore goes from an open folder to
+ * one name in it, never through a path: we pin the name with O_PATH and O_NOFOLLOW, read the type from that descriptor, and open
+ * the pinned inode. At the destination we write to a new temporary name and rename it, which replaces a planted symbolic link
  * instead of writing through it.
  */
 #include "gateway/service/service.h"
@@ -48,7 +48,7 @@ static int interrupted(struct ak_err *err)
 	return ak_fail(err, EINTR, "interrupted");
 }
 
-/* ---- what does not come along ---- */
+/* ---- skipping ---- */
 
 static int leave_out(struct walk *w, const char *why)
 {
@@ -58,7 +58,7 @@ static int leave_out(struct walk *w, const char *why)
 	return 0;
 }
 
-/* One file that a sandbox locked must not keep the user from the others; -EAGAIN is a lease, which is not waited for. */
+/* One file that a sandbox made unreadable must not prevent copying the others. EAGAIN means a lease, for which we do not wait. */
 static int unreadable(struct walk *w, int code, struct ak_err *err)
 {
 	char why[128];
@@ -71,7 +71,7 @@ static int unreadable(struct walk *w, int code, struct ak_err *err)
 
 /* ---- one file ---- */
 
-/* LEN bytes from where SRC stands; 1 when it ended before. */
+/* Copy LEN bytes from the current position of SRC; 1 if it ends earlier. */
 static int copy_range(struct walk *w, int src, int dst, uint64_t len)
 {
 	while (len > 0) {
@@ -95,8 +95,8 @@ static int copy_range(struct walk *w, int src, int dst, uint64_t len)
 }
 
 /*
- * The bytes that were there when we looked: a file that grows is not chased. Holes stay holes, or a file that is all hole would fill
- * the disk on this side.
+ * Copy SIZE bytes, the size at the time of stat: a growing file would never end. Keep holes, otherwise a large sparse file would fill
+ * the disk.
  */
 static int copy_bytes(struct walk *w, int src, int dst, off_t size)
 {
@@ -109,7 +109,7 @@ static int copy_bytes(struct walk *w, int src, int dst, off_t size)
 		if (data < 0 && errno == ENXIO)
 			break;
 		if (data < 0)
-			data = at; /* this file system knows nothing of holes */
+			data = at; /* this file system does not support SEEK_DATA */
 		if (data >= size)
 			break;
 		end = lseek(src, data, SEEK_HOLE);
@@ -209,7 +209,7 @@ static int copy_entries(struct walk *w, DIR *src, int dst, struct ak_err *err)
 	return rc;
 }
 
-/* The folder to fill: made, or one that is there. Never a link to one. */
+/* Create the destination folder or open an existing one. Never follows a symbolic link. */
 static int open_target(int dst_dir, const char *dst)
 {
 	int fd, rc = ak_make_folder(dst_dir, dst, 0700);
@@ -241,8 +241,7 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 	out = open_target(dst_dir, dst);
 	if (out == -ELOOP || out == -ENOTDIR) {
 		closedir(d);
-		return ak_fail(
-			err, ENOTDIR, "'%.300s': there is something of that name already, and it is no folder", w->path.data);
+		return ak_fail(err, ENOTDIR, "'%.300s': the destination exists and is not a folder", w->path.data);
 	}
 	w->depth++;
 	rc = out < 0 ? fail(w, -out, err) : copy_entries(w, d, out, err);
@@ -256,7 +255,7 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 	return rc;
 }
 
-/* ---- one thing of any kind ---- */
+/* ---- one entry of any type ---- */
 
 static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, const char *dst, struct ak_err *err)
 {
@@ -264,13 +263,13 @@ static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, c
 	struct stat st;
 
 	if (pinned < 0 && errno == ENOENT && w->depth > 0)
-		return 0; /* gone since the folder was read */
+		return 0; /* deleted since the folder was read */
 	if (pinned < 0 || fstat(pinned, &st) < 0)
 		return unreadable(w, errno, err);
-	if (S_ISCHR(st.st_mode) && st.st_rdev == 0) /* overlayfs notes a removed file so */
+	if (S_ISCHR(st.st_mode) && st.st_rdev == 0) /* a whiteout: overlayfs marks a removed file this way */
 		return w->depth > 0 ? 0 : fail(w, ENOENT, err);
 	if (!S_ISLNK(st.st_mode) && service_fs_forbidden(pinned))
-		return leave_out(w, "belongs to the kernel");
+		return leave_out(w, "is on a file system of the kernel");
 	switch (st.st_mode & S_IFMT) {
 	case S_IFREG:
 		return copy_file(w, pinned, &st, dst_dir, dst, err);

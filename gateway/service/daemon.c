@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-#define CALL_TIMEOUT_MS 60000 /* a start on a busy machine; everything else answers at once */
+#define CALL_TIMEOUT_MS 60000 /* for a start on a busy machine; other requests are fast */
 
 static int connect_daemon(const struct ak_paths *paths, bool start, struct ak_err *err)
 {
@@ -70,7 +70,10 @@ int service_daemon_stop(const struct ak_paths *paths, struct ak_err *err)
 
 	if (rc != -ENOTCONN)
 		return rc;
-	/* It died, and must not be restarted. A restart binds the socket before it checks the record: ask a second time for one that checked too early. */
+	/*
+	 * The daemon died; record that it must not be restarted. A restart binds the socket before it checks the record, so try again to stop
+	 * a daemon that checked the record before we wrote it.
+	 */
 	vitals_read(paths, &l);
 	if ((l.state != VITALS_SERVES && l.state != VITALS_ENDED) || !vitals_stop(paths))
 		return rc;

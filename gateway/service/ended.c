@@ -1,4 +1,4 @@
-/* Whether a run or a sandbox has ended, for those who follow its log: see service/service.h. */
+/* Has a run or a sandbox ended? For commands that follow its log. See service/service.h. */
 #include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
@@ -27,7 +27,7 @@ static bool process_gone(const cJSON *run)
 	return kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
-/* The last line of TEXT; *LEN is the length of all on entry, and its own on return. */
+/* The last line of TEXT. *LEN is the length of TEXT on entry and the length of the line on return. */
 static const char *last_line(const char *text, size_t *len)
 {
 	size_t end = *len, start;
@@ -52,14 +52,14 @@ static bool run_ended(const char *dir)
 	if (ak_path_join(path, dir, RUNDIR_FILE, NULL) < 0)
 		return true;
 	if (ak_read_file(AT_FDCWD, path, RUN_JSON_MAX, &text, &len) < 0)
-		return access(dir, F_OK) < 0; /* not written yet: it has not even begun */
+		return access(dir, F_OK) < 0; /* not written yet: the run is just starting */
 	line = last_line(text, &len);
 	if (json_parse(line, len, &run, &ignored) < 0)
-		return false; /* just being written */
+		return false; /* the line is being written */
 	return (json_get_string(run, "ended", &ended, &ignored) > 0 && ended[0]) || process_gone(run);
 }
 
-/* A persistent sandbox ends when the daemon says so in its state, or when its supervisor is gone and no daemon is there to say it. */
+/* A persistent sandbox has ended if the daemon recorded that in its state, or if neither its supervisor nor a daemon is running. */
 static bool persistent_ended(const struct ak_paths *p, const char *name)
 {
 	struct state_sandbox s = { 0 };

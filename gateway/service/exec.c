@@ -1,4 +1,4 @@
-/* Commands in a running sandbox, by way of its supervisor: see service/service.h and super/super.h. */
+/* Commands in a running sandbox, started by its supervisor: see service/service.h and super/super.h. */
 #include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Variables that tell a program about the terminal it is on: those of the caller's, not of whoever created the sandbox. */
+/* Variables that describe the terminal: taken from the caller's environment, not from the one in which the sandbox was created. */
 static const char *const terminal_env[] = { "TERM", "COLORTERM" };
 
 static bool add_text(cJSON *list, const char *text)
@@ -50,13 +50,13 @@ static int put_env(cJSON *request, const struct service_exec_opts *opts, struct 
 		const char *e = opts->env[i];
 
 		if (*e == '=' || *e == '\0')
-			return ak_fail(err, EINVAL, "--env '%s': wants KEY=VALUE, or KEY to pass your own value", e);
+			return ak_fail(err, EINVAL, "--env '%s': use KEY=VALUE, or KEY to pass your own value", e);
 		if (strchr(e, '='))
 			rc = add_text(list, e) ? 0 : -ENOMEM;
 		else if (getenv(e))
 			rc = add_pair(list, e, getenv(e));
 		else
-			return ak_fail(err, EINVAL, "--env %s: not set in your environment; give %s=VALUE", e, e);
+			return ak_fail(err, EINVAL, "--env %s: not set in your environment; use %s=VALUE", e, e);
 	}
 	return rc < 0 ? ak_fail(err, ENOMEM, "out of memory") : 0;
 }
@@ -124,15 +124,15 @@ int service_exec_start(const struct ak_paths *paths, const char *name, const str
 	rc = send_request(sock, request, opts);
 	if (rc == -EMSGSIZE || rc == -E2BIG)
 		return ak_fail(err, E2BIG, "the command and its environment are too long");
-	if (rc < 0 && rc != -EPIPE) /* whoever refused us said why before it closed: that is read like any answer */
+	if (rc < 0 && rc != -EPIPE) /* EPIPE: the supervisor sent its reason and closed; the first poll reads it */
 		return ak_fail_errno(err, -rc, "sandbox '%s'", name);
 	*ret = (struct service_exec){ .sock = TAKE_FD(sock), .tty_fd = -1 };
 	return 0;
 }
 
-/* ---- what comes back ---- */
+/* ---- events ---- */
 
-/* 1 when it is the last word. */
+/* 1 if MSG is the last message. */
 static int take_message(
 	struct service_exec *x, const cJSON *msg, int *fds, size_t n_fds, struct service_exit *ret, struct ak_err *err)
 {
@@ -158,7 +158,7 @@ static int take_message(
 		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
 		return 1;
 	}
-	return ak_fail(err, EPROTO, "the sandbox's supervisor said something unknown");
+	return ak_fail(err, EPROTO, "the sandbox's supervisor sent an unknown message");
 }
 
 int service_exec_poll(struct service_exec *x, bool wait, struct service_exit *ret, struct ak_err *err)
@@ -201,13 +201,13 @@ void service_exec_done(struct service_exec *x)
 	x->tty_fd = ak_close(x->tty_fd);
 }
 
-/* ---- to its end ---- */
+/* ---- run to the end ---- */
 
 enum { OUT, ERR, STREAMS };
 
 /*
- * What was written before now; the descriptor is closed at its end. That is at most what fits into the pipe, which who writes can enlarge: those who
- * write faster than we read would hold us for ever.
+ * Read what is in the pipe now, and close the descriptor at end of file. Stop after one pipe capacity (the writer can enlarge it): a process that writes
+ * faster than we read would block us for ever.
  */
 static void drain(int *fd, int stream, const struct service_output *output)
 {
@@ -283,7 +283,7 @@ static int run(const struct ak_paths *paths, const char *name, struct service_ex
 	return rc;
 }
 
-/* What the network of NAME was asked for so far; zeroes when nobody knows. */
+/* The counters of allowed and denied connections of NAME; zeroes if no daemon is running. */
 static struct gw_stats read_counts(const struct ak_paths *paths, const char *name)
 {
 	_cleanup_json_ cJSON *request = cJSON_CreateObject(), *answer = NULL;

@@ -1,10 +1,10 @@
 /*
- * Files of a running sandbox, seen through a descriptor of its root: see service/service.h.
+ * Files of a running sandbox, accessed through a descriptor of its root: see service/service.h.
  *
- * The sandbox owns everything below that root and changes it while we look. So: paths are resolved by the kernel inside the root
- * (RESOLVE_IN_ROOT), a file is first pinned with O_PATH, which opens nothing, then judged by its type and file system, and only then
- * opened, by the pinned inode. A FIFO or device is thus never opened, and a link planted towards the kernel's own files in /proc
- * leads nowhere. Writing happens beside, under a fresh name, and ends with a rename.
+ * The sandbox owns everything below that root and may change it at any time. Therefore the kernel resolves paths inside the root
+ * (RESOLVE_IN_ROOT). We first pin a file with O_PATH, which does not open it, then check its type and file system, and only then
+ * open the pinned inode. So a FIFO or device is never opened, and a planted symbolic link to files of the kernel in /proc
+ * is refused. Writes go to a new temporary name, which is then renamed.
  */
 #include "gateway/service/service.h"
 
@@ -25,7 +25,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define ENTRIES_MAX 1000000 /* of one folder: a sandbox may add them as fast as we read */
+#define ENTRIES_MAX 1000000 /* per folder: a sandbox may add entries as fast as we read them */
 #define CHURN_MIN 256
 #define ROOT_WAIT_MS 10000
 
@@ -87,7 +87,7 @@ static int resolve(int root, const char *path, uint64_t flags)
 
 		if (fd >= 0)
 			return (int)fd;
-		/* A rename anywhere meanwhile makes the kernel unsure whether ".." stayed inside: it asks to try again. */
+		/* A concurrent rename anywhere may have moved ".." outside the root; the kernel returns EAGAIN: retry. */
 		if (errno != EAGAIN)
 			return -errno;
 	}
@@ -133,7 +133,7 @@ int service_file_read(int root, const char *path, size_t max, char **ret, size_t
 	data = malloc((size_t)st.st_size + 1);
 	if (!data)
 		return ak_fail(err, ENOMEM, "out of memory");
-	/* What is written to it while we read is not waited for. */
+	/* Ignore what is appended while we read. */
 	while (len < (size_t)st.st_size) {
 		ssize_t n = read(fd, data + len, (size_t)st.st_size - len);
 
@@ -153,7 +153,7 @@ int service_file_read(int root, const char *path, size_t max, char **ret, size_t
 
 /* ---- folders ---- */
 
-/* PATH without its last part in HEAD ("/" at least), the last part in BASE. */
+/* Split PATH into its parent HEAD (at least "/") and its last component BASE. */
 static int split(const char *path, char head[PATH_MAX], char base[static NAME_MAX + 1], struct ak_err *err)
 {
 	size_t len = strlen(path), start;
@@ -163,7 +163,7 @@ static int split(const char *path, char head[PATH_MAX], char base[static NAME_MA
 	for (start = len; start > 0 && path[start - 1] != '/';)
 		start--;
 	if (start == len)
-		return ak_fail(err, EINVAL, "'%.200s' is the root itself", path);
+		return ak_fail(err, EINVAL, "'%.200s' is the root folder; name something in it", path);
 	if (len - start > NAME_MAX)
 		return ak_fail(err, ENAMETOOLONG, "'%.60s…': file name too long", path + start);
 	memcpy(base, path + start, len - start);
@@ -175,7 +175,7 @@ static int split(const char *path, char head[PATH_MAX], char base[static NAME_MA
 	return 0;
 }
 
-/* mkdir -p below the root: each step is resolved anew by the kernel, inside. */
+/* mkdir -p below the root: the kernel resolves each step anew, inside the root. */
 static int make_folders(int root, const char *path, struct ak_err *err)
 {
 	char head[PATH_MAX];
@@ -192,7 +192,7 @@ static int make_folders(int root, const char *path, struct ak_err *err)
 		if (end == 0 || path[end - 1] == '/')
 			continue;
 		if (split(head, above, part, err) < 0)
-			continue; /* ".." and ".": nothing to make */
+			continue; /* ".." and ".": nothing to create */
 		dir = resolve(root, above, O_DIRECTORY);
 		if (dir < 0)
 			return ak_fail_errno(err, -dir, "'%.200s'", above);
@@ -226,9 +226,9 @@ int service_file_parent(int root, const char *path, bool make, char ret_base[sta
 	return dir;
 }
 
-/* ---- changing ---- */
+/* ---- writing and deleting ---- */
 
-/* From outside the kernel would let us rename over what is mounted there, and take the mount away: project files are protected by mounts. */
+/* Mounts protect project files. From outside the sandbox the kernel lets us rename over a mount point, which would remove the mount. */
 static bool is_mounted(int dir, const char *name)
 {
 	struct statx x;
@@ -247,7 +247,7 @@ int service_file_replaceable(int dir, const char *name, struct ak_err *err)
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
 		return 0;
 	return ak_fail(
-		err, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, "'%.200s': %s of that name is there", name, kind_of(st.st_mode));
+		err, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, "'%.200s' already exists and is %s", name, kind_of(st.st_mode));
 }
 
 int service_file_write(int root, const char *path, const void *data, size_t len, mode_t mode, bool parents, struct ak_err *err)
@@ -337,7 +337,7 @@ static int add_name(struct service_names *l, const char *name)
 	return 0;
 }
 
-/* Sort and keep each once. */
+/* Sort and remove duplicates. */
 static void unique_names(struct service_names *l)
 {
 	size_t kept = 0;
@@ -354,8 +354,8 @@ static void unique_names(struct service_names *l)
 }
 
 /*
- * A folder in which things are renamed without end has no end either: the same few names come again and again. So what was read is looked
- * at whenever it has doubled, and when most of it is repetition, that was the folder.
+ * While files are renamed in a folder, readdir may return the same names again and again and never end. So whenever the number of names has doubled,
+ * remove duplicates; if more than half were duplicates, the folder has been read.
  */
 int service_names_read(DIR *d, struct service_names *ret)
 {
@@ -387,7 +387,7 @@ static int tell_entries(int dir, const struct service_names *l, int (*fn)(void *
 		int rc;
 
 		if (fstatat(dir, l->list[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue; /* gone meanwhile */
+			continue; /* deleted since */
 		e.mode = st.st_mode;
 		e.size = (uint64_t)st.st_size;
 		e.mtime_s = (uint64_t)st.st_mtim.tv_sec;
@@ -428,7 +428,7 @@ int service_file_list(
 	return rc;
 }
 
-/* ---- a sandbox's root, and the record of what was done there ---- */
+/* ---- the root of a sandbox, and the events ---- */
 
 int service_root(const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
@@ -447,7 +447,7 @@ int service_root(const struct ak_paths *paths, const char *name, struct ak_err *
 		return ak_err_prefix(err, rc, "sandbox '%s'", name);
 	for (size_t i = 1; i < n; i++)
 		ak_close(fds[i]);
-	return n ? fds[0] : ak_fail(err, EPROTO, "sandbox '%s' did not show its root", name);
+	return n ? fds[0] : ak_fail(err, EPROTO, "sandbox '%s': its supervisor sent no descriptor of the root folder", name);
 }
 
 void service_file_event(const struct ak_paths *paths, const char *name, const char *op, const char *path)

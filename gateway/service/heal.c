@@ -1,7 +1,7 @@
 /*
  * A command that finds no daemon while sandboxes run restarts it, unless a user stopped it or it keeps dying. See service/service.h and store/vitals.h.
  *
- * Supervisors restart it without any command, too (super/watch.c). A command does not wait for them, and it tells the user.
+ * Supervisors also restart it by themselves (super/watch.c). A command does not wait for them, and it tells the user.
  */
 #include "gateway/service/service.h"
 
@@ -19,7 +19,7 @@
 #define CONNECT_WAIT_MS 2000 /* for the gateway to host the sandbox again; after that the command starts anyway */
 #define CONNECT_LOOK_US 5000
 
-/* Does NAME run with a network, so that it needs a daemon? */
+/* Is NAME running with a network, so that it needs a daemon? */
 static bool lacks_daemon(const struct ak_paths *paths, const char *name)
 {
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
@@ -51,7 +51,7 @@ static void wait_connected(const struct ak_paths *paths, const char *name)
 		usleep(CONNECT_LOOK_US);
 }
 
-/* After three deaths in a row the command leaves the daemon to its back-off: it can do its own work without, and tells why there is no network. */
+/* After three deaths in a row do not interfere with the back-off: the command works without a daemon and reports why there is no network. */
 static void bring_back(const struct ak_paths *paths, const char *name, struct ak_err *ret)
 {
 	struct ak_err err;
@@ -61,7 +61,7 @@ static void bring_back(const struct ak_paths *paths, const char *name, struct ak
 	vitals_read(paths, &l);
 	if (l.state == VITALS_STOPPED) {
 		(void)ak_fail(ret, ENOTCONN,
-			"the daemon is stopped, so running sandboxes have no network; 'agentkernel daemon start' brings it back");
+			"the daemon is stopped, so running sandboxes have no network; 'agentkernel daemon start' starts it");
 		return;
 	}
 	if (vitals_wait_ms(&l, ak_now_ms()) > VITALS_RETRY_FIRST_MS) {
@@ -76,7 +76,7 @@ static void bring_back(const struct ak_paths *paths, const char *name, struct ak
 	}
 	ak_close(sock);
 	wait_connected(paths, name);
-	(void)ak_fail(ret, EPIPE, "the daemon had ended and was started again; connections that were open in sandboxes are cut");
+	(void)ak_fail(ret, EPIPE, "the daemon had ended and was restarted; open connections of running sandboxes were closed");
 }
 
 /* Was the daemon restarted a moment ago? Its gateway process may still be starting. */

@@ -1,6 +1,6 @@
 /*
- * The files of a sandbox that does not run, as far as it wrote them: see service/service.h. They lie in its upper folder, in a part for each of the
- * places that were mounted apart. Nothing is mounted here, so that a root that no longer starts does not matter.
+ * The files that a stopped sandbox has written: see service/service.h. They are in its upper folder, which has a subfolder for each path that was mounted
+ * separately. Nothing is mounted here, so this works even if the sandbox no longer starts.
  */
 #include "gateway/service/service.h"
 
@@ -16,7 +16,7 @@ static const struct {
 	const char *path, *part;
 } places[] = { { "/tmp", "tmp" }, { "/var/tmp", "tmp" }, { "/usr", "usr" }, { "/opt", "opt" } };
 
-/* What PATH has beyond PREFIX, which it is or begins with; NULL when it does not. Several slashes are as good as one. */
+/* The rest of PATH after the leading components PREFIX; NULL if PATH does not begin with them. Repeated slashes count as one. */
 static const char *beyond(const char *path, const char *prefix)
 {
 	while (*prefix) {
@@ -31,7 +31,7 @@ static const char *beyond(const char *path, const char *prefix)
 	return path;
 }
 
-/* STATE/sandboxes/NAME/upper, or STATE/runs/NAME/upper of a run that was kept. */
+/* Open STATE/sandboxes/NAME/upper or, for a kept run, STATE/runs/NAME/upper. */
 static int open_upper(const struct ak_paths *paths, const char *name)
 {
 	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;

@@ -1,4 +1,4 @@
-/* The live policy of a sandbox: shown from its state, changed by the daemon. See service/service.h. */
+/* The live policy of a sandbox: read from its state, changed by the daemon. See service/service.h. */
 #include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* ---- showing ---- */
+/* ---- show ---- */
 
 int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
 {
@@ -28,7 +28,7 @@ int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **
 	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
-/* ---- changing ---- */
+/* ---- change ---- */
 
 static bool put_edit(cJSON *list, const struct policy_edit *e, uint64_t for_ms)
 {
@@ -48,7 +48,7 @@ int service_policy_change(
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
 	struct state_sandbox s = { 0 };
 	cJSON *list;
-	int rc = service_load(paths, name, &s, err); /* no daemon is started for a name that no one has */
+	int rc = service_load(paths, name, &s, err); /* start no daemon if there is no such sandbox */
 
 	if (rc < 0)
 		return rc;
@@ -93,7 +93,7 @@ static void edits_done(struct edits *e)
 	service_edits_free(e->list, e->n);
 }
 
-/* 0 and the list to the caller, or what is wrong with RC. */
+/* If RC is 0, move the list to the caller; else return RC, with a reason for -ENOMEM. */
 static int edits_take(struct edits *e, int rc, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
 {
 	if (rc < 0)
@@ -103,7 +103,7 @@ static int edits_take(struct edits *e, int rc, struct policy_edit **ret, size_t 
 	return 0;
 }
 
-/* A rule is its text, or an object that says where it came from. */
+/* A rule is a string, or an object with the string and its origin. */
 static const char *rule_text(const cJSON *rule)
 {
 	const cJSON *text = cJSON_IsObject(rule) ? cJSON_GetObjectItemCaseSensitive(rule, "rule") : rule;
@@ -167,7 +167,7 @@ static bool has_rule(const cJSON *list, const char *text)
 	return false;
 }
 
-/* Rules of the mode's own file that JSON does not repeat go; those that both have are left as they are. */
+/* Remove the rules of the mode's policy that JSON does not have; leave the others unchanged. */
 static int add_removals(struct edits *e, const cJSON *base, const cJSON *json)
 {
 	const cJSON *rule;
@@ -184,7 +184,7 @@ static int add_removals(struct edits *e, const cJSON *base, const cJSON *json)
 	return 0;
 }
 
-/* The policy of the sandbox's mode as JSON, without any change. */
+/* The policy of the sandbox's mode as JSON, without edits. */
 static int base_policy(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
@@ -221,7 +221,7 @@ int service_edits_of_whole(const struct ak_paths *paths, const char *name, const
 
 /* ---- a file's rules as edits ---- */
 
-/* The file itself says whether it has a word on the default; the compiled form always has one. */
+/* Read "default" from the file itself: the compiled policy always has one, even if the file has none. */
 static int add_default(struct edits *e, const char *file, struct ak_err *err)
 {
 	_cleanup_free_ char *text = NULL;
@@ -250,7 +250,7 @@ int service_edits_of_file(
 	_cleanup_(edits_done) struct edits e = { 0 };
 	int rc;
 
-	/* It is a file, even when it is called just "mine". */
+	/* FILE is always a path: prefix "./" so that a plain name is not taken for the name of a policy. */
 	if (snprintf(path, sizeof(path), "%s%s", strchr(file, '/') ? "" : "./", file) >= (int)sizeof(path))
 		return ak_fail(err, ENAMETOOLONG, "'%.60s…': path too long", file);
 	rc = ak_policy_load(paths, path, NULL, 0, &p, err);

@@ -1,8 +1,8 @@
 /*
- * `run`, by a warm sandbox of the daemon when one fits. See service/service.h.
+ * `run` in a warm sandbox of the daemon, if one fits. See service/service.h.
  *
- * Whatever goes wrong before the command was started is no reason to fail: the cold path does the same with the same plan, only slower, and says what is
- * wrong in its own words. Once the command was started it is never started again.
+ * A failure before the command starts is not reported: the cold path does the same with the same plan, only slower, and reports what is
+ * wrong. A command is never started twice.
  */
 #include "gateway/service/service.h"
 
@@ -19,27 +19,27 @@
 #include <string.h>
 
 #define LEAVE_MS                                                                                                                 \
-	(LIFE_TERM_GRACE_MS + 1000) /* from SIGTERM to our leaving, should the daemon not have ended the command by then */
+	(LIFE_TERM_GRACE_MS + 1000) /* from SIGTERM until we disconnect, if the daemon has not ended the command by then */
 #define DRAIN_MS 2000
 
 struct warm_run {
 	struct run_front *front; /* borrowed */
 	int sock, tty_fd; /* owned */
 	bool started;
-	int early; /* a signal that came before the command was known to run */
-	int left_by; /* the signal that made us leave, or 0 */
+	int early; /* a signal that came before the command started, or 0 */
+	int left_by; /* the signal that made us disconnect, or 0 */
 	uint64_t leave_at_ms;
-	int rc; /* 1: it ended; negative: it was lost; -EAGAIN: it was not started, and will not be */
-	struct run_report report; /* owned; the daemon's, once it ended */
+	int rc; /* 1: it ended; -EAGAIN: it was not started; other negative: we lost the daemon */
+	struct run_report report; /* owned; from the daemon, once it ended */
 	struct ak_err why;
 };
 
-/* ---- what the daemon says ---- */
+/* ---- messages from the daemon ---- */
 
 static void on_started(struct warm_run *w, int *fds, size_t n)
 {
 	w->started = true;
-	run_io_close_writers(w->front->stdio); /* they belong to the sandbox alone */
+	run_io_close_writers(w->front->stdio); /* only the sandbox keeps them open */
 	if (!w->front->opts->quiet)
 		run_say_notes(w->front->plan.notes);
 	if (n && w->tty_fd < 0)
@@ -53,7 +53,6 @@ static int on_exit_event(struct warm_run *w, const cJSON *msg)
 	return rc < 0 ? ak_err_prefix(&w->why, rc, "the daemon's report") : 1;
 }
 
-/* One message. */
 static int on_message(struct warm_run *w)
 {
 	_cleanup_json_ cJSON *msg = NULL;
@@ -75,7 +74,7 @@ static int on_message(struct warm_run *w)
 	return rc;
 }
 
-/* ---- what the caller's loop asks for ---- */
+/* ---- callbacks of run/front.h ---- */
 
 static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS])
 {
@@ -99,8 +98,8 @@ static uint64_t backend_due_ms(const void *ctx)
 }
 
 /*
- * The daemon does with it what the cold path would (life_signal). Two signals before the start, or no end long after SIGTERM: it does not answer, and we
- * leave, which ends the job.
+ * Forward the signal; the daemon handles it like the cold path (life_signal). After two signals before the start, or if the command still runs long after
+ * SIGTERM, the daemon does not respond: disconnect, which ends the job.
  */
 static void backend_signal(void *ctx, int sig)
 {
@@ -140,7 +139,7 @@ static const struct run_backend backend = {
 
 /* ---- start and end ---- */
 
-/* Nothing was started: only signals end that, everything else is tried on the cold path. */
+/* The command was not started. After a signal we give up; in all other cases the cold path tries again. */
 static int not_started(const struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
 	if (!w->early && run_plan_rename(&w->front->plan, w->front->opts) < 0)
@@ -151,17 +150,17 @@ static int not_started(const struct warm_run *w, struct run_report *ret, struct 
 	return ak_fail(err, EINTR, "interrupted before the command ran");
 }
 
-/* We have left, or the daemon has: the command was killed. */
+/* We disconnected or the daemon ended: the command was killed. */
 static int lost(struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
 	w->sock = ak_close(w->sock); /* ends the job */
-	run_front_drain(w->front, w->left_by ? 0 : DRAIN_MS); /* what we leave may go on printing */
+	run_front_drain(w->front, w->left_by ? 0 : DRAIN_MS); /* after our disconnect the command may still print */
 	ret->outcome.exit_code = 128 + SIGKILL;
 	(void)run_front_report(w->front, ret, err);
 	if (w->left_by)
 		return 0;
 	return w->why.text[0] ? ak_fail(err, EPROTO, "%s", w->why.text)
-			      : ak_fail(err, EPIPE, "the daemon ended while the command ran, and the command with it");
+			      : ak_fail(err, EPIPE, "the daemon ended, which killed the command");
 }
 
 static int conclude(struct warm_run *w, struct run_report *ret, struct ak_err *err)
@@ -183,7 +182,7 @@ static void warm_done(struct warm_run *w)
 	run_report_done(&w->report);
 }
 
-/* -EAGAIN: nothing was started. */
+/* -EAGAIN: the command was not started. */
 static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *err)
 {
 	_cleanup_(warm_done) struct warm_run w = { .front = f, .sock = -1, .tty_fd = -1 };

@@ -1,8 +1,8 @@
 /*
  * Persistent sandboxes: create, start, stop, remove, list. See service/service.h.
  *
- * Defining one and looking at one need no daemon: the state folder is locked and written as a whole by whoever changes it. Only what
- * touches the gateway goes through the daemon, which is started when there is none.
+ * Creating and listing need no daemon: a process that changes the state folder locks it and writes files atomically. Only what
+ * involves the gateway goes through the daemon, which is started if none is running.
  */
 #include "gateway/service/service.h"
 
@@ -33,7 +33,7 @@ int service_load(const struct ak_paths *paths, const char *name, struct state_sa
 	return rc < 0 ? rc : state_load(paths, name, ret, err);
 }
 
-/* Is its supervisor there? One of another namespace is, too: what is asked of it fails with the reason. */
+/* Is its supervisor running? -EPERM: it runs in another namespace; requests to it fail with the reason. */
 static bool runs(const struct ak_paths *paths, const char *name)
 {
 	struct ak_err ignored;
@@ -63,7 +63,7 @@ int service_super(const struct ak_paths *paths, const char *name, struct ak_err 
 
 /* ---- create ---- */
 
-/* The project is the one of --dir or of the current folder, also where the mode does not mount it: servers of others have no business there. */
+/* The project is --dir or the current folder, even if the mode does not mount it: MCP servers of other projects must not use the sandbox. */
 static int fill_mcp(const struct run_request *opts, struct state_sandbox *s, struct ak_err *err)
 {
 	if (!opts->mcp)
@@ -75,7 +75,7 @@ static int fill_mcp(const struct run_request *opts, struct state_sandbox *s, str
 	return 0;
 }
 
-/* What is wrong with the folder, the variables or a rule is found before anything is written. */
+/* Checks the folder, the variables and the rules before anything is written. */
 static int fill_state(const struct ak_paths *paths, const struct run_request *opts, struct state_sandbox *s, struct ak_err *err)
 {
 	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
@@ -97,7 +97,7 @@ static int fill_state(const struct ak_paths *paths, const struct run_request *op
 	return rc;
 }
 
-/* What start would refuse is refused now. */
+/* Refuse now what start would refuse. */
 static int check_state(
 	const struct ak_paths *paths, const struct state_sandbox *s, struct policy **ret_policy, struct ak_err *err)
 {
@@ -170,7 +170,7 @@ static int call_by_name(const struct ak_paths *paths, const char *op, const char
 	return service_call(paths, true, op, TAKE(request), ret, err);
 }
 
-/* There is one of that name; whether it runs. */
+/* Check that the sandbox exists, and whether it is running. */
 static int look(const struct ak_paths *paths, const char *name, bool *ret_runs, struct ak_err *err)
 {
 	struct state_sandbox s = { 0 };
@@ -189,7 +189,7 @@ int service_same(const struct ak_paths *paths, const char *name, const char *uui
 	int rc = service_load(paths, name, &s, err);
 
 	if (rc == 0 && strcmp(s.uuid, uuid) != 0)
-		rc = ak_fail(err, ENOENT, "sandbox '%s' was removed, and there is another one of that name now", name);
+		rc = ak_fail(err, ENOENT, "sandbox '%s' was removed; another sandbox has this name now", name);
 	return rc;
 }
 
@@ -203,7 +203,7 @@ int service_start(const struct ak_paths *paths, const char *name, const struct s
 	if (running && service_daemon_runs(paths))
 		return ak_fail(err, EALREADY, "sandbox '%s' is running already", name);
 	rc = call_by_name(paths, "start", name, how, ret, err);
-	/* It ran without a gateway: the daemon that was just started has adopted it, which is what was wanted. */
+	/* It was running without a daemon; the daemon that we have just started adopted it, so the start succeeded. */
 	return running && rc == -EALREADY ? 0 : rc;
 }
 
@@ -226,12 +226,12 @@ int service_remove(const struct ak_paths *paths, const char *name, const struct 
 
 	if (state_damaged(rc) && !force)
 		return ak_err_prefix(err, rc,
-			"what is known of sandbox '%s' cannot be read ('agentkernel remove --force %s' discards it with all its files)",
+			"the record of sandbox '%s' cannot be read ('agentkernel remove --force %s' removes it with all its files)",
 			name, name);
 	if (rc < 0 && !state_damaged(rc))
 		return rc;
 	if (running && !force)
-		return ak_fail(err, EBUSY, "sandbox '%s' is running; stop it first, or give --force", name);
+		return ak_fail(err, EBUSY, "sandbox '%s' is running; stop it first, or use --force", name);
 	return call_by_name(paths, "remove", name, how, ret, err);
 }
 
@@ -239,7 +239,7 @@ int service_remove(const struct ak_paths *paths, const char *name, const struct 
 
 struct listing {
 	const struct ak_paths *paths; /* borrowed */
-	const cJSON *live; /* borrowed; the daemon's array or NULL */
+	const cJSON *live; /* borrowed; the daemon's list, or NULL */
 	const char *wanted; /* a name or uuid, or NULL for all */
 	cJSON *found; /* owned; an array */
 	bool failed; /* out of memory */
@@ -260,7 +260,7 @@ static const cJSON *live_of(const struct listing *l, const char *name)
 	return NULL;
 }
 
-/* The daemon knows what was counted until now, the state what was at the last stop. */
+/* The daemon has the current counters, the state those of the last stop. */
 static int add_info(void *ctx, struct state_sandbox *s)
 {
 	struct listing *l = ctx;
@@ -330,7 +330,7 @@ int service_get(const struct ak_paths *paths, const char *name, cJSON **ret, str
 	struct state_sandbox s = { 0 };
 	int rc = service_check_name(name, err);
 
-	/* A name is looked up as such first, so that what is wrong with it is told. */
+	/* Load by name first, so that the error says what is wrong with the record. */
 	if (rc == 0 && strlen(name) != sizeof(s.uuid) - 1) {
 		rc = service_load(paths, name, &s, err);
 		if (rc == 0)

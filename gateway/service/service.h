@@ -1,10 +1,10 @@
 /*
- * The service verbs: what the command line, HTTP and MCP call. Each blocks until it is done and returns its reason in ERR.
+ * The service functions, called by the command line, HTTP and MCP. Each blocks until it is done and returns the reason of a failure in ERR.
  *
- * What they answer with, so that a front end can tell the kinds apart:
- *   -EINVAL bad input · -ENOENT no such sandbox or file · -EEXIST the name is taken · -EALREADY it runs already · -ESRCH it does not run ·
- *   -EBUSY it runs, and that is in the way · -EBADMSG, -EPROTONOSUPPORT its record cannot be read · -ENOTCONN no daemon runs · anything
- *   else: it failed.
+ * Return codes that a front end can rely on:
+ *   -EINVAL bad input · -ENOENT no such sandbox or file · -EEXIST the name is taken · -EALREADY already running · -ESRCH not running ·
+ *   -EBUSY not possible while it is running · -EBADMSG, -EPROTONOSUPPORT its record cannot be read · -ENOTCONN no daemon is running · any other:
+ *   it failed.
  */
 #ifndef AK_SERVICE_H
 #define AK_SERVICE_H
@@ -25,29 +25,31 @@
 
 /* ---- life cycle (service/service.c) ---- */
 
-/* Define one from what OPTS say of mode, profile, project, variables, limits and rules; RET is its SandboxInfo. */
+/* Create a sandbox with the mode, profile, project, variables, limits and rules of OPTS; RET is its SandboxInfo. */
 int service_create(
 	const struct ak_paths *paths, const char *name, const struct run_request *opts, cJSON **ret, struct ak_err *err);
 
-/* Which one is meant, and how; NULL for neither. */
+/* Options of start, stop and remove; a NULL pointer means none. */
 struct service_how {
-	const char *uuid; /* only while NAME is still this one's (else -ENOENT): for a caller who looked at it and acts on that */
-	bool accept_dir; /* start: the folder that is at the project's path now becomes the project */
-	bool force; /* remove: also one that runs, or whose record cannot be read */
+	const char *uuid; /* act only if NAME still has this uuid (else -ENOENT), so that a check before the call stays valid */
+	bool accept_dir; /* start: use the folder that is now at the project's path as the project */
+	bool force; /* remove: even if it is running or its record cannot be read */
 };
 
-/* RET, unless NULL, is the daemon's SandboxInfo, untouched when there is none, with "notes" (of the start) and "changed" (of the stop; see
- * project/guard.h); of a removal it is empty. */
+/*
+ * RET, unless NULL, is the daemon's SandboxInfo with "notes" (of the start) and "changed" (of the stop; see project/guard.h). It is untouched if the daemon
+ * sends none, and empty after a removal.
+ */
 typedef int service_change_fn(
 	const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err);
 service_change_fn service_start, service_stop, service_remove;
 
-/* Is NAME still the one with UUID (else -ENOENT)? What was opened by its name between two such looks was the sandbox's. */
+/* Does NAME still have this UUID (else -ENOENT)? Whatever is opened by name between two successful checks belongs to that sandbox. */
 int service_same(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
 
 /*
- * SandboxInfo of one, by name or uuid; or an array of all, in order of name. A damaged one stands there with that status and nothing else
- * known, and is told through BAD (may be NULL).
+ * SandboxInfo of one sandbox, by name or uuid; or an array of all, sorted by name. A sandbox whose record cannot be read is listed with the
+ * status "damaged" and nothing else, and reported through BAD (may be NULL).
  */
 int service_get(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
 int service_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx,
@@ -55,26 +57,29 @@ int service_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char
 
 /*
  * For a command that works on running sandboxes: if their daemon has died, restart it and wait until NAME has its network back. NAME need not
- * exist or run; NULL if the caller knows that some sandbox runs. True if the user should be told RET, which is one line.
+ * exist or be running; NULL if the caller knows that some sandbox is running. True if the caller should show RET, one line, to the user.
  */
 bool service_heal(const struct ak_paths *paths, const char *name, struct ak_err *ret);
 
-/* The supervisor's socket of a running sandbox; -ENOENT, -ESRCH with a reason. */
+/* Connect to the supervisor of a running sandbox; -ENOENT or -ESRCH with a reason. */
 int service_super(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
-/* state_load for a name that a user gave; -EINVAL is the user's mistake. */
+/* state_load for a name that the user gave; -EINVAL if it is not a valid name. */
 struct state_sandbox;
 int service_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err);
 
-/* "'x' is not a name: …" unless it is one. */
+/* -EINVAL with "'x' is not a name: …" unless NAME is valid. */
 int service_check_name(const char *name, struct ak_err *err);
 
-/* True once the run in DIR ended: run.jsonl says so, its process is gone, or its folder is. A persistent sandbox has ended when it is stopped. */
+/*
+ * True once the run in DIR has ended: run.jsonl says so, its process no longer exists, or its folder does not. A persistent sandbox has ended
+ * when it is stopped.
+ */
 bool service_ended(const struct ak_paths *p, const char *dir);
 
 /* ---- the daemon (service/daemon.c) ---- */
 
-/* {"op":OP} with the members of REQUEST (taken over; NULL is fine) to the daemon; with START one is started when there is none. */
+/* Send {"op":OP} with the members of REQUEST to the daemon. Takes ownership of REQUEST (may be NULL). START: start a daemon if none is running. */
 int service_call(const struct ak_paths *paths, bool start, const char *op, cJSON *request, cJSON **ret, struct ak_err *err);
 
 bool service_daemon_runs(const struct ak_paths *paths);
@@ -85,34 +90,34 @@ int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned co
 /* ---- live policy (service/policy.c) ---- */
 
 struct service_change {
-	bool reset; /* forget all earlier changes first */
+	bool reset; /* drop all earlier changes first */
 	const struct policy_edit *edits;
 	size_t n_edits;
-	uint64_t for_ms; /* 0: for good */
-	bool mcp; /* MCP servers that may use the sandbox may do so with the new policy */
+	uint64_t for_ms; /* the edits expire after this time; 0: never */
+	bool mcp; /* allow the sandbox's MCP servers to use it with the new policy */
 };
 
-/* What store/info.h says of a policy. */
+/* RET: sandbox_policy_json of store/info.h. */
 int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
 
-/* All of it or nothing; RET is what the daemon did: the same object, of the policy that is in force now. */
+/* Applies all edits or none. RET is the same object for the policy that is now in force. */
 int service_policy_change(
 	const struct ak_paths *paths, const char *name, const struct service_change *change, cJSON **ret, struct ak_err *err);
 
-/* The rules of the policy file FILE, what it extends included, as edits that add them; free with service_edits_free. */
+/* Edits that add the rules of the policy file FILE, including those it extends; free with service_edits_free. */
 int service_edits_of_file(
 	const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
 void service_edits_free(struct policy_edit *edits, size_t n);
 
 /*
- * What {"default","allow":[…],"deny","allow_cidr","deny_cidr","remove"} asks for, as edits; and those that make it the whole of the policy of
- * the sandbox NAME, whatever its mode says: what the mode has and it has not is removed, and without a default it denies.
+ * of_json: the edits that JSON, {"default","allow":[…],"deny","allow_cidr","deny_cidr","remove"}, asks for. of_whole: the edits that make JSON the
+ * whole policy of the sandbox NAME: they also remove rules of the mode that JSON does not have, and the default is deny if JSON has none.
  */
 int service_edits_of_json(const cJSON *json, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
 int service_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret,
 	size_t *ret_n, struct ak_err *err);
 
-/* ---- policies, and what they say (service/check.c) ---- */
+/* ---- policies and their verdicts (service/check.c) ---- */
 
 struct service_policy_file {
 	char name[AK_NAME_MAX];
@@ -120,21 +125,21 @@ struct service_policy_file {
 	char path[PATH_MAX];
 };
 
-/* All that can be called by a name, in its order; free() it. */
+/* All policies that have a name, sorted by name; free() the array. */
 int service_policies(const struct ak_paths *paths, struct service_policy_file **ret, size_t *ret_n, struct ak_err *err);
 
-/* "default", "rules" and "description" as members of a JSON object; "error" with ERR where P is NULL. */
+/* Write "default", "rules" and "description" as members of a JSON object; if P is NULL, "error" with ERR. */
 void service_policy_put(struct strbuf *out, const struct policy *p, const struct ak_err *err);
 
-/* What a persistent sandbox is held to now, or a kept or past run was, with EDITS on top. -ENOENT: no such one; -ESRCH: it has no network. */
+/* The policy of a persistent sandbox now, or of a kept or past run, with EDITS applied. -ENOENT: does not exist; -ESRCH: has no network. */
 int service_sandbox_policy(const struct ak_paths *paths, const char *name, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err);
 int service_run_policy(const struct ak_paths *paths, const char *name, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err);
 
-/* What a policy says of one destination, by the matcher that enforces it, in words. */
+/* The verdict of a policy on one destination, from the same matcher that enforces it. */
 struct service_verdict {
-	struct policy_decision decision; /* its strings are the policy's */
+	struct policy_decision decision; /* its strings are borrowed from the policy */
 	const char *verdict; /* "allow" or "deny" */
 	const char *policy; /* borrowed from the policy */
 	const char *reason; /* static */
@@ -142,50 +147,50 @@ struct service_verdict {
 };
 void service_check(const struct policy *p, const struct policy_target *t, struct service_verdict *ret);
 
-/* "verdict", "target", "policy", "rule" and "reason" as members of a JSON object. */
+/* Write "verdict", "target", "policy", "rule" and "reason" as members of a JSON object. */
 void service_verdict_put(struct strbuf *out, const struct service_verdict *v);
 
 /* ---- commands in a running sandbox (service/exec.c) ---- */
 
 struct service_exec_opts {
 	char *const *argv;
-	const char *const *env; /* "K=V", or "K" for the caller's value; on top of the sandbox's own */
+	const char *const *env; /* "K=V", or "K" for the caller's value; added to the sandbox's environment */
 	size_t n_env;
-	const char *workdir; /* NULL: the project or the home */
+	const char *workdir; /* NULL: the project or the home folder */
 	bool tty;
 	uint16_t rows, cols; /* of the terminal; 0: unknown */
 	uint64_t timeout_ms; /* 0: none */
 	int stdio[3]; /* borrowed; -1 is the null device; not with tty */
-	const char *uuid; /* only if the sandbox is still this one; NULL: whichever has the name */
-	bool count; /* service_exec_run tells what the network was asked for meanwhile, which takes two questions to the daemon */
+	const char *uuid; /* run only if the sandbox still has this uuid; NULL: any */
+	bool count; /* service_exec_run also reports allowed and denied connections, which costs two requests to the daemon */
 };
 
-/* A command that runs. Whoever closes it ends the command. */
+/* A running command. Closing the socket ends the command. */
 struct service_exec {
-	int sock; /* owned; readable when service_exec_poll has something to say */
+	int sock; /* owned; readable when service_exec_poll has an event */
 	int tty_fd; /* owned; the pty's master, or -1 */
 	uint32_t id;
 };
 
 struct service_exit {
-	int exit_code; /* the command's own, 128+N, 124 when timed out, 125 to 127 when it never ran */
+	int exit_code; /* of the command; 128+N for signal N, 124 after a timeout, 125 to 127 if it never ran */
 	bool timed_out;
-	struct ak_err why; /* of 125 to 127, or "" */
-	unsigned n_left; /* processes that the command left running */
-	char left[AK_ERR_MAX]; /* which, as far as they fit: "7 sleep, 9 node" */
+	struct ak_err why; /* reason of 125 to 127, or "" */
+	unsigned n_left; /* number of processes that the command left running */
+	char left[AK_ERR_MAX]; /* their pids and names, truncated: "7 sleep, 9 node" */
 };
 
-/* 0 when it runs, or when it ended at once with 126 or 127 (told by the first poll). */
+/* 0 if the request was sent. The first poll reports a command that could not be executed (126, 127). */
 int service_exec_start(const struct ak_paths *paths, const char *name, const struct service_exec_opts *opts,
 	struct service_exec *ret, struct ak_err *err);
-/* 1 and how it ended; 0 when it has not (only with WAIT false). */
+/* 1 with RET if it has ended; 0 if it has not (only with WAIT false). */
 int service_exec_poll(struct service_exec *x, bool wait, struct service_exit *ret, struct ak_err *err);
 int service_exec_signal(struct service_exec *x, int sig);
 void service_exec_done(struct service_exec *x);
 
 /*
- * All of it in one: start it, wait for its end, report. OUTPUT, unless NULL, takes the place of opts->stdio for standard output (0) and error (1);
- * a background process that still holds them is not waited for. A command that could not be started at all is an error (-EIO).
+ * Start a command, wait for its end and report. OUTPUT, unless NULL, receives standard output (stream 0) and standard error (1) instead of opts->stdio;
+ * does not wait for background processes that keep them open. A command that could not be started at all is an error (-EIO).
  */
 struct service_output {
 	void (*take)(void *ctx, int stream, const char *data, size_t len);
@@ -196,26 +201,25 @@ int service_exec_run(const struct ak_paths *paths, const char *name, const struc
 
 /* ---- files (service/files.c); paths are absolute, inside the sandbox ---- */
 
-#define SERVICE_FILE_MAX (64u << 20) /* what service_file_read hands out at most */
+#define SERVICE_FILE_MAX (64u << 20) /* limit for service_file_read */
 
-/* O_PATH descriptor of a running sandbox's root: what the verbs below work on, and never outside of. */
+/* O_PATH descriptor of a running sandbox's root. The functions below take it and never reach outside of it. */
 int service_root(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
 /*
- * The same of a sandbox that does not run, or of a run that was kept (service/kept.c): the folder that holds what was written at *PATH, which
- * becomes the path in that folder. Works whatever became of the sandbox's root and of its record. For reading only. -ENOENT.
+ * The same for a stopped sandbox or a kept run (service/kept.c): returns the host folder that holds what the sandbox wrote at *PATH, and changes *PATH to
+ * the path inside that folder. Works even if the sandbox cannot start or its record cannot be read. For reading only. -ENOENT.
  */
 int service_kept(const struct ak_paths *paths, const char *name, const char **path, struct ak_err *err);
 
-/* A regular file for reading, at its start, with its size in *RET_ST. Links on the way stay inside; the file itself must not be one. */
+/* Open a regular file for reading; *RET_ST has its size. Symbolic links in folders resolve inside the root; the file itself must not be one. */
 int service_file_open(int root, const char *path, struct stat *ret_st, struct ak_err *err);
 int service_file_read(int root, const char *path, size_t max, char **ret, size_t *ret_len, struct ak_err *err);
 
-/* Replace or make PATH as a whole; with PARENTS missing folders are made. A link of that name is replaced, not followed; a device
- * or a FIFO is refused. */
+/* Create PATH or replace it atomically; PARENTS: create missing folders. A symbolic link is replaced, not followed; a device or FIFO is an error. */
 int service_file_write(int root, const char *path, const void *data, size_t len, mode_t mode, bool parents, struct ak_err *err);
 
-/* A file, a link or an empty folder; with TREE a folder and all in it. */
+/* Delete a file, a symbolic link or an empty folder; TREE: a folder with its contents. */
 int service_file_delete(int root, const char *path, bool tree, struct ak_err *err);
 
 struct service_entry {
@@ -223,7 +227,7 @@ struct service_entry {
 	mode_t mode;
 	uint64_t size, mtime_s;
 };
-/* The names in a folder, in order, each once; ends also when things are renamed in there faster than one can read. */
+/* The names in a folder, sorted, without duplicates. Terminates even if files are renamed faster than we read. */
 struct service_names {
 	char **list; /* owned */
 	size_t n, cap;
@@ -231,20 +235,20 @@ struct service_names {
 int service_names_read(DIR *d, struct service_names *ret);
 void service_names_done(struct service_names *l);
 
-/* FN for each entry in order of name; it stops when FN returns non-zero, which is handed on. */
+/* Call FN for each entry, sorted by name; stops if FN returns non-zero, and returns that value. */
 int service_file_list(
 	int root, const char *path, int (*fn)(void *ctx, const struct service_entry *e), void *ctx, struct ak_err *err);
 
-/* Record what was done with a sandbox's files: OP is "read", "write", "delete", "copy_in" or "copy_out". */
+/* Record an access to a sandbox's files: OP is "read", "write", "delete", "copy_in" or "copy_out". */
 void service_file_event(const struct ak_paths *paths, const char *name, const char *op, const char *path);
 
-/* The folder that holds PATH, O_PATH, and PATH's last part; -EINVAL for "/" and parts that are ".." at the end. */
+/* O_PATH descriptor of PATH's parent folder, and PATH's last component; -EINVAL for "/" and for paths that end in "." or "..". */
 int service_file_parent(int root, const char *path, bool make, char ret_base[static NAME_MAX + 1], struct ak_err *err);
 
-/* Is what NAME in DIR is now something that a file may replace: nothing, a file or a link? 0, or -EINVAL (a device, a FIFO …), -EISDIR. */
+/* 0 if a file may replace NAME in DIR: it does not exist, or is a regular file or symbolic link. Else -EISDIR, -EPERM (a mount) or -EINVAL. */
 int service_file_replaceable(int dir, const char *name, struct ak_err *err);
 
-/* True for file systems that are the kernel's own (proc, sysfs, cgroup …): never read, written or walked. */
+/* True for file systems of the kernel (proc, sysfs, cgroup …), which we never read, write or walk. */
 bool service_fs_forbidden(int fd);
 
 /* ---- the memory of agents (service/agents.c; see store/agent.h) ---- */
@@ -264,28 +268,28 @@ int service_agent_reset(const struct ak_paths *paths, const struct agent *a, str
 
 struct service_copy {
 	const volatile sig_atomic_t *stop; /* may be NULL; non-zero: clean up and end with -EINTR */
-	void (*skipped)(
-		void *ctx, const char *path, const char *why); /* devices, FIFOs, sockets, what cannot be read or is too deep */
+	/* May be NULL; called for devices, FIFOs, sockets, unreadable files and folders that are too deep. */
+	void (*skipped)(void *ctx, const char *path, const char *why);
 	void *ctx;
-	uint64_t files, folders, links, left_out, bytes; /* what was done */
+	uint64_t files, folders, links, left_out, bytes; /* result: how many were copied or skipped */
 };
 
 /*
- * Copy SRC_DIR/SRC to DST_DIR/DST, both single names below open folders: files byte for byte with their permissions and time, folders with all
- * in them, links as links. Nothing but descriptors is walked, so that whoever renames things meanwhile gains nothing. An existing
- * file or link is replaced as a whole, an existing folder is filled, anything else of that name is in the way. Set-id bits are dropped.
- * What cannot be read inside a folder is left out, and the rest is copied.
+ * Copy SRC_DIR/SRC to DST_DIR/DST, both single names in open folders: files with their contents, permissions and times, folders recursively,
+ * symbolic links as links. The walk uses only descriptors, so concurrent renames cannot redirect it. An existing file or link is replaced
+ * atomically, an existing folder is merged into; anything else at the destination is an error. Set-id bits are dropped. Files in a folder that
+ * cannot be read are skipped.
  */
 int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err);
 
-/* ---- what a run would be (service/explain.c) ---- */
+/* ---- explaining a run (service/explain.c) ---- */
 
-/* Plan OPTS and tell everything that the plan decides, each with its reason. Nothing is started. */
+/* Plan OPTS and describe every decision of the plan with its reason. Starts nothing. */
 int service_explain(const struct run_request *opts, const struct ak_paths *paths, struct strbuf *out, struct ak_err *err);
 
 /* ---- run (service/run.c) ---- */
 
-/* run_execute, by a warm sandbox of the daemon when one fits. */
+/* Like run_execute, but in a warm sandbox of the daemon if one fits. */
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* A person at a command in a sandbox: see service/session.h. */
+/* An interactive command in a sandbox: see service/session.h. */
 #include "gateway/service/session.h"
 
 #include "gateway/base/cleanup.h"
@@ -17,7 +17,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define SLOTS 16 /* commands of one sandbox that can be left at the same time */
+#define SLOTS 16 /* detached commands per sandbox */
 #define TAKE_TIMEOUT_MS 5000
 
 struct front {
@@ -25,12 +25,12 @@ struct front {
 	struct tty tty;
 	bool tty_on;
 	unsigned interrupts;
-	int ended_by; /* the signal that made us give up, or 0 */
+	int ended_by; /* the signal that made us end the command, or 0 */
 };
 
-/* ---- a command that was left ---- */
+/* ---- detached commands ---- */
 
-/* RUNTIME/sb/NAME.attach.N: no sandbox's name has a dot. */
+/* RUNTIME/sb/NAME.attach.N; unambiguous, because a sandbox name has no dot. */
 static int slot_path(const struct ak_paths *paths, const char *name, int slot, char ret[static PATH_MAX])
 {
 	char file[AK_NAME_MAX + 16];
@@ -40,11 +40,11 @@ static int slot_path(const struct ak_paths *paths, const char *name, int slot, c
 }
 
 struct holder {
-	int exec, tty, listener; /* owned by the process that holds */
+	int exec, tty, listener; /* owned by the holder process */
 	char path[PATH_MAX];
 };
 
-/* Hand both descriptors to the one who comes; true when that was done. */
+/* Send both descriptors to the process that connects; true if that succeeded. */
 static bool hand_over(struct holder *h)
 {
 	_cleanup_json_ cJSON *ask = NULL, *answer = cJSON_CreateObject();
@@ -58,7 +58,7 @@ static bool hand_over(struct holder *h)
 	return ipc_send(peer, answer, fds, ARRAY_SIZE(fds)) == 0;
 }
 
-/* What the command prints meanwhile is read, or it would stand still, and dropped. True until the pty has ended. */
+/* Read and drop output while detached; otherwise the command would block. False once the pty is closed. */
 static bool drain(int fd)
 {
 	char buf[16384];
@@ -86,7 +86,7 @@ static void hold(void *ctx)
 			open = drain(h->tty);
 		if (p[1].revents && hand_over(h))
 			break;
-		if (p[0].revents) /* it ended, or the sandbox did */
+		if (p[0].revents) /* the command or the sandbox has ended */
 			break;
 	}
 	unlink(h->path);
@@ -105,7 +105,7 @@ static int leave(struct session *s, struct ak_err *err)
 		}
 	}
 	if (rc == -EADDRINUSE)
-		return ak_fail(err, EBUSY, "%d commands of '%s' are left running already", SLOTS, s->name);
+		return ak_fail(err, EBUSY, "cannot detach: sandbox '%s' already has %d detached commands", s->name, SLOTS);
 	if (rc < 0)
 		return rc;
 	keep[0] = h.exec;
@@ -135,7 +135,7 @@ static int take_slot(struct session *s, const char *path, struct ak_err *err)
 	for (size_t i = 2; i < n; i++)
 		ak_close(fds[i]);
 	if (n < 2)
-		return ak_fail(err, EPROTO, "the command that was left could not be taken over");
+		return ak_fail(err, EPROTO, "cannot reattach to the detached command");
 	s->exec = (struct service_exec){ .sock = fds[0], .tty_fd = fds[1] };
 	s->tty = true;
 	return 0;
@@ -153,7 +153,7 @@ int session_take(struct session *s, struct ak_err *err)
 		if (take_slot(s, path, err) == 0)
 			return 0;
 	}
-	return ak_fail(err, ENOENT, "no command of '%s' was left running", s->name);
+	return ak_fail(err, ENOENT, "sandbox '%s' has no detached command", s->name);
 }
 
 /* ---- signals ---- */
@@ -174,7 +174,7 @@ void session_done(struct session *s)
 	s->signal_fd = ak_close(s->signal_fd);
 }
 
-/* The first Ctrl-C is the command's to handle; the second ends it, by our leaving. So does the loss of our terminal. */
+/* Forward the first Ctrl-C to the command. After the second, or when our terminal hangs up, disconnect, which ends the command. */
 static void on_signal(struct front *f, int sig)
 {
 	if (sig == SIGWINCH) {
@@ -223,7 +223,7 @@ static int start_tty(struct front *f, struct ak_err *err)
 	return rc;
 }
 
-/* 1 when there is nothing more to wait for. */
+/* 1 if the session is over. */
 static int serve(struct front *f, const struct pollfd p[P_NUM], struct ak_err *err)
 {
 	int rc = 0;
@@ -264,10 +264,10 @@ int session_run(struct session *s, struct ak_err *err)
 		}
 		rc = serve(&f, p, err);
 	}
-	if (s->detached || f.ended_by) /* it goes on printing: there is no end to wait for */
+	if (s->detached || f.ended_by) /* the command may keep printing: do not wait for its end */
 		f.tty.master = -1;
 	else if (rc > 0)
-		(void)start_tty(&f, err); /* its start and its end came together: what it printed is still in there */
+		(void)start_tty(&f, err); /* it started and ended in one turn: its output is still in the pty */
 	tty_close(&f.tty);
 	return rc < 0 ? rc : 0;
 }

@@ -1,7 +1,7 @@
 /*
- * A person at a command in a sandbox: signals, terminal, window size, and the way out that leaves it running.
+ * An interactive command in a sandbox: signals, terminal, window size, and detaching.
  *
- * A command that was left with Ctrl-P Ctrl-Q is held by a small process of its own until someone attaches again, or it ends.
+ * After Ctrl-P Ctrl-Q a small separate process, the holder, keeps the command running until someone attaches again or the command ends.
  */
 #ifndef AK_SESSION_H
 #define AK_SESSION_H
@@ -14,18 +14,18 @@ struct session {
 	struct service_exec exec;
 	bool tty;
 	int signal_fd; /* owned */
-	bool detached; /* after session_run: it goes on without us */
+	bool detached; /* after session_run: the command continues without us */
 	struct service_exit end; /* after session_run, unless detached */
 };
 
-/* Signals wait for us from here on; before the command is started, so that none is missed. */
+/* Redirects signals to a descriptor. Call it before starting the command, so that no signal is missed. */
 int session_init(struct session *s, const struct ak_paths *paths, const char *name, bool tty, struct ak_err *err);
-void session_done(struct session *s); /* ends the command, unless it was left */
+void session_done(struct session *s); /* ends the command unless detached */
 
-/* See the command through to its end, or until it is left. */
+/* Serve the command until it ends or the user detaches. */
 int session_run(struct session *s, struct ak_err *err);
 
-/* Take over a command that was left; -ENOENT when there is none. */
+/* Reattach to a detached command; -ENOENT if there is none. */
 int session_take(struct session *s, struct ak_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* A process for one blocking verb: see service/worker.h. */
+/* A process for one blocking service call: see service/worker.h. */
 #include "gateway/service/worker.h"
 
 #include "gateway/base/cleanup.h"
@@ -21,7 +21,7 @@ struct head {
 };
 static_assert(sizeof(struct head) == WORKER_HEAD, "the head of a frame");
 
-/* ---- inside ---- */
+/* ---- in the worker ---- */
 
 static void say(struct work *w, int rc, const char *data, size_t len)
 {
@@ -30,7 +30,7 @@ static void say(struct work *w, int rc, const char *data, size_t len)
 	assert(!w->said);
 	w->said = true;
 	if (ak_write_all(w->fd, &head, sizeof(head)) == 0)
-		(void)ak_write_all(w->fd, data, len); /* a frame that is not whole is a failure, whatever it says */
+		(void)ak_write_all(w->fd, data, len); /* an incomplete frame counts as a failure */
 }
 
 void work_fail(struct work *w, int rc, const struct ak_err *err)
@@ -58,7 +58,7 @@ void work_end_text(struct work *w, int rc, const char *text, const struct ak_err
 	work_end_buf(w, rc, &out, err);
 }
 
-/* File names may be any bytes; JSON may not: what is not UTF-8 becomes U+FFFD. */
+/* File names may contain any bytes, but JSON must be UTF-8: replace invalid bytes with U+FFFD. */
 static void put_clean(struct strbuf *out, const char *text, size_t len)
 {
 	size_t start = 0;
@@ -95,7 +95,7 @@ static void default_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The rest of the process's life. Descriptors of other calls must not be held open by this one. */
+/* Runs in the child. Closes the descriptors of other calls, which it must not keep open. */
 _Noreturn static void be_worker(const struct worker_spec *spec, int fd, pid_t parent)
 {
 	const int keep[] = { fd, spec->out, spec->err, spec->keep };
@@ -114,7 +114,7 @@ _Noreturn static void be_worker(const struct worker_spec *spec, int fd, pid_t pa
 	_exit(w.said ? 0 : 1);
 }
 
-/* ---- outside ---- */
+/* ---- in the parent ---- */
 
 int worker_start(struct worker *w, const struct worker_spec *spec, struct ak_err *err)
 {

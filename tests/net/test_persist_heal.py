@@ -122,7 +122,7 @@ def test_a_command_brings_it_back_itself(boxes, command):
     with b.supervisors_held_back():
         kill(b, before)
         r = b.ak(*command)
-        assert r.err.count("\n") == 1 and "started again" in r.err, r
+        assert r.err.count("\n") == 1 and "was restarted" in r.err, r
         assert b.pid() != before
         assert b.ak(*command).err == ""
     assert restarts(b) == [] and len(daemons(b)) == 1
@@ -135,7 +135,7 @@ def test_attach_brings_it_back_itself(boxes):
     with b.supervisors_held_back():
         kill(b, before)
         s = Screen(lab, ["attach", "x"])
-        s.until(rb"started again")
+        s.until(rb"was restarted")
         s.prompt()
         s.type(b"exit 6\n")
         assert s.end().code == 6
