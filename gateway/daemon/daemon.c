@@ -137,7 +137,7 @@ static void cannot_load(void *ctx, const char *name, const char *reason)
 	ak_say("%s", reason);
 }
 
-static int make(const struct ak_paths *paths, const struct daemon_conf *conf, struct daemon **ret, struct ak_err *err)
+static int daemon_new(const struct ak_paths *paths, const struct daemon_conf *conf, struct daemon **ret, struct ak_err *err)
 {
 	_cleanup_(daemon_freep) struct daemon *d = calloc(1, sizeof(*d));
 	struct ipc_hooks supers = { .on_message = on_super_message, .on_gone = on_super_gone };
@@ -238,7 +238,7 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 	ipc_listen_as_us(listener);
 	rc = vitals_begin(paths, conf && conf->healing, daemon_log_bytes(), err);
 	if (rc == 0)
-		rc = make(paths, conf, &d, err);
+		rc = daemon_new(paths, conf, &d, err);
 	if (rc == 0)
 		rc = serve(d, listener, ready_fd, err);
 	/* Unlink while the listener is open: nobody else can have bound the path yet. */

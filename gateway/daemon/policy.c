@@ -69,7 +69,7 @@ static void swap_edits(struct state_sandbox *a, struct state_sandbox *b)
  * May MCP servers use the new policy? Yes if the user said so, or if it allows no more than the policy they could use before. Expired edits
  * still count as part of that earlier policy, so the expiry of a deny rule counts as a widening.
  */
-static bool given(const struct request *r)
+static bool mcp_may_use(const struct request *r)
 {
 	const struct state_sandbox *s = &r->sb->state;
 	_cleanup_(policy_unrefp) struct policy *before = NULL;
@@ -82,27 +82,27 @@ static bool given(const struct request *r)
 }
 
 /* Make the change the current state, in memory and on disk, or leave both unchanged. */
-static int keep(struct request *r, struct ak_err *err)
+static int save_change(struct request *r, struct ak_err *err)
 {
 	struct dsb *sb = r->sb;
-	uint64_t had = sb->state.mcp.generation;
-	bool gives = given(r);
+	uint64_t old_mcp = sb->state.mcp.generation;
+	bool mcp = mcp_may_use(r);
 	int rc;
 
 	swap_edits(&sb->state, &r->change);
 	sb->state.generation++;
-	if (gives)
+	if (mcp)
 		sb->state.mcp.generation = sb->state.generation;
 	rc = state_save(sb->d->paths, &sb->state, err);
 	if (rc < 0) {
 		swap_edits(&sb->state, &r->change);
 		sb->state.generation--;
-		sb->state.mcp.generation = had;
+		sb->state.mcp.generation = old_mcp;
 	}
 	return rc;
 }
 
-static void settle(struct request *r)
+static void finish_change(struct request *r)
 {
 	struct dsb *sb = r->sb;
 	struct ak_err err;
@@ -138,9 +138,9 @@ static void on_enforced(void *ctx, int rc, const struct gw_msg *reply, const str
 		request_fail(r, -rc, reason->text);
 		return;
 	}
-	rc = keep(r, &err);
+	rc = save_change(r, &err);
 	if (rc == 0) {
-		settle(r);
+		finish_change(r);
 		return;
 	}
 	/* Enforced but not saved: revert to the policy on disk. */
@@ -170,11 +170,11 @@ static void apply(struct request *r)
 			return;
 		}
 	}
-	rc = keep(r, &err);
+	rc = save_change(r, &err);
 	if (rc < 0)
 		request_fail(r, -rc, err.text);
 	else
-		settle(r);
+		finish_change(r);
 }
 
 static int read_edit(const struct ak_paths *paths, const cJSON *item, struct state_sandbox *s, struct ak_err *err)

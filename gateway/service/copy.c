@@ -50,7 +50,7 @@ static int interrupted(struct ak_err *err)
 
 /* ---- skipping ---- */
 
-static int leave_out(struct walk *w, const char *why)
+static int skip(struct walk *w, const char *why)
 {
 	w->c->left_out++;
 	if (w->c->skipped)
@@ -66,7 +66,7 @@ static int unreadable(struct walk *w, int code, struct ak_err *err)
 	if (w->depth == 0)
 		return code == EAGAIN ? fail(w, EBUSY, err) : fail(w, code, err);
 	snprintf(why, sizeof(why), "cannot be read (%s)", code == EAGAIN ? "a process holds a lease on it" : strerror(code));
-	return leave_out(w, why);
+	return skip(w, why);
 }
 
 /* ---- one file ---- */
@@ -228,7 +228,7 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 	DIR *d;
 
 	if (w->depth == DEPTH_MAX)
-		return leave_out(w, "is more than " STRING(DEPTH_MAX) " folders deep");
+		return skip(w, "is more than " STRING(DEPTH_MAX) " folders deep");
 	in = ak_reopen(pinned, O_RDONLY | O_DIRECTORY);
 	if (in < 0)
 		return unreadable(w, -in, err);
@@ -269,7 +269,7 @@ static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, c
 	if (S_ISCHR(st.st_mode) && st.st_rdev == 0) /* a whiteout: overlayfs marks a removed file this way */
 		return w->depth > 0 ? 0 : fail(w, ENOENT, err);
 	if (!S_ISLNK(st.st_mode) && service_fs_forbidden(pinned))
-		return leave_out(w, "is on a file system of the kernel");
+		return skip(w, "is on a file system of the kernel");
 	switch (st.st_mode & S_IFMT) {
 	case S_IFREG:
 		return copy_file(w, pinned, &st, dst_dir, dst, err);
@@ -278,11 +278,11 @@ static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, c
 	case S_IFLNK:
 		return copy_link(w, pinned, dst_dir, dst, err);
 	case S_IFIFO:
-		return leave_out(w, "is a FIFO");
+		return skip(w, "is a FIFO");
 	case S_IFSOCK:
-		return leave_out(w, "is a socket");
+		return skip(w, "is a socket");
 	default:
-		return leave_out(w, "is a device");
+		return skip(w, "is a device");
 	}
 }
 

@@ -20,7 +20,7 @@
 #define CONNECT_LOOK_US 5000
 
 /* Is NAME running with a network, so that it needs a daemon? */
-static bool lacks_daemon(const struct ak_paths *paths, const char *name)
+static bool needs_daemon(const struct ak_paths *paths, const char *name)
 {
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
 	struct ak_err ignored;
@@ -52,7 +52,7 @@ static void wait_connected(const struct ak_paths *paths, const char *name)
 }
 
 /* After three deaths in a row do not interfere with the back-off: the command works without a daemon and reports why there is no network. */
-static void bring_back(const struct ak_paths *paths, const char *name, struct ak_err *ret)
+static void restart_daemon(const struct ak_paths *paths, const char *name, struct ak_err *ret)
 {
 	struct ak_err err;
 	struct vitals l;
@@ -80,7 +80,7 @@ static void bring_back(const struct ak_paths *paths, const char *name, struct ak
 }
 
 /* Was the daemon restarted a moment ago? Its gateway process may still be starting. */
-static bool just_back(const struct ak_paths *paths)
+static bool just_restarted(const struct ak_paths *paths)
 {
 	uint64_t now = ak_now_ms();
 	struct vitals l;
@@ -93,12 +93,12 @@ bool service_heal(const struct ak_paths *paths, const char *name, struct ak_err 
 {
 	bool served = super_daemon_served(paths);
 
-	if ((served && !just_back(paths)) || (name && !lacks_daemon(paths, name)))
+	if ((served && !just_restarted(paths)) || (name && !needs_daemon(paths, name)))
 		return false;
 	if (served) {
 		wait_connected(paths, name);
 		return false;
 	}
-	bring_back(paths, name, ret);
+	restart_daemon(paths, name, ret);
 	return true;
 }

@@ -171,7 +171,7 @@ static int call_by_name(const struct ak_paths *paths, const char *op, const char
 }
 
 /* Check that the sandbox exists, and whether it is running. */
-static int look(const struct ak_paths *paths, const char *name, bool *ret_runs, struct ak_err *err)
+static int check_exists(const struct ak_paths *paths, const char *name, bool *ret_runs, struct ak_err *err)
 {
 	struct state_sandbox s = { 0 };
 	int rc = service_load(paths, name, &s, err);
@@ -196,7 +196,7 @@ int service_same(const struct ak_paths *paths, const char *name, const char *uui
 int service_start(const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err)
 {
 	bool running;
-	int rc = look(paths, name, &running, err);
+	int rc = check_exists(paths, name, &running, err);
 
 	if (rc < 0)
 		return rc;
@@ -210,7 +210,7 @@ int service_start(const struct ak_paths *paths, const char *name, const struct s
 int service_stop(const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err)
 {
 	bool running;
-	int rc = look(paths, name, &running, err);
+	int rc = check_exists(paths, name, &running, err);
 
 	if (rc < 0)
 		return rc;
@@ -222,7 +222,7 @@ int service_stop(const struct ak_paths *paths, const char *name, const struct se
 int service_remove(const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err)
 {
 	bool running = false, force = how && how->force;
-	int rc = look(paths, name, &running, err);
+	int rc = check_exists(paths, name, &running, err);
 
 	if (state_damaged(rc) && !force)
 		return ak_err_prefix(err, rc,

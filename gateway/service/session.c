@@ -67,7 +67,7 @@ static bool drain(int fd)
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static void hold(void *ctx)
+static void holder_main(void *ctx)
 {
 	struct holder *h = ctx;
 	bool open = true;
@@ -92,7 +92,7 @@ static void hold(void *ctx)
 	unlink(h->path);
 }
 
-static int leave(struct session *s, struct ak_err *err)
+static int detach(struct session *s, struct ak_err *err)
 {
 	struct holder h = { .exec = s->exec.sock, .tty = s->exec.tty_fd, .listener = -1 };
 	int keep[3], rc = -EADDRINUSE;
@@ -111,7 +111,7 @@ static int leave(struct session *s, struct ak_err *err)
 	keep[0] = h.exec;
 	keep[1] = h.tty;
 	keep[2] = h.listener;
-	rc = spawn_fork(hold, &h, keep, ARRAY_SIZE(keep), err);
+	rc = spawn_fork(holder_main, &h, keep, ARRAY_SIZE(keep), err);
 	ak_close(h.listener);
 	if (rc < 0)
 		unlink(h.path);
@@ -238,7 +238,7 @@ static int serve(struct front *f, const struct pollfd p[P_NUM], struct ak_err *e
 		f->tty_on = false;
 	if (f->tty_on && f->tty.detach) {
 		f->tty.detach = false;
-		rc = leave(f->s, err);
+		rc = detach(f->s, err);
 		f->s->detached = rc == 0;
 		return rc < 0 ? rc : 1;
 	}

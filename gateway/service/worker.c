@@ -23,7 +23,7 @@ static_assert(sizeof(struct head) == WORKER_HEAD, "the head of a frame");
 
 /* ---- in the worker ---- */
 
-static void say(struct work *w, int rc, const char *data, size_t len)
+static void write_result(struct work *w, int rc, const char *data, size_t len)
 {
 	const struct head head = { .len = len, .rc = rc };
 
@@ -35,7 +35,7 @@ static void say(struct work *w, int rc, const char *data, size_t len)
 
 void work_fail(struct work *w, int rc, const struct ak_err *err)
 {
-	say(w, rc, err->text, strlen(err->text));
+	write_result(w, rc, err->text, strlen(err->text));
 }
 
 void work_end_buf(struct work *w, int rc, const struct strbuf *json, const struct ak_err *err)
@@ -47,7 +47,7 @@ void work_end_buf(struct work *w, int rc, const struct strbuf *json, const struc
 	else if (json->failed)
 		work_fail(w, ak_fail(&full, ENOMEM, "out of memory"), &full);
 	else
-		say(w, 0, json->data, json->len);
+		write_result(w, 0, json->data, json->len);
 }
 
 void work_end_text(struct work *w, int rc, const char *text, const struct ak_err *err)
@@ -96,7 +96,7 @@ static void default_signals(void)
 }
 
 /* Runs in the child. Closes the descriptors of other calls, which it must not keep open. */
-_Noreturn static void be_worker(const struct worker_spec *spec, int fd, pid_t parent)
+_Noreturn static void worker_main(const struct worker_spec *spec, int fd, pid_t parent)
 {
 	const int keep[] = { fd, spec->out, spec->err, spec->keep };
 	struct work w = { .fd = fd };
@@ -127,7 +127,7 @@ int worker_start(struct worker *w, const struct worker_spec *spec, struct ak_err
 	pid = fork();
 	code = errno;
 	if (pid == 0)
-		be_worker(spec, fds[1], parent);
+		worker_main(spec, fds[1], parent);
 	ak_close(fds[1]);
 	if (pid < 0) {
 		ak_close(fds[0]);

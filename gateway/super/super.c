@@ -199,7 +199,7 @@ static int begin(struct super *v, struct ak_err *err)
 	return rc < 0 ? rc : start(v, err);
 }
 
-static void live(struct super *v)
+static void run_supervisor(struct super *v)
 {
 	struct ak_err err = { .text = "" };
 	int rc = begin(v, &err);
@@ -268,7 +268,7 @@ int super_main(void)
 	if (rc < 0)
 		(void)ipc_send_error(v.control, -rc, err.text);
 	else
-		live(&v);
+		run_supervisor(&v);
 	return 0;
 }
 
