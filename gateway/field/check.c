@@ -1,4 +1,4 @@
-/* Values of fields: words of a command line or of a URL, and JSON, checked by the same functions. See field/field.h. */
+/* Check field values. Words from the command line or a URL and JSON values share the same checks. See field/field.h. */
 #include "gateway/field/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -59,7 +59,7 @@ static int check_path(const struct field *f, enum field_front front, const char 
 		err, EINVAL, "'%.100s': must be an absolute path%s", text, f->kind == KIND_PATH ? " inside the sandbox" : "");
 }
 
-/* K alone means the caller's own variable, which only the command line may ask for: a server's variables are nobody's business. */
+/* K alone copies a variable of this process. Only the command line may ask for that: a client must not read the variables of a server. */
 static int check_pair(enum field_front front, const char *text, struct ak_err *err)
 {
 	const char *eq = strchr(text, '=');
@@ -97,7 +97,7 @@ static int check_text(
 	return rc;
 }
 
-/* ---- numbers: in words with their units, in JSON as whole numbers of MiB or milliseconds ---- */
+/* ---- numbers: with units on the command line; whole numbers of MiB or milliseconds in JSON ---- */
 
 static const char *size_text(uint64_t bytes, char buf[static 32])
 {
@@ -206,7 +206,7 @@ static int check_items(const struct field *f, const cJSON *list, struct ak_err *
 	return f->max && n > f->max ? ak_fail(err, EINVAL, "%s: more than %llu", f->name, (unsigned long long)f->max) : 0;
 }
 
-/* Item number I of a list, or the member of its name in an object. */
+/* ITEM is number I of a list, or a named member of an object. */
 static int take_item(const struct field *f, enum field_front front, const cJSON *item, size_t i, const struct field_sink *sink,
 	struct ak_err *err)
 {
@@ -286,7 +286,7 @@ static int take_value(
 static int take_member(
 	const struct field *f, enum field_front front, const cJSON *v, const struct field_sink *sink, struct ak_err *err)
 {
-	/* Kinds that are lists, and the forms that they may have. */
+	/* The JSON forms that each list kind accepts. */
 	static const struct {
 		bool array, object;
 		const char *wanted;
@@ -297,7 +297,7 @@ static int take_member(
 		[KIND_TEXTS] = { false, true, "an object of strings" },
 		[KIND_RUNS] = { true, false, "an array of objects" },
 	};
-	/* Models are told of one form of variables only. */
+	/* The MCP schema describes only the object form of variables. */
 	enum field_kind kind = f->kind == KIND_VARIABLES && front == FIELD_MCP ? KIND_TEXTS : f->kind;
 
 	if (!forms[kind].wanted)

@@ -1,8 +1,8 @@
 /*
- * The fields of all requests: what the command line calls an option, HTTP a member of a body or a parameter, MCP an argument.
+ * The fields of all requests. The command line calls them options, HTTP calls them body members or query parameters, MCP calls them arguments.
  *
- * One table (field/table.c) says of each field its names, type, limits and words, and which verbs of which front ends take it. Parsing of options,
- * checks of JSON, --help, completions, the OpenAPI description and the MCP schemas are made from it, so that they cannot differ.
+ * One table (field/table.c) holds the names, type, limits and help text of each field, and which verbs of which front ends take it. Option parsing,
+ * JSON checks, --help, completions, the OpenAPI description and the MCP schemas are all generated from this table, so they cannot disagree.
  */
 #ifndef AK_FIELD_H
 #define AK_FIELD_H
@@ -24,48 +24,48 @@ enum field_front {
 	FIELD_FRONT_NUM
 };
 
-/* MIN and MAX of a field are in the unit that its kind names; a MAX of 0 means no limit. */
+/* The comments name the unit of a field's MIN and MAX. A MAX of 0 means no limit. */
 enum field_kind {
 	KIND_BOOL, /* an option without a value */
 	KIND_TEXT, /* bytes */
 	KIND_CHOICE, /* one of CHOICES */
-	KIND_NAME, /* of a sandbox */
+	KIND_NAME, /* the name of a sandbox */
 	KIND_PATH, /* bytes; absolute */
-	KIND_DIR, /* bytes; a folder on the host: absolute in JSON, where nobody has a current folder */
+	KIND_DIR, /* bytes; a folder on the host. In JSON it must be absolute, because a client of a server has no current folder */
 	KIND_COUNT, /* the number itself */
 	KIND_SIZE, /* bytes; "512M" on the command line, MiB in JSON */
 	KIND_DURATION, /* milliseconds; "30s" on the command line */
 	KIND_TIME, /* bytes of the text: "10m" ago, or an RFC 3339 time */
 	KIND_STRINGS, /* items: a command */
-	KIND_RULES, /* items; an option is repeated */
+	KIND_RULES, /* items; on the command line, one per repeated option */
 	KIND_VARIABLES, /* items: "K=V" each, or an object */
 	KIND_TEXTS, /* items: an object of strings */
-	KIND_RUNS, /* items: an array of what `run` takes */
+	KIND_RUNS, /* items: an array of `run` requests */
 	KIND_NUM
 };
 
-/* A value that was checked. TEXT is as it was given, borrowed. */
+/* A checked value. TEXT is the value as given, borrowed. */
 struct field_value {
 	const char *text;
 	bool flag;
-	uint64_t number; /* of counts, bytes and milliseconds; for a time, microseconds since 1970 */
+	uint64_t number; /* a count, bytes or milliseconds; for a time, microseconds since 1970 */
 };
 
 struct field {
-	const char *name; /* in JSON and in URLs; NULL: the command line only */
-	const char *option; /* without its dashes; NULL: not on the command line */
+	const char *name; /* in JSON and in URLs; NULL: command line only */
+	const char *option; /* without the dashes; NULL: not on the command line */
 	char letter; /* short option, or 0 */
 	enum field_kind kind;
-	bool negated; /* the option says the opposite of the name: --no-network is "network":false */
-	bool repeat; /* an option that may be given more than once, whatever its kind */
-	bool secret; /* take the value out of the process list */
+	bool negated; /* the option means the opposite of the name: --no-network is "network":false */
+	bool repeat; /* the option may be given more than once, whatever its kind */
+	bool secret; /* hide the value from the process list */
 	uint64_t min, max;
-	const char *arg; /* the word for the value in --help; NULL: the kind's own */
+	const char *arg; /* the placeholder for the value in --help; NULL: the kind's default */
 	const char *choices; /* "a|b|c" */
-	const char *missing; /* choices that are known and not available yet ("b|c"); "*": the whole field */
+	const char *missing; /* choices that are not available yet ("b|c"); "*": the whole field */
 	const char *help; /* one line */
 	const char *more[FIELD_FRONT_NUM]; /* appended to HELP for one front end */
-	/* Where the value goes: SET, or a member of struct run_request at AT with the kind's type. Neither: the front end takes it itself. */
+	/* Where the value is stored: through SET, or in the member of struct run_request at offset AT. With neither, the front end handles the value. */
 	int (*set)(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 	size_t at;
 };
@@ -169,11 +169,11 @@ enum field_id {
 };
 extern const struct field field_table[FIELD_NUM];
 
-#define FIELD_READ_MAX (1u << 20) /* of one sandbox_file_read */
+#define FIELD_READ_MAX (1u << 20) /* bytes that one sandbox_file_read returns */
 #define FIELD_RECORDS_MAX 10000
 
 enum field_verb {
-	VERB_NONE, /* takes nothing */
+	VERB_NONE, /* takes no fields */
 	VERB_RUN,
 	VERB_BATCH,
 	VERB_CREATE,
@@ -206,63 +206,63 @@ enum field_verb {
 	VERB_NUM
 };
 
-/* One field of a verb, with the front ends that have it. */
+/* One field of a verb, with the front ends that offer it. */
 struct field_use {
 	enum field_id id;
-	unsigned fronts; /* 1 << FIELD_CLI, …, and FIELD_REQUIRED where JSON must have it */
+	unsigned fronts; /* a mask of 1 << FIELD_CLI, …, and FIELD_REQUIRED when JSON must contain the field */
 };
 #define FIELD_REQUIRED (1u << FIELD_FRONT_NUM)
 
-/* The fields of VERB in FRONT, in the order of the table: the one after U (NULL: the first); NULL at the end. */
+/* Iterate over the fields of VERB in FRONT, in table order: returns the one after U (NULL: the first), or NULL at the end. */
 const struct field_use *field_next(enum field_verb verb, enum field_front front, const struct field_use *u);
 #define field_each(u, verb, front)                                                                                               \
 	for (const struct field_use *(u) = field_next(verb, front, NULL); (u); (u) = field_next(verb, front, u))
 
-/* The field that FRONT calls by the LEN letters at NAME; NULL: VERB has none. */
+/* Find the field that FRONT calls NAME (LEN bytes); NULL when VERB has no such field. */
 const struct field_use *field_find(enum field_verb verb, enum field_front front, const char *name, size_t len);
 
 const char *field_name(const struct field *f, enum field_front front);
-const char *field_arg(const struct field *f); /* "DURATION", "a|b|c"; NULL: takes no value */
+const char *field_arg(const struct field *f); /* "DURATION", "a|b|c"; NULL: the option takes no value */
 bool field_repeats(const struct field *f);
-bool field_absent(const struct field *f); /* known, and not available in this version */
+bool field_absent(const struct field *f); /* known, but not available in this version */
 
-/* FN for each word of CHOICES that is available. */
+/* Call FN for each available word of CHOICES. */
 void field_choices(const struct field *f, void (*fn)(void *ctx, const char *word, size_t len), void *ctx);
 
-/* What the field means, for one front end: one line. */
+/* Append the one-line help text of the field for one front end. */
 void field_words(struct strbuf *out, const struct field *f, enum field_front front);
 
-/* ---- checks (field/check.c); a reason begins with the place: "--memory: …", "memory_mb: …", "command[2]: …" ---- */
+/* ---- checks (field/check.c); error texts begin with the field: "--memory: …", "memory_mb: …", "command[2]: …" ---- */
 
-/* WORD as the value of an option or of a parameter. */
+/* Parse WORD as the value of an option or of a query parameter. */
 int field_parse(const struct field *f, enum field_front front, const char *word, struct field_value *ret, struct ak_err *err);
 
-/* OBJ has only fields of VERB, all that are required, each of its type and within its limits. Null is read as absent. */
+/* Check that OBJ has only fields of VERB and all required ones, each of the right type and within its limits. A null member counts as absent. */
 int fields_check(enum field_verb verb, enum field_front front, const cJSON *obj, struct ak_err *err);
 
 /* ---- typed requests (field/request.c) ---- */
 
 /* Memory that decoded requests point into. */
 struct field_mem {
-	void **list; /* owned, with what it points to */
+	void **list; /* owned, including the elements */
 	size_t n;
 };
 void field_mem_done(struct field_mem *m);
 
-/* Put a value into O; the reason names the place. A field that belongs to no request is left alone. */
+/* Store a value in O; error texts begin with the field. Does nothing for a field that has neither SET nor AT. */
 int field_set(
 	struct run_request *o, const struct field *f, enum field_front front, const struct field_value *v, struct ak_err *err);
 
 /*
- * Check OBJ as fields_check does and put every value into O, whose other members stay as they are. Texts are borrowed from OBJ and MEM (which is
- * to be freed also after a failure).
+ * Check OBJ as fields_check does and store every value in O, leaving its other members unchanged. Strings are borrowed from OBJ and MEM; the caller
+ * frees MEM even after a failure.
  */
 int fields_decode(enum field_verb verb, enum field_front front, const cJSON *obj, struct run_request *o, struct field_mem *mem,
 	struct ak_err *err);
 
 /* ---- schemas (field/schema.c) ---- */
 
-/* The JSON Schema of one field, and of the object that holds the fields of VERB. */
+/* Append the JSON Schema of one field, or of the object with all fields of VERB. */
 void field_schema(struct strbuf *out, const struct field *f, enum field_front front);
 void fields_schema(struct strbuf *out, enum field_verb verb, enum field_front front);
 

@@ -1,26 +1,26 @@
-/* What the files of this folder share: checked values of JSON on their way into a request, and the setters of the table. */
+/* Internal to gateway/field: decoding checked JSON values into a request, and the setters that the table refers to. */
 #ifndef AK_FIELD_INTERNAL_H
 #define AK_FIELD_INTERNAL_H
 
 #include "gateway/field/field.h"
 
-/* Where checked values go. */
+/* Where checked values are stored. */
 struct field_sink {
 	struct run_request *o;
 	struct field_mem *mem;
 };
 
-/* fields_check and, unless SINK is NULL, fields_decode. */
+/* Check OBJ (fields_check) and, unless SINK is NULL, store its values (fields_decode). */
 int fields_walk(
 	enum field_verb verb, enum field_front front, const cJSON *obj, const struct field_sink *sink, struct ak_err *err);
 
-/* Prepend "--memory" or "memory_mb"; returns RC. */
+/* Prefix the error text with the field's name in FRONT ("--memory", "memory_mb"); returns RC. */
 int field_place(const struct field *f, enum field_front front, int rc, struct ak_err *err);
 
-/* Is the LEN letters at WORD one of "a|b|c"? */
+/* Is WORD (LEN bytes) one of CHOICES ("a|b|c")? */
 bool field_is_choice(const char *choices, const char *word, size_t len);
 
-/* A member of a JSON object as "K=V", and a list of strings as an argv, both in the sink's memory. */
+/* Store a member of a JSON object as "K=V", and a list of strings as argv. SINK->mem owns the copies. */
 int field_put_pair(const struct field_sink *sink, const struct field *f, const char *key, const char *value, struct ak_err *err);
 int field_put_argv(const struct field_sink *sink, const cJSON *list, struct ak_err *err);
 

@@ -1,4 +1,4 @@
-/* Checked values into the typed request: see field/field.h. */
+/* Store checked values in the typed request. See field/field.h. */
 #include "gateway/field/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- setters of fields that are more than one member ---- */
+/* ---- setters for fields that do not map to one member as they are ---- */
 
 int field_set_mode(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
@@ -94,7 +94,7 @@ void field_mem_done(struct field_mem *m)
 	*m = (struct field_mem){ 0 };
 }
 
-/* P, or NULL when there is no memory for it or to remember it. */
+/* Make M the owner of P. Returns P, or NULL when P is NULL or the list cannot grow (P is freed then). */
 static void *keep(struct field_mem *m, void *p)
 {
 	void **grown = p ? reallocarray(m->list, m->n + 1, sizeof(*m->list)) : NULL;
@@ -112,7 +112,7 @@ int field_put_pair(const struct field_sink *sink, const struct field *f, const c
 	struct field_value v = { 0 };
 	char *text = NULL;
 
-	/* Always with its "=": a name alone would pass on the server's own variable. */
+	/* Always include the "=": a name alone would copy the server's own variable. */
 	if (asprintf(&text, "%s=%s", key, value) < 0)
 		text = NULL;
 	v.text = keep(sink->mem, text);

@@ -1,4 +1,4 @@
-/* JSON Schemas of fields, for the OpenAPI description and for MCP: see field/field.h. */
+/* JSON Schemas of fields, for the OpenAPI description and for MCP. See field/field.h. */
 #include "gateway/field/field.h"
 
 #include <string.h>

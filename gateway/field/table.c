@@ -1,4 +1,4 @@
-/* The table of fields, and the fields that each verb takes: see field/field.h. */
+/* The field table, and which fields each verb takes. See field/field.h. */
 #include "gateway/field/internal.h"
 
 #include "gateway/base/cleanup.h"
@@ -10,7 +10,7 @@
 #define PATH_BYTES 4095
 #define RULE_BYTES 300
 #define TIME_BYTES 64
-#define LONGEST_MS (366ull * 86400 * 1000) /* what the daemon and the supervisors take */
+#define LONGEST_MS (366ull * 86400 * 1000) /* the limit of the daemon and the supervisors */
 
 #define AT(member) .at = offsetof(struct run_request, member)
 #define MORE_CLI(text) .more[FIELD_CLI] = (text)
@@ -22,7 +22,7 @@
 		.set = field_add_rule                                                                                            \
 	}
 
-/* One field a row reads as the table it is. */
+/* Formatted by hand, one field per row. */
 /* clang-format off */
 const struct field field_table[FIELD_NUM] = {
 	[FIELD_COMMAND] = { .name = "command", .kind = KIND_STRINGS, .min = 1, .max = 4096,
@@ -48,11 +48,11 @@ const struct field field_table[FIELD_NUM] = {
 		.help = "what the sandbox is made of; only ns in this version" },
 	[FIELD_DIR] = { .name = "dir", .option = "dir", .kind = KIND_DIR, .min = 1, .max = PATH_BYTES, .help = "the project folder on the host", AT(dir),
 		MORE_CLI(" (the current folder, where the mode or profile mounts it)") },
-	[FIELD_BROAD_DIR] = { .option = "allow-broad-dir", .kind = KIND_BOOL, .help = "with --dir: also a folder such as /tmp or the whole home", AT(allow_broad_dir) },
+	[FIELD_BROAD_DIR] = { .option = "allow-broad-dir", .kind = KIND_BOOL, .help = "with --dir: accept a broad folder such as /tmp or the whole home", AT(allow_broad_dir) },
 	[FIELD_PROJECT_WRITABLE] = { .option = "project-writable", .kind = KIND_BOOL,
-		.help = "let it change files of the project that your tools run later", AT(project_writable) },
+		.help = "let it change project files that your own tools run later", AT(project_writable) },
 	[FIELD_ENV] = { .name = "env", .option = "env", .letter = 'e', .kind = KIND_VARIABLES, .secret = true, .max = PLAN_LIST_MAX, .help = "set a variable inside",
-		.set = field_add_variable, MORE_CLI("; K alone passes on the value yours has now"), MORE_HTTP("; an object, or an array of K=V strings") },
+		.set = field_add_variable, MORE_CLI("; K alone passes on the value from your environment"), MORE_HTTP("; an object, or an array of K=V strings") },
 	[FIELD_WORKDIR] = { .name = "workdir", .option = "workdir", .letter = 'w', .kind = KIND_PATH, .arg = "DIR", .min = 1, .max = PATH_BYTES,
 		.help = "start the command in this folder of the sandbox", AT(workdir) },
 	[FIELD_CWD] = { .name = "cwd", .kind = KIND_PATH, .min = 1, .max = PATH_BYTES, .help = "start the command in this folder of the sandbox", AT(workdir),
@@ -64,7 +64,7 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_VCPUS] = { .name = "vcpus", .option = "vcpus", .kind = KIND_COUNT, .min = 1, .max = 1024, .help = "processor limit", .set = field_set_vcpus },
 	[FIELD_PIDS] = { .name = "pids", .option = "pids", .kind = KIND_COUNT, .min = 1, .max = 1u << 22, .help = "process limit", .set = field_set_pids },
 	[FIELD_NESTED] = { .option = "nested-namespaces", .kind = KIND_BOOL,
-		.help = "let it make user namespaces of its own (never for root or in codex mode)", AT(nested) },
+		.help = "let it create user namespaces (never for root or in codex mode)", AT(nested) },
 	[FIELD_ALLOW_HOST] = RULES("allow", "allow-host", "HOST[:PORT]", "allow a host"),
 	[FIELD_BLOCK_HOST] = RULES("deny", "block-host", "HOST[:PORT]", "deny a host"),
 	[FIELD_ALLOW_CIDR] = RULES("allow_cidr", "allow-cidr", "CIDR", "allow a range of addresses, private ones too"),
@@ -73,7 +73,7 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_INTERACTIVE] = { .option = "interactive", .letter = 'i', .kind = KIND_BOOL, .help = "pass stdin on (the default)" },
 	[FIELD_TTY] = { .option = "tty", .letter = 't', .kind = KIND_BOOL, .help = "give the command a terminal", AT(tty) },
 	[FIELD_TTY_LEAVE] = { .option = "tty", .letter = 't', .kind = KIND_BOOL, .help = "give the command a terminal; Ctrl-P Ctrl-Q leaves it running", AT(tty) },
-	[FIELD_QUIET] = { .option = "quiet", .kind = KIND_BOOL, .help = "no lines of our own on stderr, except errors", AT(quiet) },
+	[FIELD_QUIET] = { .option = "quiet", .kind = KIND_BOOL, .help = "print nothing of agentkernel's own on stderr, except errors", AT(quiet) },
 	[FIELD_JSON_RESULT] = { .option = "json", .kind = KIND_BOOL, .help = "print the result as one JSON object", AT(json) },
 	[FIELD_FAST] = { .name = "fast", .kind = KIND_BOOL, .help = "false: never use a pre-built sandbox; policy and limits are the same either way" },
 	[FIELD_SUDO] = { .name = "sudo", .kind = KIND_BOOL, .missing = "*", .help = "run the command as root" },
@@ -82,32 +82,32 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_NAME] = { .name = "name", .kind = KIND_NAME, .help = "name of the sandbox: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends" },
 	[FIELD_OPEN_TO_MCP] = { .option = "mcp", .kind = KIND_BOOL, .help = "open it, as it is now, to MCP servers of its project", AT(mcp) },
 	[FIELD_START] = { .name = "start", .kind = KIND_BOOL, .help = "start it at once (true)" },
-	[FIELD_ACCEPT_DIR] = { .option = "accept-dir", .kind = KIND_BOOL, .help = "take the folder that is at the project's path now" },
-	[FIELD_FORCE] = { .name = "force", .option = "force", .letter = 'f', .kind = KIND_BOOL, .help = "also when it is running or damaged" },
-	[FIELD_NAMES_ONLY] = { .option = "quiet", .letter = 'q', .kind = KIND_BOOL, .help = "only the names" },
-	[FIELD_NEW_SHELL] = { .option = "new", .kind = KIND_BOOL, .help = "a new shell, even when a command was left running" },
-	[FIELD_RECURSIVE] = { .option = "recursive", .letter = 'r', .kind = KIND_BOOL, .help = "folders with all in them (the default)" },
+	[FIELD_ACCEPT_DIR] = { .option = "accept-dir", .kind = KIND_BOOL, .help = "accept the folder that is at the project's path now" },
+	[FIELD_FORCE] = { .name = "force", .option = "force", .letter = 'f', .kind = KIND_BOOL, .help = "remove it even when it is running or damaged" },
+	[FIELD_NAMES_ONLY] = { .option = "quiet", .letter = 'q', .kind = KIND_BOOL, .help = "print only the names" },
+	[FIELD_NEW_SHELL] = { .option = "new", .kind = KIND_BOOL, .help = "open a new shell even when a detached command is running" },
+	[FIELD_RECURSIVE] = { .option = "recursive", .letter = 'r', .kind = KIND_BOOL, .help = "copy folders with their contents (the default)" },
 	[FIELD_JSON] = { .option = "json", .kind = KIND_BOOL, .help = "print JSON, not a table", AT(json) },
 
 	[FIELD_DEFAULT] = { .name = "default", .option = "default", .kind = KIND_CHOICE, .choices = "allow|deny",
 		.help = "what happens to destinations that no rule names", .set = field_add_rule },
 	[FIELD_PROXY_POLICY] = { .option = "policy", .kind = KIND_CHOICE, .choices = "allow|deny",
 		.help = "what happens to destinations that no rule names", .set = field_add_rule },
-	[FIELD_REMOVE_RULE] = RULES("remove", "remove", "RULE", "take a rule back, as it was written"),
-	[FIELD_RESET] = { .name = "reset", .option = "reset", .kind = KIND_BOOL, .help = "take all earlier changes back: the policy of the mode" },
+	[FIELD_REMOVE_RULE] = RULES("remove", "remove", "RULE", "remove a rule, given as it was written"),
+	[FIELD_RESET] = { .name = "reset", .option = "reset", .kind = KIND_BOOL, .help = "first drop all earlier changes: back to the policy of the mode" },
 	[FIELD_FOR] = { .name = "for_ms", .option = "for", .kind = KIND_DURATION, .min = 1, .max = LONGEST_MS,
-		.help = "the new rules end by themselves after this long" },
-	[FIELD_CHANGE_MCP] = { .option = "mcp", .kind = KIND_BOOL, .help = "MCP servers that may use the sandbox may do so with this policy", AT(mcp) },
+		.help = "the new rules expire after this long" },
+	[FIELD_CHANGE_MCP] = { .option = "mcp", .kind = KIND_BOOL, .help = "let MCP servers that may use the sandbox use it with this policy", AT(mcp) },
 	[FIELD_WATCH] = { .option = "watch", .kind = KIND_TEXT, .arg = "FILE", .min = 1,
 		.help = "keep the rules of a policy file in force as it changes, until interrupted" },
 	[FIELD_POLICY] = { .name = "policy", .kind = KIND_TEXT, .min = 1, .max = PATH_BYTES,
 		.help = "a mode (codex) or a sandbox that calls can get, or a .json file of the project" },
 	[FIELD_TARGET] = { .name = "target", .kind = KIND_TEXT, .min = 1, .max = RULE_BYTES, .help = "host[:port][/proto], such as api.example.com:443/tcp" },
 
-	[FIELD_LAST] = { .option = "last", .kind = KIND_BOOL, .help = "the newest run" },
-	[FIELD_FOLLOW] = { .name = "follow", .option = "follow", .letter = 'f', .kind = KIND_BOOL, .help = "go on until the sandbox ends",
+	[FIELD_LAST] = { .option = "last", .kind = KIND_BOOL, .help = "show the newest run" },
+	[FIELD_FOLLOW] = { .name = "follow", .option = "follow", .letter = 'f', .kind = KIND_BOOL, .help = "continue until the sandbox ends",
 		MORE_HTTP(", as an event stream") },
-	[FIELD_FOLLOW_ALL] = { .option = "follow", .letter = 'f', .kind = KIND_BOOL, .help = "go on until interrupted" },
+	[FIELD_FOLLOW_ALL] = { .option = "follow", .letter = 'f', .kind = KIND_BOOL, .help = "continue until interrupted" },
 	[FIELD_DENIED] = { .name = "denied", .option = "denied", .kind = KIND_BOOL, .help = "only what was denied" },
 	[FIELD_ALLOWED] = { .name = "allowed", .option = "allowed", .kind = KIND_BOOL, .help = "only what was allowed" },
 	[FIELD_SINCE] = { .name = "since", .option = "since", .kind = KIND_TIME, .min = 1, .max = TIME_BYTES,
@@ -119,13 +119,13 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_SUMMARY] = { .option = "summary", .kind = KIND_BOOL, .help = "totals and the most frequent destinations, rules and reasons" },
 	[FIELD_LOG_NAME] = { .name = "name", .kind = KIND_NAME, .help = "a sandbox, or the name that sandbox_run gave as \"sandbox\"" },
 	[FIELD_SANDBOX] = { .name = "sandbox", .option = "sandbox", .kind = KIND_NAME, .help = "only events of one sandbox" },
-	[FIELD_STREAM] = { .name = "stream", .kind = KIND_CHOICE, .choices = "stdout|stderr", .help = "only this one" },
+	[FIELD_STREAM] = { .name = "stream", .kind = KIND_CHOICE, .choices = "stdout|stderr", .help = "only this stream" },
 	[FIELD_KEY_FILE] = { .option = "key-file", .kind = KIND_TEXT, .arg = "FILE", .min = 1,
 		.help = "check MACs with this key, a copy of audit.key that was kept elsewhere" },
 
 	[FIELD_PATH] = { .name = "path", .kind = KIND_PATH, .min = 1, .max = PATH_BYTES, .help = "absolute path of a file in the sandbox" },
 	[FIELD_CONTENT] = { .name = "content", .kind = KIND_TEXT, .help = "the whole file; missing folders are made, an existing file is replaced" },
-	[FIELD_ENCODING] = { .name = "encoding", .kind = KIND_CHOICE, .choices = "utf8|base64", .help = "of the content (utf8); base64 for what is not text" },
+	[FIELD_ENCODING] = { .name = "encoding", .kind = KIND_CHOICE, .choices = "utf8|base64", .help = "encoding of the content (utf8); use base64 for binary data" },
 	[FIELD_FILES] = { .name = "files", .kind = KIND_TEXTS, .min = 1, .max = 4096, .help = "path → content" },
 	[FIELD_OFFSET] = { .name = "offset", .kind = KIND_COUNT, .max = 1ull << 50, .help = "start at this byte (0)" },
 	[FIELD_READ_LIMIT] = { .name = "limit", .kind = KIND_COUNT, .min = 1, .max = FIELD_READ_MAX, .help = "read at most this many bytes (65536)" },
@@ -142,17 +142,17 @@ const struct field field_table[FIELD_NUM] = {
 		.help = "the project, mounted in every sandbox (the current folder, where the mode mounts it)", AT(dir) },
 	[FIELD_CEILING_KEEP] = { .option = "keep", .kind = KIND_BOOL, .help = "sandboxes that calls create stay when the server ends", AT(keep) },
 	[FIELD_HOST] = { .option = "host", .kind = KIND_TEXT, .arg = "ADDRESS", .min = 1, .repeat = true,
-		.help = "listen here (127.0.0.1 and ::1); others than loopback need a key" },
-	[FIELD_PORT] = { .option = "port", .kind = KIND_COUNT, .arg = "PORT", .max = 65535, .help = "listen on this port (18888); 0 is any that is free" },
+		.help = "listen on this address (127.0.0.1 and ::1); any but loopback needs a key" },
+	[FIELD_PORT] = { .option = "port", .kind = KIND_COUNT, .arg = "PORT", .max = 65535, .help = "listen on this port (18888); 0 picks a free one" },
 	[FIELD_API_KEY_FILE] = { .option = "api-key-file", .kind = KIND_TEXT, .arg = "FILE", .min = 1, .repeat = true,
-		.help = "keys that clients must know, one a line, besides AGENTKERNEL_API_KEY" },
+		.help = "API keys that clients may use, one per line, besides AGENTKERNEL_API_KEY" },
 	[FIELD_SERVER_NAME] = { .option = "server-name", .kind = KIND_TEXT, .arg = "NAME", .min = 1, .repeat = true,
-		.help = "a further name that clients may reach it by" },
+		.help = "also accept this name in the Host header" },
 	[FIELD_PLUGIN] = { .option = "plugin", .kind = KIND_CHOICE, .choices = "claude|codex|gemini|opencode|mcp",
-		.help = "also the files by which this client finds our MCP server" },
+		.help = "also write the files by which this client finds the MCP server" },
 	[FIELD_CHECK] = { .option = "check", .kind = KIND_BOOL, .help = "also ask each agent for its version inside its mode" },
 	[FIELD_DRY_RUN] = { .option = "dry-run", .kind = KIND_BOOL, .help = "print what would be written, and write nothing" },
-	[FIELD_REPLACE] = { .option = "force", .kind = KIND_BOOL, .help = "replace files that are there already" },
+	[FIELD_REPLACE] = { .option = "force", .kind = KIND_BOOL, .help = "replace existing files" },
 };
 
 /* ---- verbs ---- */
