@@ -1,4 +1,4 @@
-/* agentkernel: find the command's row, run it, turn what it returns into an exit code. */
+/* agentkernel: find the command in the table, run it and exit with its code. */
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
 #include "gateway/base/title.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A file opened later must never become someone's stdout: fill 0, 1 and 2 when the caller closed them. */
+/* Open /dev/null as descriptors 0, 1 and 2 if the caller closed them, so that a file opened later never becomes stdin, stdout or stderr. */
 static int fill_stdio(void)
 {
 	for (int fd = 0; fd <= 2; fd++) {
@@ -37,7 +37,7 @@ static int unknown_command(int argc, char **argv)
 	snprintf(typed, sizeof(typed), "%s%s%s", argv[0], argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
 	near = cmd_suggest(typed);
 	if (!cmd_is_group(argv[0])) {
-		/* The words that follow may have nothing to do with the command's name. */
+		/* Name only the first word: the second may be an argument. */
 		snprintf(typed, sizeof(typed), "%s", argv[0]);
 		near = near ? near : cmd_suggest(typed);
 	}
@@ -86,7 +86,7 @@ static int dispatch(int argc, char **argv)
 		return daemon_heal_main();
 	cmd = cmd_match(argc, argv, &words);
 	if (cmd) {
-		/* What runs a command leaves the disposition it was started with to that command. */
+		/* Commands that run a program keep the SIGPIPE disposition they inherited, because the program inherits it from them. */
 		if (!cmd->command_follows)
 			signal(SIGPIPE, SIG_DFL);
 		return cmd->run(argc - words + 1, argv + words - 1);
@@ -96,7 +96,7 @@ static int dispatch(int argc, char **argv)
 	return unknown_command(argc, argv);
 }
 
-/* Output that could not be written is a failure, except when its reader just left. */
+/* Failing to write the output is an error, except when the reader closed the pipe. */
 static int finish(int code)
 {
 	struct ak_err err;

@@ -1,4 +1,4 @@
-/* Parse the options of a command line, and print what a command answers. See cli/cmd.h. */
+/* Option parsing and shared output helpers. See cli/cmd.h. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -18,7 +18,8 @@
 int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err)
 {
 	if (corrupt > 0)
-		ak_say("%llu damaged lines were left out; see 'agentkernel audit verify'", (unsigned long long)corrupt);
+		ak_say("skipped %llu damaged lines; run 'agentkernel audit verify' to check the logs",
+			(unsigned long long)corrupt);
 	if (rc >= 0 || rc == -EPIPE)
 		return 0;
 	ak_say("%s", err->text);
@@ -72,8 +73,8 @@ static int bad(const struct cmd_args *a, const char *fmt, ...)
 }
 
 /*
- * "K=V" as a copy that lives as long as the process, and asterisks in its place: any user of the host can read the words of every process. There is a
- * moment before this, so the better way is K alone.
+ * Return a copy of "K=V" and overwrite the value in argv with asterisks, because every user of the host can read the arguments of a process. The copy
+ * is never freed. The value is visible for a moment before this runs; giving K alone avoids that.
  */
 static const char *hide_value(const char *value)
 {
@@ -81,11 +82,11 @@ static const char *hide_value(const char *value)
 	char *copy = at ? strdup(value) : NULL;
 
 	if (copy)
-		memset((char *)(uintptr_t)at + 1, '*', strlen(at + 1)); /* the words are ours to write */
+		memset((char *)(uintptr_t)at + 1, '*', strlen(at + 1)); /* argv is writable */
 	return copy ? copy : value;
 }
 
-/* U was found, VALUE stands behind '=' (or in the rest of a group) or is NULL. */
+/* Read the option U. VALUE is the text after '=' or after the letter, or NULL when there is none. */
 static int take_option(struct cmd_args *a, const struct field_use *u, const char *value, const char **ret)
 {
 	const struct field *f = &field_table[u->id];
@@ -133,7 +134,7 @@ static int next_long(struct cmd_args *a, const char *word, const char **ret)
 	return bad(a, "unknown option '--%s'", name);
 }
 
-/* One letter of a->group; what follows it is its value or more letters. */
+/* Read one letter of a->group. The rest of the group is its value, or more letters. */
 static int next_letter(struct cmd_args *a, const char **ret)
 {
 	char c = *a->group++;

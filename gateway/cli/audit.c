@@ -1,4 +1,4 @@
-/* audit: the events of all sandboxes as a table or raw records. audit verify: are the hash chains whole? */
+/* audit: print the events of all sandboxes as a table or as raw records. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -15,7 +15,7 @@
 
 /* ---- audit ---- */
 
-/* 0 to go on; else the exit code + 1. */
+/* Returns 0 to continue, else the exit code + 1. */
 static int parse_events(struct log_view *v, bool *json, int argc, char **argv)
 {
 	struct cmd_args a;
@@ -34,7 +34,7 @@ static int parse_events(struct log_view *v, bool *json, int argc, char **argv)
 	return rc;
 }
 
-/* Members that have a column of their own, or only serve the chain. */
+/* False for members that have their own column or belong to the hash chain. */
 static bool is_detail(const char *key)
 {
 	static const char *const others[] = { "v", "time", "seq", "prev", "hash", "mac", "event", "sandbox" };

@@ -1,6 +1,6 @@
 /*
- * audit verify: every chain under the state folder, and what is known of it in other places: the anchors, and what the events log says of runs (how
- * many records their logs had at the end, and which of them were pruned). With the key, the MAC of every record.
+ * audit verify: check every hash chain under the state folder. Compare it with the anchors and with the events log, which records how many records the log of
+ * each run had at its end and which runs were pruned. With the key, also check the MAC of every record.
  */
 #include "gateway/cli/cmd.h"
 
@@ -70,8 +70,8 @@ static void add_point(struct audit_proof *p, uint64_t seq, const char *hash, con
 }
 
 /*
- * What the anchor demands of the log. After a restart of the machine its newest entry may be ahead of the log, because power was lost before that was written
- * to the disk: then only the settled one is held against it. True when that is so.
+ * Add the points that the anchor proves. After a reboot the newest entry of the anchor may be ahead of the log, because a power loss can drop records that were
+ * not yet on the disk. Then add only the settled entry, and return true.
  */
 static bool add_anchor(const struct audit_anchor *a, struct audit_proof *p)
 {
@@ -87,12 +87,12 @@ static void note_short(struct check *c, const char *path, uint64_t had, uint64_t
 	struct ak_err note;
 
 	ak_fail(&note, EBADMSG,
-		"%s: %llu records at its end are missing; the machine was restarted since, and losing power explains it as well as a hand does",
+		"%s: the last %llu records are missing; the machine has rebooted since, so this is either a power loss or tampering",
 		path, (unsigned long long)(had - has));
 	tell(c, &c->notes, "note", &note);
 }
 
-/* Where the anchor was altered nothing can be concluded from it but that. */
+/* An altered anchor is reported and proves nothing else. */
 static int read_anchor(struct check *c, const char *name, struct audit_anchor *ret)
 {
 	int rc = audit_anchor_get(c->paths.state, name, c->keyed ? &c->key : NULL, ret);
@@ -114,7 +114,7 @@ static void fail_missing(struct check *c, const char *path, uint64_t had)
 	problem(c, &err);
 }
 
-/* A log that its anchor, and END if not NULL, know. ANCHORED: it must have an anchor when its records have MACs. KNOWN: marks of it. */
+/* Check one log against its anchor, against END (may be NULL) and against the marks in KNOWN (may be NULL). ANCHORED: a log with MACs must have an anchor. */
 static void check_log(struct check *c, const char *path, const char *kind, const char *name, const struct run_story *end,
 	bool anchored, const struct audit_proof *known)
 {
@@ -156,7 +156,7 @@ static void check_log(struct check *c, const char *path, const char *kind, const
 	}
 }
 
-/* ---- all of them ---- */
+/* ---- all logs ---- */
 
 static int network_log(const struct check *c, const char *folder, const char *name, char ret[static PATH_MAX], struct ak_err *err)
 {
@@ -188,7 +188,7 @@ static bool is_there(const struct check *c, const char *folder, const char *name
 	return ak_path_join(path, c->paths.state, folder, name) < 0 || access(path, F_OK) == 0 || errno != ENOENT;
 }
 
-/* A run that began and was never pruned has a folder. */
+/* A run that started and was not pruned must have a folder. */
 static void check_missing_runs(struct check *c)
 {
 	for (size_t i = 0; i < c->story.n_runs; i++) {
@@ -197,7 +197,7 @@ static void check_missing_runs(struct check *c)
 
 		if (!run->started || run->gone || is_there(c, "runs", run->name))
 			continue;
-		ak_fail(&err, EBADMSG, "%s/runs/%s: missing, and no record says that it was pruned", c->paths.state, run->name);
+		ak_fail(&err, EBADMSG, "%s/runs/%s: missing, but no record says that it was pruned", c->paths.state, run->name);
 		problem(c, &err);
 	}
 }
@@ -212,13 +212,13 @@ static void check_gaps(struct check *c)
 			note_short(c, g->name[0] ? g->name : "events.jsonl", g->had, g->has);
 			continue;
 		}
-		ak_fail(&err, EBADMSG, "%s: had %llu records, and only %llu when it was gone on with",
+		ak_fail(&err, EBADMSG, "%s: had %llu records, but only %llu when it was next written to",
 			g->name[0] ? g->name : "events.jsonl", (unsigned long long)g->had, (unsigned long long)g->has);
 		problem(c, &err);
 	}
 }
 
-/* The marks must grow: one that is lower than the one before shows that someone went on with a log that had been cut. */
+/* Marks must not decrease: a lower one shows that the log was truncated and then continued. */
 static size_t collect_marks(struct check *c, const struct log_story *story, size_t n, struct audit_mark *ret)
 {
 	size_t n_marks = 0;
@@ -229,7 +229,7 @@ static size_t collect_marks(struct check *c, const struct log_story *story, size
 		if (story[i].what != LOG_STORY_MARK)
 			continue;
 		if (n_marks && story[i].mark.seq < ret[n_marks - 1].seq) {
-			ak_fail(&err, EBADMSG, "%s: had %llu records, and later only %llu", story->name,
+			ak_fail(&err, EBADMSG, "%s: had %llu records, but later only %llu", story->name,
 				(unsigned long long)ret[n_marks - 1].seq, (unsigned long long)story[i].mark.seq);
 			problem(c, &err);
 			n_marks = 0;
@@ -272,7 +272,7 @@ static int check_persistent(struct check *c, struct ak_err *err)
 	return rc;
 }
 
-/* An anchor goes before its log does: one that stands alone has lost it. */
+/* Pruning removes the anchor before the log, so an anchor without a log means that the log was lost. */
 static void check_orphans(struct check *c)
 {
 	char path[PATH_MAX];
@@ -284,14 +284,14 @@ static void check_orphans(struct check *c)
 		if (!ak_sandbox_name_ok(e->d_name) || is_there(c, "runs", e->d_name) || is_there(c, "sandboxes", e->d_name) ||
 			!is_there(c, AUDIT_ANCHORS, e->d_name))
 			continue;
-		ak_fail(&err, EBADMSG, "%s/%s: the log that it belongs to is missing", path, e->d_name);
+		ak_fail(&err, EBADMSG, "%s/%s: the log of this anchor is missing", path, e->d_name);
 		problem(c, &err);
 	}
 	if (dir)
 		closedir(dir);
 }
 
-/* Nobody prunes meanwhile: what goes after its events were read would look as if it were missing. */
+/* Lock out pruning: a run pruned after we read the events would look missing. */
 static int hold_runs(const struct check *c)
 {
 	char path[PATH_MAX];
@@ -302,7 +302,7 @@ static int hold_runs(const struct check *c)
 	return fd;
 }
 
-/* The runs are listed and their ends read before their logs are: a run that ends meanwhile has only more than was promised of it. */
+/* List the runs and read their ends before reading their logs: a run that ends in between then only has more records than expected. */
 static int check_all(struct check *c, struct ak_err *err)
 {
 	_cleanup_free_ struct run_entry *runs = NULL;
@@ -347,7 +347,7 @@ static int load_key(struct check *c, const char *file, struct ak_err *err)
 	return rc == -ENOENT && !file ? 0 : rc;
 }
 
-/* MACs without a key: it was taken away, and with it what they prove. */
+/* Records have MACs but the key is missing: someone removed it, and the MACs cannot be checked. */
 static void check_key(struct check *c)
 {
 	struct ak_err err;

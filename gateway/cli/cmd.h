@@ -1,5 +1,5 @@
 /*
- * Commands: one table row and one function each. main.c finds the row, the function parses its own options.
+ * The commands of the command line. Each has one table row and one function: main.c finds the row, the function parses its own options.
  */
 #ifndef AK_CMD_H
 #define AK_CMD_H
@@ -18,38 +18,42 @@
 
 struct cmd {
 	const char *name; /* "run", "network log": words separated by one space */
-	const char *args; /* what follows the options in the usage line */
+	const char *args; /* the operands in the usage line */
 	const char *help; /* one line */
-	enum field_verb verb; /* its options are the verb's fields; --help is added to all */
+	enum field_verb verb; /* the verb whose fields are the options; every command also takes --help */
 	int (*run)(int argc, char **argv); /* argv[0] is the last word of the command's own name */
-	bool command_follows; /* `run`, `exec`: the first word that is not an option starts the command */
-	const char *alias_of; /* a second spelling: NULL or the row it stands for */
+	bool command_follows; /* `run`, `exec`: the first word that is not an option starts the program's command line */
+	const char *alias_of; /* for an alias, the name of the real command; else NULL */
 };
 
 extern const struct cmd cmd_table[]; /* ends with name NULL */
 
-/* The row of "run", "network log" …; aliases lead to the row they stand for. NULL when there is none. */
+/* Find the row of "run", "network log", …; for an alias, the row of the real command. NULL when there is none. */
 const struct cmd *cmd_row(const char *name);
 
-/* The row with the most words that ARGV starts with, and how many words those are. NULL when there is none. */
+/* Find the row whose name is the longest prefix of ARGV, and the number of words in that name. NULL when there is none. */
 const struct cmd *cmd_match(int argc, char **argv, int *ret_words);
 
-/* True when NAME is the first word of commands ("network"). */
+/* True when NAME is the first word of several commands ("network"). */
 bool cmd_is_group(const char *name);
 
-/* The name nearest to what was typed, or NULL when nothing is near. */
+/* The name most similar to TYPED, or NULL when none is similar enough. */
 const char *cmd_suggest(const char *typed);
 const char *cmd_suggest_opt(const struct cmd *cmd, const char *typed);
 
 /* ---- option parsing, shared by every command ---- */
 
 /*
- * Next option or operand of ARGV. Takes --opt value, --opt=value, -x value, -xvalue, grouped flags and "--".
- * Returns the enum field_id and its value (NULL for a flag; A->given has it as its type says); CMD_ARG for an operand (in *VALUE); CMD_END at the end;
- * CMD_BAD after it printed what is wrong with a hint (caller returns AK_EXIT_USAGE); CMD_HELP after --help was printed.
+ * Read the next option or operand of ARGV. Accepts --opt value, --opt=value, -x value, -xvalue, grouped flags and "--".
+ * Returns one of:
+ *   an enum field_id for an option, with its text in *VALUE (NULL for a flag) and its checked value in A->given;
+ *   CMD_ARG for an operand, in *VALUE;
+ *   CMD_END at the end;
+ *   CMD_BAD after printing an error and a hint (the caller returns AK_EXIT_USAGE);
+ *   CMD_HELP after printing the help text.
  *
- * Values are checked here, and an option that takes a value once is refused the second time.
- * For a row with command_follows the first operand ends the options: it is argv[at - 1], and the rest follows it untouched.
+ * Values are checked here. Giving an option twice is an error unless the option may be repeated.
+ * For a row with command_follows the first operand ends the options: it is argv[at - 1], and the words after it are not parsed.
  */
 enum { CMD_END = -1, CMD_ARG = -2, CMD_BAD = -3, CMD_HELP = -4 };
 struct cmd_args {
@@ -57,41 +61,41 @@ struct cmd_args {
 	int argc;
 	char **argv;
 	int at; /* next word */
-	const char *group; /* rest of a group of letters */
+	const char *group; /* the unread letters of a group such as -it */
 	bool only_operands;
-	bool seen[FIELD_NUM]; /* options that were given, and their last value */
+	bool seen[FIELD_NUM]; /* which options were given; GIVEN has their last values */
 	struct field_value given[FIELD_NUM];
 };
 void cmd_args_init(struct cmd_args *a, const struct cmd *cmd, int argc, char **argv);
 int cmd_next(struct cmd_args *a, const char **value);
 
 /*
- * All words of COMMAND at once: A->seen and A->given have the options, RET up to MAX operands, *RET_N how many there are (both may be NULL when MAX is
- * 0). 0 to go on; else the exit code + 1, so that --help's 0 is told apart.
+ * Parse all words of COMMAND. Options go to A->seen and A->given, up to MAX operands to RET and their number to *RET_N (both may be NULL when MAX is 0).
+ * Returns 0 to continue, else the exit code + 1 (so that exit code 0 of --help differs from "continue").
  */
 int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, const char **ret, size_t max, size_t *ret_n);
 
 /*
- * How the reading of the words ended: RC is 0, CMD_HELP, CMD_BAD, or negative with its reason in ERR ("" when it was told). 0 to go on; else
- * the exit code + 1, so that --help's 0 is told apart.
+ * Map a parse result to an exit code. RC is 0, CMD_HELP, CMD_BAD, or a negative errno with the error in ERR (empty when already printed).
+ * Returns 0 to continue, else the exit code + 1, as cmd_read does.
  */
 int cmd_parsed(int rc, const struct ak_err *err);
 
-/* Print what --help prints for a command, or for all (NULL), or for a group ("network"). */
+/* Print the help text of a command; the list of all commands (GROUP is NULL) or of one group ("network"). */
 void cmd_print_help(const struct cmd *cmd, FILE *out);
 void cmd_print_overview(const char *group, FILE *out);
 
-/* service_heal, which prints its line unless QUIET. True if there was no daemon: what was read before may be worth reading again. */
+/* Call service_heal and print its message unless QUIET. True if no daemon was running: the caller may want to read the state again. */
 struct ak_paths;
 bool cmd_heal(const struct ak_paths *paths, const char *name, bool quiet);
 
-/* OBJ on stdout, as a person reads it; the exit code. */
+/* Pretty-print OBJ on stdout; returns the exit code. */
 int cmd_print_json(const cJSON *obj);
 
-/* How the showing of a log ended, told and as an exit code: a reader who left is no failure. CORRUPT lines could not be read. */
+/* Report how printing a log ended and return the exit code. CORRUPT is the number of unreadable lines. A closed pipe is not an error. */
 int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err);
 
-/* The commands, each in the file of its name. */
+/* The functions in the command table. */
 int cmd_run(int argc, char **argv);
 int cmd_agent(int argc, char **argv);
 int cmd_create(int argc, char **argv);

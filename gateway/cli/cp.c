@@ -1,8 +1,8 @@
 /*
- * cp SRC DST: files and folders between the host and a sandbox, which must run to be written to.
+ * cp SRC DST: copy files and folders between the host and a sandbox. The sandbox must be running to copy into it.
  *
- * NAME:/path is in a sandbox, everything else is on the host; "./x:y" is a file of the host. Where a folder is at DST the copy goes into it under
- * its own name, as with cp -a. On the host, a destination that is itself a link is refused: in a project the sandbox may have put it there.
+ * NAME:/path is in a sandbox, everything else is on the host; "./x:y" is a file on the host. If DST is a folder, the copy goes into it under its
+ * own name, as with cp -a. On the host, a destination that is a symbolic link is refused: in a project, the sandbox may have created it.
  */
 #include "gateway/cli/cmd.h"
 
@@ -23,12 +23,12 @@
 /* One side of the copy. */
 struct side {
 	const char *text; /* as given */
-	char sandbox[AK_NAME_MAX]; /* "": the host */
-	char path[PATH_MAX]; /* on its side */
-	bool slash; /* it ended with one: a folder is meant */
-	int root; /* owned; of the sandbox */
-	int dir; /* owned; the folder that holds it */
-	char base[NAME_MAX + 1]; /* its name in there */
+	char sandbox[AK_NAME_MAX]; /* "" for the host */
+	char path[PATH_MAX]; /* on the host or in the sandbox */
+	bool slash; /* TEXT ended with a slash: the user means a folder */
+	int root; /* owned; the root folder of the sandbox */
+	int dir; /* owned; the parent folder of PATH */
+	char base[NAME_MAX + 1]; /* the name in DIR */
 };
 
 static volatile sig_atomic_t stop;
@@ -49,7 +49,7 @@ static int parse_side(struct side *s, const char *text, struct ak_err *err)
 		size_t len = (size_t)(colon - text);
 
 		if (len == 0 || len >= sizeof(s->sandbox))
-			return ak_fail(err, EINVAL, "'%.80s': wants NAME:/path", text);
+			return ak_fail(err, EINVAL, "'%.80s': must be NAME:/path", text);
 		memcpy(s->sandbox, text, len);
 		s->sandbox[len] = '\0';
 		if (service_check_name(s->sandbox, err) < 0)
@@ -80,11 +80,11 @@ static int parse(int argc, char **argv, struct side sides[2])
 		if (i == CMD_BAD || i == CMD_HELP)
 			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
 		if (i >= 0)
-			continue; /* --recursive: always */
+			continue; /* --recursive is the default */
 		rc = n < 2 ? parse_side(&sides[n++], value, &err) : ak_fail(&err, EINVAL, "unexpected '%.100s'", value);
 	}
 	if (rc == 0 && n < 2)
-		rc = ak_fail(&err, EINVAL, "wants SRC and DST; one of them is NAME:/path");
+		rc = ak_fail(&err, EINVAL, "needs SRC and DST; one of them is NAME:/path");
 	if (rc == 0 && !sides[0].sandbox[0] == !sides[1].sandbox[0])
 		rc = ak_fail(&err, EINVAL,
 			sides[0].sandbox[0] ? "only one side may be in a sandbox" : "one side must be in a sandbox: NAME:/path");
@@ -97,7 +97,7 @@ static int parse(int argc, char **argv, struct side sides[2])
 
 /* ---- the two folders ---- */
 
-/* The host's folder and name. */
+/* Open the parent folder on the host and split off the name. */
 static int open_host(struct side *s, const struct ak_paths *paths, struct ak_err *err)
 {
 	char head[PATH_MAX];
@@ -112,7 +112,7 @@ static int open_host(struct side *s, const struct ak_paths *paths, struct ak_err
 	snprintf(head, sizeof(head), "%.*s", start ? (int)start : 1, start ? s->path : ".");
 	snprintf(s->base, sizeof(s->base), "%.*s", (int)(len - start), s->path + start);
 	if (!s->base[0] || !strcmp(s->base, ".") || !strcmp(s->base, "..")) {
-		/* A folder without a name of its own. */
+		/* "/", "." or "..": a folder without a name of its own. */
 		s->dir = shared_open_folder(paths, s->path, err);
 		s->base[0] = '\0';
 	} else {
@@ -121,7 +121,7 @@ static int open_host(struct side *s, const struct ak_paths *paths, struct ak_err
 	return s->dir < 0 ? s->dir : 0;
 }
 
-/* The root of a sandbox that runs; for what is read, else, the folder in which its files are kept. */
+/* Open the root of a running sandbox. Of a stopped one, open the folder that keeps its files, for reading only. */
 static int open_root(struct side *s, bool read_only, const struct ak_paths *paths, const char **path, struct ak_err *err)
 {
 	struct ak_err other;
@@ -144,7 +144,7 @@ static int open_inside(struct side *s, bool read_only, const struct ak_paths *pa
 
 	if (rc < 0)
 		return rc;
-	if (path[strspn(path, "/.")] == '\0') { /* its root */
+	if (path[strspn(path, "/.")] == '\0') { /* the root folder itself */
 		s->dir = fcntl(s->root, F_DUPFD_CLOEXEC, 3);
 		s->base[0] = '\0';
 		return s->dir < 0 ? ak_fail_errno(err, errno, "'%.200s'", s->text) : 0;
@@ -161,7 +161,7 @@ static int open_side(struct side *s, bool read_only, const struct ak_paths *path
 	return s->sandbox[0] ? open_inside(s, read_only, paths, err) : open_host(s, paths, err);
 }
 
-/* Go into the folder that S names, to put something called NAME there. */
+/* Make the folder S the parent, and NAME the name in it. */
 static int enter(struct side *s, const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
 	int fd = s->dir;
@@ -182,12 +182,12 @@ static int enter(struct side *s, const struct ak_paths *paths, const char *name,
 		s->dir = fd;
 	}
 	if (!name[0])
-		return ak_fail(err, EINVAL, "'%.200s': give the copy a name", s->text);
+		return ak_fail(err, EINVAL, "'%.200s': the copy needs a name; add one to the destination path", s->text);
 	memcpy(s->base, name, strlen(name) + 1);
 	return 0;
 }
 
-/* What is at the destination decides what the copy is called. A link there is not followed, unless a slash on the host asks for it. */
+/* Choose the parent folder and name of the copy by what exists at DST. A symbolic link is followed only on the host and with a trailing slash. */
 static int aim(const struct side *src, struct side *dst, const struct ak_paths *paths, struct ak_err *err)
 {
 	struct stat st;
@@ -195,14 +195,14 @@ static int aim(const struct side *src, struct side *dst, const struct ak_paths *
 	if (!dst->base[0])
 		return enter(dst, paths, src->base, err);
 	if (dst->slash && dst->sandbox[0])
-		dst->slash = false; /* inside, links are the sandbox's: a slash only says that a folder is meant */
+		dst->slash = false; /* in a sandbox a trailing slash never follows a link: the sandbox controls its links */
 	if (fstatat(dst->dir, dst->base, &st, dst->slash ? 0 : AT_SYMLINK_NOFOLLOW) < 0) {
 		if (errno == ENOENT && dst->path[strlen(dst->path) - 1] != '/')
 			return 0;
 		return ak_fail_errno(err, errno, "'%.200s'", dst->text);
 	}
 	if (S_ISLNK(st.st_mode))
-		return ak_fail(err, ELOOP, "'%.200s' is a symbolic link: name the place it leads to, or remove it", dst->text);
+		return ak_fail(err, ELOOP, "'%.200s' is a symbolic link; give the path it points to, or remove it", dst->text);
 	if (S_ISDIR(st.st_mode))
 		return enter(dst, paths, src->base, err);
 	if (dst->path[strlen(dst->path) - 1] == '/')
@@ -212,12 +212,12 @@ static int aim(const struct side *src, struct side *dst, const struct ak_paths *
 
 static void say_skipped(void *ctx, const char *path, const char *why)
 {
-	ak_say("cp: '%s' %s: left out", path, why);
+	ak_say("cp: '%s' %s; skipped", path, why);
 }
 
 /* ---- copying ---- */
 
-/* A root or "." has no name in its folder: all that is in it is meant. */
+/* A root folder or "." has no name in a parent folder: copy everything in it. */
 static int copy(struct side *src, struct side *dst, const struct ak_paths *paths, struct service_copy *c, struct ak_err *err)
 {
 	struct stat st;

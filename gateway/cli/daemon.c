@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LISTEN_FD 3 /* where a service manager puts the first socket */
+#define LISTEN_FD 3 /* the first socket that a service manager passes, see sd_listen_fds(3) */
 #define STOP_WAIT_MS 15000
 
 static int fail(const char *command, const struct ak_err *err)
@@ -31,15 +31,16 @@ static int check_listener(int fd, struct ak_err *err)
 	socklen_t len = sizeof(type);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) < 0)
-		return ak_fail_errno(err, errno, "the socket that was passed on");
+		return ak_fail_errno(err, errno, "the passed socket");
 	if (type != SOCK_SEQPACKET || !on)
-		return ak_fail(err, EINVAL, "the socket that was passed on is not what ListenSequentialPacket= makes");
+		return ak_fail(
+			err, EINVAL, "the passed socket is of the wrong type; use ListenSequentialPacket= in the socket unit");
 	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
-		return ak_fail_errno(err, errno, "the socket that was passed on");
-	return ak_set_nonblock(fd, true) < 0 ? ak_fail_errno(err, errno, "the socket that was passed on") : 0;
+		return ak_fail_errno(err, errno, "the passed socket");
+	return ak_set_nonblock(fd, true) < 0 ? ak_fail_errno(err, errno, "the passed socket") : 0;
 }
 
-/* The socket that a service manager passed on (its protocol: LISTEN_PID is us, LISTEN_FDS sockets from 3 up), or -1. */
+/* Get the socket that a service manager passed (LISTEN_PID is our pid, LISTEN_FDS counts the sockets from descriptor 3 on), or -1. */
 static int passed_listener(int *ret, struct ak_err *err)
 {
 	const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
@@ -53,7 +54,7 @@ static int passed_listener(int *ret, struct ak_err *err)
 	if (count <= 0)
 		return 0;
 	if (count > 1)
-		return ak_fail(err, EINVAL, "%ld sockets were passed on; one is wanted", count);
+		return ak_fail(err, EINVAL, "the service manager passed %ld sockets; expected one", count);
 	*ret = LISTEN_FD;
 	return check_listener(LISTEN_FD, err);
 }
@@ -76,7 +77,7 @@ static int start_foreground(const struct ak_paths *paths)
 	struct ak_err err;
 	int listener, rc = passed_listener(&listener, &err);
 
-	/* With a socket of the service manager's, asking whether someone answers on it would ask ourselves. */
+	/* With a passed socket we would connect to ourselves. */
 	if (rc == 0 && listener < 0 && say_running(paths))
 		return AK_EXIT_ERROR;
 	if (rc == 0)
@@ -120,10 +121,10 @@ int cmd_daemon_stop(int argc, char **argv)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0 || service_daemon_stop(&paths, &err) < 0)
 		return fail("daemon stop", &err);
-	/* It has said yes; the next command must not meet it on its way out. */
+	/* The daemon has accepted the request. Wait until it exits, so that the next command does not connect to a daemon that is exiting. */
 	while (service_daemon_runs(&paths)) {
 		if (ak_now_ms() > until) {
-			ak_say("daemon stop: it has not ended after %d s", STOP_WAIT_MS / 1000);
+			ak_say("daemon stop: the daemon is still running after %d s", STOP_WAIT_MS / 1000);
 			return AK_EXIT_ERROR;
 		}
 		usleep(2000);
@@ -209,7 +210,7 @@ int cmd_daemon_prewarm(int argc, char **argv)
 	if (a.seen[FIELD_POOL_MODE])
 		rc = ak_mode_parse(a.given[FIELD_POOL_MODE].text, &mode, &err);
 	if (rc == 0 && mode == AK_MODE_NUM)
-		rc = ak_fail(&err, EINVAL, "which mode? give --mode claude, codex, gemini or native");
+		rc = ak_fail(&err, EINVAL, "no mode given; add --mode claude, codex, gemini or native");
 	if (rc < 0) {
 		ak_say("daemon prewarm: %s", err.text);
 		return AK_EXIT_USAGE;

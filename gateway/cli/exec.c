@@ -1,4 +1,4 @@
-/* exec: a command in a running sandbox. attach: a shell in it, or the command that was left there. */
+/* exec: run a command in a running sandbox. attach: open a shell in it, or reattach to a detached command. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -16,13 +16,14 @@
 
 struct words {
 	const char *name;
-	struct run_request o; /* of which only what `exec` has is taken */
+	struct run_request o; /* only the fields of `exec` are used */
 	struct service_exec_opts opts;
 	bool fresh; /* attach --new */
 };
 
 /*
- * Options may stand before the name and between it and the command, whose own are never touched. 0 to go on; else the exit code + 1.
+ * Options may come before the name, and between the name and the command. Options after the command belong to it and are not parsed.
+ * Returns 0 to continue, else the exit code + 1.
  */
 static int parse(const char *command, int argc, char **argv, bool wants_command, struct words *w)
 {
@@ -37,7 +38,7 @@ static int parse(const char *command, int argc, char **argv, bool wants_command,
 			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
 		if (i == CMD_ARG && !w->name) {
 			w->name = value;
-			/* "--" before the name ends the options for good. */
+			/* After a "--" before the name there are no more options. */
 			a.only_operands = a.at >= 2 && !strcmp(argv[a.at - 2], "--");
 		} else if (i == CMD_ARG && wants_command) {
 			w->opts.argv = argv + a.at - 1;
@@ -52,7 +53,7 @@ static int parse(const char *command, int argc, char **argv, bool wants_command,
 		w->fresh |= i == FIELD_NEW_SHELL;
 	}
 	if (!w->name || (wants_command && !w->opts.argv)) {
-		ak_say("%s: which %s? For example: agentkernel %s work%s", command, w->name ? "command" : "sandbox", command,
+		ak_say("%s: no %s given; for example: agentkernel %s work%s", command, w->name ? "command" : "sandbox", command,
 			wants_command ? " npm test" : "");
 		return 1 + AK_EXIT_USAGE;
 	}
@@ -83,7 +84,7 @@ static int finish(const struct session *s, const struct words *w)
 	const struct service_exec_opts *opts = &w->opts;
 
 	if (s->detached) {
-		ak_say("left running; 'agentkernel attach %s' returns to it", s->name);
+		ak_say("detached; the command keeps running, 'agentkernel attach %s' returns to it", s->name);
 		return 0;
 	}
 	if (s->end.timed_out)
@@ -130,7 +131,7 @@ int cmd_exec(int argc, char **argv)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
 		return fail("exec", -EIO, &err);
-	/* Before the command starts: without a daemon it would have no network, and fail in puzzling ways. */
+	/* Start a missing daemon before the command: without it the sandbox has no network. */
 	cmd_heal(&paths, w.name, w.o.quiet);
 	code = run_in("exec", &paths, &w, &s);
 	session_done(&s);
@@ -174,7 +175,7 @@ int cmd_attach(int argc, char **argv)
 	for (size_t i = 0; i < ARRAY_SIZE(shells); i++) {
 		w.opts.argv = shells[i];
 		code = run_in("attach", &paths, &w, &s);
-		/* A root without bash: the reason says that it was not found, not that a shell ended with 127. */
+		/* Try the next shell only when this one was not found. WHY is empty when the shell itself exited with 127. */
 		if (code >= 0 || s.end.exit_code != 127 || !s.end.why.text[0] || i + 1 == ARRAY_SIZE(shells))
 			break;
 	}

@@ -1,4 +1,4 @@
-/* What the commands that work on running sandboxes do when the daemon has died: see service_heal. */
+/* Restart the daemon for commands that use running sandboxes. See service_heal. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/service/service.h"

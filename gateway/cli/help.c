@@ -1,4 +1,4 @@
-/* help, version: all from the command table. */
+/* help and version. All help text comes from the command and field tables. */
 #include "gateway/base/sabotage.h"
 #include "gateway/cli/cmd.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/param.h>
 
-/* Columns that TEXT takes: its characters, not its bytes. */
+/* The width of TEXT in columns: count characters, not bytes. */
 static int text_width(const char *text)
 {
 	int n = 0;
@@ -18,7 +18,7 @@ static int text_width(const char *text)
 	return n;
 }
 
-/* "-e, --env K=V"; its width. */
+/* Write "-e, --env K=V" to BUF and return its width. */
 static int opt_text(const struct field *f, char *buf, size_t size)
 {
 	const char *arg = field_arg(f);
@@ -72,7 +72,7 @@ void cmd_print_overview(const char *group, FILE *out)
 		fprintf(out, "Run a command in a sandbox whose whole network passes through a policy gateway.\n\n");
 	fprintf(out, "Commands:\n");
 	for (const struct cmd *c = cmd_table; c->name; c++) {
-		/* A group of second spellings shows them; the overview shows each command once. */
+		/* The help of a group lists aliases; the overview does not. */
 		if ((!c->alias_of || group) &&
 			(!group || (!strncmp(c->name, group, len) && (c->name[len] == ' ' || !c->name[len]))))
 			fprintf(out, "  %-16s  %s\n", c->name, c->help);
@@ -107,7 +107,7 @@ int cmd_help(int argc, char **argv)
 	} else if (n == 1 && cmd_is_group(words[0])) {
 		cmd_print_overview(words[0], stdout);
 	} else {
-		ak_say("help: there is no command '%s%s%s'", words[0], n > 1 ? " " : "", n > 1 ? words[1] : "");
+		ak_say("help: unknown command '%s%s%s'", words[0], n > 1 ? " " : "", n > 1 ? words[1] : "");
 		return AK_EXIT_USAGE;
 	}
 	return 0;

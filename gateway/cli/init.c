@@ -1,7 +1,7 @@
 /*
- * `agentkernel init`: a commented agentkernel.toml for the project in the current folder, and the files by which an agent's client finds our MCP
- * server. Nothing that exists is replaced without --force, nothing is merged: where a file is there already, what to add is said. Links are
- * not followed, so that a project cannot lead us to the user's own settings.
+ * `agentkernel init`: write a commented agentkernel.toml for the project in the current folder, and the files by which a client finds our MCP
+ * server. Existing files are replaced only with --force and never merged; instead we print what to add. Symbolic links are not followed, so a
+ * project cannot make us overwrite the user's own settings.
  */
 #include "gateway/cli/cmd.h"
 
@@ -19,7 +19,7 @@
 #define TEMPLATE_MAX (64u << 10)
 
 struct file {
-	const char *plugin; /* NULL: always */
+	const char *plugin; /* write the file for this --plugin; NULL: always */
 	const char *source; /* in the folder of templates */
 	const char *target; /* in the current folder */
 };
@@ -39,12 +39,12 @@ struct init {
 	const char *plugin;
 	bool dry_run, force;
 	struct ak_paths paths;
-	bool kept; /* something was there already and stays */
+	bool kept; /* an existing file was kept */
 };
 
 /* ---- templates ---- */
 
-/* The installed folder, or the one of the source tree. */
+/* Read a template from the installed data folder or from the source tree. */
 static int read_template(const struct init *in, const char *name, char **ret, struct ak_err *err)
 {
 	static const char *const dirs[] = { "plugins", "gateway/plugins" };
@@ -59,7 +59,7 @@ static int read_template(const struct init *in, const char *name, char **ret, st
 	return rc < 0 ? ak_fail_errno(err, -rc, "cannot read '%s' in '%s/plugins'", name, in->paths.data) : 0;
 }
 
-/* The current folder's name as a name of ours. */
+/* Derive a valid sandbox name from the name of the current folder. */
 static void name_of_project(char ret[static AK_NAME_MAX])
 {
 	_cleanup_free_ char *cwd = realpath(".", NULL);
@@ -102,7 +102,7 @@ static int fill_template(const struct init *in, const char *source, struct strbu
 
 /* ---- writing ---- */
 
-/* The folder of TARGET, its missing parts made when MAKE; -ENOENT when there is none. *RET_NAME is TARGET's last part. */
+/* Open the parent folder of TARGET; with MAKE, create missing folders, else fail with -ENOENT. *RET_NAME is the last part of TARGET. */
 static int open_parent(const char *target, bool make, const char **ret_name, struct ak_err *err)
 {
 	_cleanup_close_ int dir = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -116,7 +116,7 @@ static int open_parent(const char *target, bool make, const char **ret_name, str
 
 		snprintf(part, sizeof(part), "%.*s", (int)(slash - at), at);
 		if (make && mkdirat(dir, part, 0777) < 0 && errno != EEXIST)
-			return ak_fail_errno(err, errno, "cannot make '%s' for '%s'", part, target);
+			return ak_fail_errno(err, errno, "cannot create folder '%s' for '%s'", part, target);
 		next = openat(dir, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (next < 0 && errno == ENOENT)
 			return -ENOENT;
@@ -129,7 +129,7 @@ static int open_parent(const char *target, bool make, const char **ret_name, str
 	return TAKE_FD(dir);
 }
 
-/* Written beside and renamed: a link of that name is replaced, not followed. */
+/* Write a temporary file and rename it: a symbolic link called NAME is replaced, not followed. */
 static int write_file(int dir, const char *name, const struct strbuf *text)
 {
 	char beside[NAME_MAX + 1];
@@ -166,17 +166,17 @@ static enum there look(int dir, const char *name, const struct strbuf *want)
 
 static void tell_kept(struct init *in, const struct file *f, const struct strbuf *text)
 {
-	if (!f->plugin && in->plugin) { /* the user's own by now; --force is about the plugin */
+	if (!f->plugin && in->plugin) { /* the user may have edited it; with --plugin, --force only replaces the plugin's files */
 		printf("kept     %s\n", f->target);
 		return;
 	}
 	in->kept = true;
-	printf("kept     %s: it is there already; --force replaces it\n", f->target);
+	printf("kept     %s: it already exists; --force replaces it\n", f->target);
 	if (f->plugin)
-		printf("         what it would need to hold:\n%s", text->data);
+		printf("         it should contain:\n%s", text->data);
 }
 
-/* ERR may say why the folder is not to be used even when nothing is written: a dry run tells the same. */
+/* A dry run checks the parent folder too, so that it fails with the same error as a real run. */
 static int do_file(struct init *in, const struct file *f, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 };
@@ -230,8 +230,8 @@ static void tell_next(const struct init *in)
 		{ "codex",
 			"Codex reads .codex/config.toml in projects that you trust. For all projects: codex mcp add agentkernel -- agentkernel mcp server" },
 		{ "gemini", "Start gemini here; /mcp shows the server." },
-		{ "opencode", "Start opencode here; the tools are there under the name agentkernel." },
-		{ "mcp", "Clients that read .mcp.json find the server; others take the command 'agentkernel mcp server'." },
+		{ "opencode", "Start opencode here; its tools include those of the server agentkernel." },
+		{ "mcp", "Clients that read .mcp.json find the server; configure others to run 'agentkernel mcp server'." },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(next) && in->plugin && !in->dry_run; i++) {

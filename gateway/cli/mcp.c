@@ -1,4 +1,4 @@
-/* `agentkernel mcp server`: what the user allows, from the command line; the rest is mcp_serve. */
+/* `agentkernel mcp server`: parse the limits that the user sets, then call mcp_serve. */
 #include "gateway/cli/cmd.h"
 #include "gateway/mcp/mcp.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a call may have at most, from what was said of a run. */
+/* Copy the limits for calls from the parsed options. */
 static void take_request(struct mcp_ceiling *c, const struct run_request *o)
 {
 	c->profile = o->profile;
@@ -34,7 +34,7 @@ static int add_mode(struct mcp_ceiling *c, const char *value, size_t *n_modes, s
 	return 0;
 }
 
-/* A rule or folder that is wrong is told now, not to a model at its first call. */
+/* Report a wrong rule or folder to the user now, not to a model at its first call. */
 static int check(const struct mcp_ceiling *c, const struct ak_paths *paths, char dir[static PATH_MAX], struct ak_err *err)
 {
 	for (int i = 0; i < AK_MODE_NUM; i++) {
@@ -49,7 +49,7 @@ static int check(const struct mcp_ceiling *c, const struct ak_paths *paths, char
 	return 0;
 }
 
-/* 0, or the exit code to end with: -1 for "help was printed". */
+/* Returns 0 to continue, -1 after printing help, else the exit code. */
 static int parse(int argc, char **argv, struct mcp_ceiling *c)
 {
 	struct run_request o = { .profile = AK_PROFILE_MODERATE };

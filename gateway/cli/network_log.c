@@ -1,4 +1,4 @@
-/* network log NAME|--last: the policy audit of one sandbox, as a table, a summary or raw records. */
+/* network log NAME|--last: print the network log of one sandbox as a table, a summary or raw records. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOLD_US 2000000 /* how long a DNS question waits for its flow while following */
+#define HOLD_US 2000000 /* while following, how long a DNS query waits for its flow, to share a row */
 
 struct view {
-	const char *name; /* NULL: the newest */
+	const char *name; /* NULL: the newest run */
 	bool last, follow, json, summary;
 	enum netlog_only only;
 	uint64_t since_us;
@@ -26,7 +26,7 @@ struct view {
 	char dir[PATH_MAX];
 	struct netlog *log; /* owned */
 	struct netlog_layout layout;
-	bool begun; /* the header was printed */
+	bool begun; /* the table header was printed */
 };
 
 /* ---- options ---- */
@@ -34,17 +34,17 @@ struct view {
 static int check_view(const struct view *v, bool both, struct ak_err *err)
 {
 	if (both)
-		return ak_fail(err, EINVAL, "--denied and --allowed do not go together");
+		return ak_fail(err, EINVAL, "--denied and --allowed exclude each other");
 	if (!v->name && !v->last)
-		return ak_fail(err, EINVAL, "which sandbox? give its name or --last");
+		return ak_fail(err, EINVAL, "no sandbox given; give its name or --last");
 	if (v->name && v->last)
 		return ak_fail(err, EINVAL, "give a name or --last, not both");
 	if (v->follow && v->summary)
-		return ak_fail(err, EINVAL, "--follow and --summary do not go together");
+		return ak_fail(err, EINVAL, "--follow and --summary exclude each other");
 	return 0;
 }
 
-/* 0 to go on; else the exit code + 1. */
+/* Returns 0 to continue, else the exit code + 1. */
 static int parse(struct view *v, int argc, char **argv)
 {
 	struct cmd_args a;
@@ -152,7 +152,7 @@ int cmd_network_log(int argc, char **argv)
 		return rc - 1;
 	look.since_us = v.since_us;
 	look.follow = v.follow;
-	look.only = raw ? v.only : NETLOG_ALL; /* rows are chosen when they are whole */
+	look.only = raw ? v.only : NETLOG_ALL; /* rows are filtered once they are complete */
 	look.limit = raw ? v.limit : 0;
 	look.record = raw ? print_raw : add_record;
 	rc = view_open(&v, &err);

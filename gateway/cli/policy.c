@@ -1,6 +1,6 @@
 /*
- * policy list, show and validate: the policies that exist, the compiled form, and what is wrong with a file.
- * network check: what a policy says of one destination, by the same matcher that enforces it.
+ * policy list, show, validate: list the policies, print the compiled form of one, check a policy file.
+ * network check: the verdict of a policy for one destination, from the same matcher that enforces it.
  */
 #include "gateway/cli/cmd.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All of the output or none; main sees to it that stdout took it. */
+/* Print all of the output, or nothing when out of memory. main checks that stdout accepted it. */
 static int put_out(const struct strbuf *out, int code)
 {
 	if (out->failed) {
@@ -33,7 +33,7 @@ static bool looks_like_file(const char *text)
 	return strchr(text, '/') || (len > 5 && !strcmp(text + len - 5, ".json"));
 }
 
-/* A mode or policy, a file, a persistent sandbox, or the policy that a kept or past run was held to. */
+/* Load a policy by NAME: a mode or policy, a file, a persistent sandbox, or the policy of a kept or past run. */
 static int load_any(const char *name, const struct ak_paths *paths, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err)
 {
@@ -46,8 +46,7 @@ static int load_any(const char *name, const struct ak_paths *paths, const struct
 		rc = service_run_policy(paths, name, edits, n_edits, ret, err);
 	if (rc != -ENOENT)
 		return rc;
-	return ak_fail(
-		err, ENOENT, "there is neither a policy nor a sandbox nor a run named '%s'; see 'agentkernel policy list'", name);
+	return ak_fail(err, ENOENT, "no policy, sandbox or run is named '%s'; see 'agentkernel policy list'", name);
 }
 
 /* ---- arguments ---- */
@@ -55,10 +54,10 @@ static int load_any(const char *name, const struct ak_paths *paths, const struct
 struct words {
 	const char *operands[64];
 	size_t n_operands;
-	struct run_request o; /* of which only rules and --json are taken */
+	struct run_request o; /* only the rules and --json are used */
 };
 
-/* 0 to go on; else the exit code + 1, so that --help's 0 is told apart. */
+/* Returns 0 to continue, else the exit code + 1. */
 static int read_words(const char *command, int argc, char **argv, size_t min, size_t max, struct words *ret)
 {
 	struct cmd_args a;
@@ -83,13 +82,13 @@ static int read_words(const char *command, int argc, char **argv, size_t min, si
 		}
 	}
 	if (ret->n_operands < min) {
-		ak_say("%s: wants %s; see 'agentkernel %s --help'", command, a.cmd->args, command);
+		ak_say("%s: needs %s; see 'agentkernel %s --help'", command, a.cmd->args, command);
 		return 1 + AK_EXIT_USAGE;
 	}
 	return 0;
 }
 
-/* How every command here begins: its words, and where policies are. 0 to go on; else the exit code + 1, which is CODE when there are none. */
+/* The first step of every command here: parse the words and find the folders. Returns 0 to continue, else the exit code + 1; CODE when the folders fail. */
 static int begin(
 	const char *command, int argc, char **argv, size_t min, size_t max, int code, struct words *w, struct ak_paths *paths)
 {
@@ -189,7 +188,7 @@ int cmd_policy_show(int argc, char **argv)
 
 /* ---- policy validate ---- */
 
-/* What is asked for is a file, even if it is called just "mine". */
+/* Always treat FILE as a path, even a plain word such as "mine". */
 static int load_file(const char *file, const struct ak_paths *paths, struct policy **ret, struct ak_err *err)
 {
 	char path[PATH_MAX];

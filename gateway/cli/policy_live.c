@@ -15,7 +15,7 @@
 
 struct words {
 	const char *command, *name, *watch;
-	struct run_request o; /* of which only rules, --mcp and --json are taken */
+	struct run_request o; /* only the rules, --mcp and --json are used */
 	struct service_change change;
 };
 
@@ -34,19 +34,20 @@ static int take_option(struct words *w, int id, const struct field_value *v, str
 static int check(const struct words *w, struct ak_err *err)
 {
 	if (!w->name)
-		return ak_fail(err, EINVAL, "which sandbox? see 'agentkernel list'");
+		return ak_fail(err, EINVAL, "no sandbox given; see 'agentkernel list'");
 	if (w->watch && (w->change.n_edits || w->change.reset || w->change.for_ms))
-		return ak_fail(err, EINVAL, "--watch takes the rules from its file: it does not go together with others");
+		return ak_fail(err, EINVAL,
+			"--watch takes all rules from its file; leave out the other rule options, --reset and --for");
 	if (w->change.for_ms && !w->change.n_edits)
-		return ak_fail(err, EINVAL, "--for: what is to end after that time? give it with --allow-host and the like");
+		return ak_fail(err, EINVAL, "--for needs a rule to limit, for example --allow-host");
 	for (size_t i = 0; w->change.for_ms && i < w->change.n_edits; i++) {
 		if (w->o.edits[i].op == POLICY_EDIT_REMOVE)
-			return ak_fail(err, EINVAL, "--for: what was removed does not come back by itself; use --block-host");
+			return ak_fail(err, EINVAL, "--for cannot limit --remove; use --block-host");
 	}
 	return 0;
 }
 
-/* 0 to go on; else the exit code + 1. */
+/* Returns 0 to continue, else the exit code + 1. */
 static int parse(struct words *w, int argc, char **argv)
 {
 	struct cmd_args a;
@@ -118,20 +119,20 @@ static int print(const struct words *w, const cJSON *obj)
 	return 0;
 }
 
-/* What an agent left running in there has the new policy whatever we do; new commands only with the user's word. */
+/* Commands that an MCP client left running get the new policy at once. MCP tools may start new ones only after the user agrees with --mcp. */
 static void tell_mcp(const cJSON *obj)
 {
 	const char *name = json_text(obj, "name", "");
 
 	if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(obj, "mcp")))
-		ak_say("%s: wider than MCP servers were given: their tools leave it alone, unless they could make such a sandbox themselves, "
-		       "until 'agentkernel network policy %s --mcp'; what they left running in it has these rules already",
+		ak_say("%s: the policy is now wider than MCP servers were given; they refuse this sandbox, unless they could create one like it, "
+		       "until you run 'agentkernel network policy %s --mcp'; commands they left running already have these rules",
 			name, name);
 }
 
 /* ---- watching a file ---- */
 
-/* The file's stamp: changed when it was written, or replaced as editors do. */
+/* Identifies a version of the file: differs after a write, and after an editor replaces the file. */
 struct stamp {
 	struct timespec mtime;
 	ino_t ino;
@@ -154,7 +155,7 @@ static bool same(const struct stamp *a, const struct stamp *b)
 		a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
-/* The rules of the file in place of those that were on top of the policy before. */
+/* Replace all earlier changes of the policy by the rules of the file. */
 static int apply_file(const struct ak_paths *paths, const struct words *w, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *now = NULL;
@@ -194,7 +195,7 @@ static bool removed(const struct ak_paths *paths, const char *name)
 	return service_policy_show(paths, name, &obj, &ignored) == -ENOENT;
 }
 
-/* Until interrupted. A file that is wrong is told, and what is in force stays. */
+/* Apply the file whenever it changes, until interrupted. When the file is invalid, print the error and keep the policy in force. */
 static int watch(const struct ak_paths *paths, const struct words *w, struct ak_err *err)
 {
 	struct stamp seen = look(w->watch), now;
@@ -203,7 +204,7 @@ static int watch(const struct ak_paths *paths, const struct words *w, struct ak_
 	int rc = apply_file(paths, w, err);
 
 	if (rc < 0)
-		return rc; /* the first time it must be right */
+		return rc; /* at the start the file must be valid */
 	folder_of(w->watch, folder);
 	ak_follow_init(&f, folder);
 	for (;;) {
@@ -223,7 +224,7 @@ static int watch(const struct ak_paths *paths, const struct words *w, struct ak_
 	return rc;
 }
 
-/* ---- both spellings ---- */
+/* ---- network policy, network proxy ---- */
 
 static int policy_command(const char *command, int argc, char **argv)
 {

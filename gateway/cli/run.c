@@ -1,4 +1,4 @@
-/* `agentkernel run`: from words to options, and from the result to an exit code. */
+/* `agentkernel run`: parse the options, run the command, print the result and return its exit code. */
 #include "gateway/cli/cmd.h"
 #include "gateway/run/run.h"
 #include "gateway/service/service.h"
@@ -12,13 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Run A itself, on our terminal if there is one. ARGV has room for one word and the NULL. */
+/* No command was given: run the agent A of the mode, on our terminal if there is one. */
 static int take_agent(struct run_request *o, const struct agent *a)
 {
 	static char *argv[2];
 
 	if (!a) {
-		ak_say("run: which command? For example: agentkernel run --compatibility-mode codex -- npm test");
+		ak_say("run: no command given; for example: agentkernel run --compatibility-mode codex -- npm test");
 		return AK_EXIT_USAGE;
 	}
 	argv[0] = (char *)a->name;
@@ -27,7 +27,7 @@ static int take_agent(struct run_request *o, const struct agent *a)
 	return 0;
 }
 
-/* 0, or the exit code to end with: -1 for "help was printed". */
+/* Returns 0 to continue, -1 after printing help, else the exit code. */
 static int parse(int argc, char **argv, struct run_request *o)
 {
 	struct cmd_args args;
@@ -143,7 +143,7 @@ int cmd_run(int argc, char **argv)
 	return execute(&opts);
 }
 
-/* `agentkernel codex ARGS…`: everything after the name is the agent's, also --help. */
+/* `agentkernel codex ARGS…`: pass everything after the name to the agent, including --help. */
 int cmd_agent(int argc, char **argv)
 {
 	const struct agent *a = agent_named(argv[0]);

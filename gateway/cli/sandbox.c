@@ -1,4 +1,4 @@
-/* create, start, stop, remove, list: the life of persistent sandboxes. */
+/* create, start, stop, remove, list: manage persistent sandboxes. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -16,7 +16,7 @@
 
 #define NAMES_MAX 256
 
-/* What is wrong with the words is wrong usage; the rest failed. */
+/* Print the error. Invalid arguments exit with the usage code, all else with the failure code. */
 static int fail(const char *command, int rc, const struct ak_err *err)
 {
 	ak_say("%s: %s", command, err->text);
@@ -30,7 +30,7 @@ struct create {
 	struct run_request opts;
 };
 
-/* 0 to go on; else the exit code + 1. */
+/* Returns 0 to continue, else the exit code + 1. */
 static int parse_create(struct create *c, int argc, char **argv)
 {
 	struct cmd_args a;
@@ -54,13 +54,13 @@ static int parse_create(struct create *c, int argc, char **argv)
 		}
 	}
 	if (!c->name) {
-		ak_say("create: which name? For example: agentkernel create work --compatibility-mode codex");
+		ak_say("create: no name given; for example: agentkernel create work --compatibility-mode codex");
 		return 1 + AK_EXIT_USAGE;
 	}
 	return 0;
 }
 
-/* What is handed over by --mcp, so that nobody does it without knowing. */
+/* Tell the user what --mcp gives to MCP servers. */
 static void tell_mcp(const struct create *c, const cJSON *info)
 {
 	const cJSON *mcp = cJSON_GetObjectItemCaseSensitive(info, "mcp");
@@ -109,7 +109,7 @@ static int parse_names(const char *command, struct names *ret, int argc, char **
 	int rc = cmd_read(&a, command, argc, argv, ret->list, NAMES_MAX, &ret->n);
 
 	if (rc == 0 && ret->n == 0) {
-		ak_say("%s: which sandbox? see 'agentkernel list'", command);
+		ak_say("%s: no sandbox given; see 'agentkernel list'", command);
 		return 1 + AK_EXIT_USAGE;
 	}
 	ret->force = a.seen[FIELD_FORCE] || a.seen[FIELD_ACCEPT_DIR];
@@ -141,7 +141,7 @@ static int remove_one(const struct ak_paths *paths, const char *name, bool force
 	return service_remove(paths, name, &(struct service_how){ .force = force }, NULL, err);
 }
 
-/* Each name on its own: one that fails does not keep the others from it. */
+/* Handle each name independently: a failure does not stop the others. */
 static int for_each_name(const char *command, int argc, char **argv,
 	int (*fn)(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err))
 {
@@ -259,8 +259,8 @@ static void say_shared(const cJSON *list)
 		cJSON_ArrayForEach(name, with)
 			strbuf_printf(&names, "%s%s", names.len ? ", " : "", name->valuestring);
 		if (names.data)
-			ak_say("%s shares its project with sandboxes of another policy: %s", json_text(item, "name", "-"),
-				names.data);
+			ak_say("%s shares its project folder with sandboxes that have another policy: %s",
+				json_text(item, "name", "-"), names.data);
 	}
 }
 
@@ -287,7 +287,7 @@ int cmd_list(int argc, char **argv)
 	if (rc == 0)
 		rc = service_list(&paths, quiet ? NULL : tell_bad, NULL, &list, &err);
 	if (rc == 0 && any_runs(list) && cmd_heal(&paths, NULL, quiet)) {
-		cJSON_Delete(TAKE(list)); /* what the daemon counted was missing */
+		cJSON_Delete(TAKE(list)); /* the first list lacks the daemon's counters */
 		rc = service_list(&paths, NULL, NULL, &list, &err);
 	}
 	if (rc < 0)

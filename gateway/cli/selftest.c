@@ -1,4 +1,4 @@
-/* `agentkernel network selftest`: the report as a table or as one JSON object. */
+/* `agentkernel network selftest`: print the report as a table or as one JSON object. */
 #include "gateway/cli/cmd.h"
 #include "gateway/selftest/selftest.h"
 

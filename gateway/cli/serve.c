@@ -1,4 +1,4 @@
-/* `agentkernel serve`: the HTTP API, from options to addresses and keys. */
+/* `agentkernel serve`: parse the addresses and keys, then run the HTTP API. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -28,13 +28,13 @@ static int add_name(const char **list, size_t *n, const char *value, struct ak_e
 	return 0;
 }
 
-/* A key that everyone on the machine can read is none. */
+/* Warn when other users can read the key file. */
 static void check_mode(const char *path)
 {
 	struct stat st;
 
 	if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077))
-		ak_say("serve: others can read the keys in '%s'; chmod 600 hides them", path);
+		ak_say("serve: other users can read the keys in '%s'; fix it with chmod 600", path);
 }
 
 static int take(struct serve *s, int id, const struct field_value *v, struct ak_err *err)
@@ -54,7 +54,7 @@ static int take(struct serve *s, int id, const struct field_value *v, struct ak_
 	return rc < 0 ? ak_err_prefix(err, rc, "serve: --%s", field_table[id].option) : 0;
 }
 
-/* The variable must not reach any sandbox: it is taken out of our own environment. One that is set and empty was meant to protect. */
+/* Remove the key variable from our environment, so that no sandbox inherits it. An empty variable is an error: the user meant to require a key. */
 static int take_variable(struct serve *s, struct ak_err *err)
 {
 	const char *key = getenv(KEY_VARIABLE);
@@ -66,7 +66,7 @@ static int take_variable(struct serve *s, struct ak_err *err)
 	return 0;
 }
 
-/* 0, or what cmd_next ended with, or -EINVAL. */
+/* Returns 0, the last result of cmd_next, or -EINVAL. */
 static int parse(struct serve *s, int argc, char **argv, struct ak_err *err)
 {
 	struct cmd_args a;

@@ -1,4 +1,4 @@
-/* The commands: with field/table.c, which has their options, the one list that parsing, help, completion and the man page check are made from. */
+/* The command table. Parsing, help, completion and the man page check use this table and field/table.c, which has the options. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -7,7 +7,7 @@
 
 const struct cmd cmd_table[] = {
 	{ "run", "[CMD [ARGS…]]", "run a command, or the mode's agent, in a temporary sandbox", VERB_RUN, cmd_run, true, NULL },
-	{ "claude", "[ARGS…]", "run Claude Code in its mode; all that follows is its own", VERB_NONE, cmd_agent, true, NULL },
+	{ "claude", "[ARGS…]", "run Claude Code in its mode; all arguments go to it", VERB_NONE, cmd_agent, true, NULL },
 	{ "codex", "[ARGS…]", "run Codex in its mode", VERB_NONE, cmd_agent, true, NULL },
 	{ "gemini", "[ARGS…]", "run Gemini CLI in its mode", VERB_NONE, cmd_agent, true, NULL },
 	{ "opencode", "[ARGS…]", "run OpenCode in its mode", VERB_NONE, cmd_agent, true, NULL },
@@ -15,47 +15,48 @@ const struct cmd cmd_table[] = {
 	{ "start", "NAME…", "start a persistent sandbox", VERB_START, cmd_start, false, NULL },
 	{ "stop", "NAME…", "stop one; its files and policy stay", VERB_STOP, cmd_stop, false, NULL },
 	{ "remove", "NAME…", "remove one with all its files", VERB_REMOVE, cmd_remove, false, NULL },
-	{ "list", "", "the persistent sandboxes", VERB_LIST, cmd_list, false, NULL },
+	{ "list", "", "list the persistent sandboxes", VERB_LIST, cmd_list, false, NULL },
 	{ "exec", "NAME CMD [ARGS…]", "run a command in a running sandbox", VERB_EXEC, cmd_exec, true, NULL },
-	{ "attach", "NAME", "a shell in a running sandbox, or the command that was left there", VERB_ATTACH, cmd_attach, false,
-		NULL },
+	{ "attach", "NAME", "open a shell in a running sandbox, or reattach to a detached command", VERB_ATTACH, cmd_attach,
+		false, NULL },
 	{ "cp", "SRC DST", "copy files and folders; one side is NAME:/path", VERB_CP, cmd_cp, false, NULL },
 	{ "sandbox create", "NAME", "define a persistent sandbox", VERB_CREATE, cmd_create, false, "create" },
 	{ "sandbox start", "NAME…", "start a persistent sandbox", VERB_START, cmd_start, false, "start" },
 	{ "sandbox stop", "NAME…", "stop one; its files and policy stay", VERB_STOP, cmd_stop, false, "stop" },
 	{ "sandbox remove", "NAME…", "remove one with all its files", VERB_REMOVE, cmd_remove, false, "remove" },
-	{ "sandbox list", "", "the persistent sandboxes", VERB_LIST, cmd_list, false, "list" },
-	{ "network log", "NAME|--last", "what a sandbox's network was asked for, and what became of it", VERB_NETWORK_LOG,
+	{ "sandbox list", "", "list the persistent sandboxes", VERB_LIST, cmd_list, false, "list" },
+	{ "network log", "NAME|--last", "show the network requests of a sandbox and their verdicts", VERB_NETWORK_LOG,
 		cmd_network_log, false, NULL },
-	{ "network check", "MODE|NAME|FILE HOST[:PORT][/PROTO]", "the verdict for a destination, and the rule that gives it",
+	{ "network check", "MODE|NAME|FILE HOST[:PORT][/PROTO]", "show the verdict for a destination and the rule behind it",
 		VERB_CHECK, cmd_network_check, false, NULL },
 	{ "network policy", "NAME", "show or change the policy of a sandbox while it runs", VERB_POLICY_CHANGE,
 		cmd_network_policy, false, NULL },
-	{ "network proxy", "NAME", "the same, in the words of Docker's sandboxes", VERB_POLICY_PROXY, cmd_network_proxy, false,
-		NULL },
-	{ "network selftest", "", "try the attack catalogue on this machine, in a private Internet", VERB_PRINT,
+	{ "network proxy", "NAME", "the same, with the option names of Docker sandboxes", VERB_POLICY_PROXY, cmd_network_proxy,
+		false, NULL },
+	{ "network selftest", "", "run the attack catalogue on this machine, in a private network", VERB_PRINT,
 		cmd_network_selftest, false, NULL },
-	{ "policy list", "", "the policies that exist", VERB_PRINT, cmd_policy_list, false, NULL },
-	{ "policy show", "NAME", "a policy as it is enforced", VERB_PRINT, cmd_policy_show, false, NULL },
-	{ "policy validate", "FILE", "check a policy file and name what is wrong", VERB_PRINT, cmd_policy_validate, false, NULL },
-	{ "audit", "", "life cycle, exec, file and policy events", VERB_AUDIT, cmd_audit, false, NULL },
+	{ "policy list", "", "list the policies", VERB_PRINT, cmd_policy_list, false, NULL },
+	{ "policy show", "NAME", "show a policy as it is enforced", VERB_PRINT, cmd_policy_show, false, NULL },
+	{ "policy validate", "FILE", "check a policy file and report errors", VERB_PRINT, cmd_policy_validate, false, NULL },
+	{ "audit", "", "show life cycle, exec, file and policy events", VERB_AUDIT, cmd_audit, false, NULL },
 	{ "audit verify", "", "check that no audit record was altered, removed or cut off", VERB_AUDIT_VERIFY, cmd_audit_verify,
 		false, NULL },
-	{ "daemon start", "", "start the daemon: gateway of persistent sandboxes, and warm ones for run", VERB_DAEMON_START,
-		cmd_daemon_start, false, NULL },
-	{ "daemon stop", "", "end it; running sandboxes go on without a network", VERB_NONE, cmd_daemon_stop, false, NULL },
-	{ "daemon status", "", "pool, hits and misses, and the gateway's health", VERB_PRINT, cmd_daemon_status, false, NULL },
-	{ "daemon prewarm", "", "prepare sandboxes of a mode now", VERB_PREWARM, cmd_daemon_prewarm, false, NULL },
+	{ "daemon start", "", "start the daemon: the gateway of persistent sandboxes, and pre-built ones for run",
+		VERB_DAEMON_START, cmd_daemon_start, false, NULL },
+	{ "daemon stop", "", "stop the daemon; running sandboxes lose their network", VERB_NONE, cmd_daemon_stop, false, NULL },
+	{ "daemon status", "", "show the pool, its hits and misses, and the gateway's health", VERB_PRINT, cmd_daemon_status,
+		false, NULL },
+	{ "daemon prewarm", "", "pre-build sandboxes of a mode now", VERB_PREWARM, cmd_daemon_prewarm, false, NULL },
 	{ "serve", "", "serve the HTTP API", VERB_SERVE, cmd_serve, false, NULL },
 	{ "mcp server", "", "serve the Model Context Protocol on stdin and stdout", VERB_MCP_SERVER, cmd_mcp_server, false,
 		NULL },
 	{ "mcp-server", "", "", VERB_MCP_SERVER, cmd_mcp_server, false, "mcp server" },
-	{ "agents", "", "the agents that are installed, and what each still needs", VERB_AGENTS, cmd_agents, false, NULL },
+	{ "agents", "", "list the installed agents and what each still needs", VERB_AGENTS, cmd_agents, false, NULL },
 	{ "agents import", "AGENT", "copy sign-in, settings and sessions of an agent from your home", VERB_NONE,
 		cmd_agents_import, false, NULL },
 	{ "agents reset", "AGENT", "forget sign-in, settings and sessions of an agent", VERB_NONE, cmd_agents_reset, false,
 		NULL },
-	{ "init", "", "write a commented agentkernel.toml, and the files of a client", VERB_INIT, cmd_init, false, NULL },
+	{ "init", "", "write a commented agentkernel.toml, and the files that a client needs", VERB_INIT, cmd_init, false, NULL },
 	{ "completion", "bash|zsh|fish", "print a completion script for a shell", VERB_NONE, cmd_completion, false, NULL },
 	{ "version", "", "print the version", VERB_PRINT, cmd_version, false, NULL },
 	{ "help", "[COMMAND]", "describe a command", VERB_NONE, cmd_help, false, NULL },
@@ -71,7 +72,7 @@ const struct cmd *cmd_row(const char *name)
 	return NULL;
 }
 
-/* How many words NAME has when ARGV starts with them; else 0. */
+/* The number of words in NAME if ARGV starts with them, else 0. */
 static int match_words(const char *name, int argc, char **argv)
 {
 	int words = 0;
@@ -127,7 +128,7 @@ static unsigned min3(unsigned a, unsigned b, unsigned c)
 	return ab < c ? ab : c;
 }
 
-/* How many letters to insert, delete, change or swap with their neighbour to get from A to B. */
+/* Edit distance from A to B: insertions, deletions, substitutions and swaps of neighbours. */
 static unsigned distance(const char *a, const char *b)
 {
 	unsigned rows[3][NEAR_MAX + 1];
@@ -154,13 +155,13 @@ static unsigned distance(const char *a, const char *b)
 	return prev[lb];
 }
 
-/* Keep CANDIDATE when it is nearer than what was found so far, and near enough for its length. */
+/* Keep CANDIDATE if it is more similar than the best so far, and similar enough for its length. */
 static void consider(const char *typed, const char *candidate, const char *result, const char **best, unsigned *best_distance)
 {
 	size_t len = strlen(candidate);
 	unsigned d = distance(typed, candidate);
 
-	/* A short word is soon near to anything. */
+	/* Allow fewer edits for short words, which are similar to many others. */
 	if (d < *best_distance && d <= (len < 5 ? 1u : len < 9 ? 2u : 3u)) {
 		*best_distance = d;
 		*best = result;

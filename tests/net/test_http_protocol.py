@@ -107,7 +107,7 @@ def test_a_key_guards_all_but_health(lab):
         api.key = "first-key"
         out = api.run("env", profile="permissive")["output"]
         assert "first-key" not in out and "HOME=" in out
-        assert b"others can read" in api.proc.output[2]
+        assert b"other users can read" in api.proc.output[2]
 
 
 @pytest.mark.parametrize("options, env, says", [

@@ -182,7 +182,7 @@ def test_detach_leaves_it_running_and_attach_returns(boxes):
     s.type(b"V=still; echo here-$V\n")
     s.until(rb"here-still")
     s.type(b"\x10\x11")
-    s.until(rb"left running")
+    s.until(rb"keeps running")
     assert s.end().code == 0
     names = "import glob; print(*[open(p).read().strip() for p in glob.glob('/proc/[0-9]*/comm')])"
     assert "bash" in b.out("x", PYTHON, "-c", names).split()

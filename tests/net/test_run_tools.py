@@ -166,7 +166,7 @@ def test_an_agent_by_its_name_gets_all_that_follows(home, agent, folder):
 
 def test_without_a_command_a_mode_without_an_agent_asks_for_one(home):
     r = home.run(path=[], mode="native")
-    assert r.code == 2 and "which command?" in r.err, r
+    assert r.code == 2 and "no command given" in r.err, r
 
 
 def test_explain_tells_everything_and_runs_nothing(home):
