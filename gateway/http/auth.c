@@ -1,4 +1,4 @@
-/* Who may talk to the API: see http/auth.h. */
+/* Who may use the API. See http/auth.h. */
 #include "gateway/http/auth.h"
 
 #include "gateway/base/cleanup.h"
@@ -33,9 +33,9 @@ int http_keys_add(struct http_keys *k, const char *key, struct ak_err *err)
 	if (strlen(key) > KEY_MAX)
 		return ak_fail(err, EINVAL, "the key is longer than %d bytes", KEY_MAX);
 	for (const char *p = key; *p; p++) {
-		/* What a header cannot carry would lock everyone out. */
+		/* No client could send such a key in a header. */
 		if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f)
-			return ak_fail(err, EINVAL, "the key holds a blank or a character that is not plain ASCII");
+			return ak_fail(err, EINVAL, "the key contains a blank or a character that is not printable ASCII");
 	}
 	grown = reallocarray(k->digests, k->n + 1, sizeof(*grown));
 	if (!grown)
@@ -72,7 +72,7 @@ int http_keys_load(struct http_keys *k, const char *path, struct ak_err *err)
 		if (rc < 0)
 			return ak_err_prefix(err, rc, "key file '%s': line %u", path, number);
 	}
-	return k->n > before ? 0 : ak_fail(err, EINVAL, "key file '%s': no key in it", path);
+	return k->n > before ? 0 : ak_fail(err, EINVAL, "key file '%s': contains no key", path);
 }
 
 void http_keys_done(struct http_keys *k)
@@ -94,7 +94,7 @@ bool http_keys_ok(const struct http_keys *k, const char *authorization)
 
 		for (size_t j = 0; j < SHA256_SIZE; j++)
 			differ |= given[j] ^ k->digests[i][j];
-		any |= (differ - 1u) >> 31; /* 1 only when nothing differs */
+		any |= (differ - 1u) >> 31; /* 1 only when all bytes are equal */
 	}
 	return any != 0;
 }
@@ -113,7 +113,7 @@ bool http_is_loopback(const struct ak_addr *a)
 	return ak_addr_eq(a, &one);
 }
 
-/* "name:80", "[::1]:80" → the name or the address alone. */
+/* Strip the port and brackets: "name:80" → "name", "[::1]:80" → "::1". */
 static bool split_host(const char *host, char *ret, size_t size)
 {
 	const char *end = *host == '[' ? strchr(host, ']') : host + strcspn(host, ":");
@@ -147,7 +147,7 @@ bool http_host_ok(const char *host, const char *const *names, const struct ak_ad
 	len = strlen(name);
 	if (len > 1 && name[len - 1] == '.')
 		name[--len] = '\0';
-	/* RFC 6761 section 6.3: localhost and what is below it are never looked up elsewhere. */
+	/* RFC 6761 section 6.3: localhost and the names below it always mean loopback. */
 	if (!strcasecmp(name, "localhost") || (len > 10 && !strcasecmp(name + len - 10, ".localhost")))
 		return true;
 	for (; names && *names; names++) {

@@ -1,11 +1,11 @@
 /*
- * Connections of the API: a request is read strictly and within limits, becomes a call, and is answered. See http/http.h.
+ * Connections to the API: read a request with strict parsing and limits, turn it into a call, answer it. See http/http.h.
  *
- * Theory of operation. HEAD → BODY → BUSY → HEAD … on a connection that is kept; LINGER after an answer that ends it: what the client
- * still sends is read and dropped for a while, so that the answer is not lost to a reset. Everything that can be refused by the head alone
- * (Host, key, route, length) is refused before a byte of the body is kept. While a call is BUSY the connection goes on reading, only to see
- * its client leave. Of requests that were sent ahead a few are answered in a turn, then others have theirs; and none while the client does not
- * take its answers.
+ * Theory of operation. A kept-alive connection cycles through HEAD → BODY → BUSY. LINGER follows the last answer: we read and drop what the
+ * client still sends for a while, so that a TCP reset does not destroy the answer. Whatever the head alone decides (Host, key, route,
+ * length) is refused before any byte of the body is stored. While BUSY the connection keeps reading, only to notice when the client
+ * disconnects. Of pipelined requests we answer a few, then serve other connections; and none while the client does not read its
+ * answers.
  */
 #include "gateway/http/conn.h"
 
@@ -21,17 +21,17 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define HEAD_MS 10000 /* a head must be whole this long after its first byte, or after the connection was made */
+#define HEAD_MS 10000 /* timeout for a complete head, from its first byte or from the start of the connection */
 #define BODY_MS 120000
 #define IDLE_MS 75000
 #define LINGER_MS 2000
-#define WRITE_S 60 /* a reader that takes nothing for this long has left */
-#define AHEAD_MAX (64u << 10) /* what a client may send ahead of the answer */
-#define TURN_MAX 8 /* requests answered before others have their turn */
+#define WRITE_S 60 /* close the connection when the client reads nothing for this long */
+#define AHEAD_MAX (64u << 10) /* bytes that a client may send before its answer */
+#define TURN_MAX 8 /* requests answered before other connections are served */
 
 static void process(struct http_conn *conn);
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static void set_deadline(struct http_conn *conn, unsigned ms)
 {
@@ -118,17 +118,17 @@ static void on_write(struct bufferevent *bev, void *arg)
 		on_read(bev, conn);
 }
 
-/* It takes its answers too slowly to be given more of them. */
+/* The client reads its answers too slowly: do not write more. */
 static bool is_behind(const struct http_conn *conn)
 {
 	return evbuffer_get_length(bufferevent_get_output(conn->bev)) > HTTP_STREAM_HIGH;
 }
 
-/* The client sends nothing more, and what it sent has been looked at as far as it can be. */
+/* The client has closed its sending side, and all complete requests have been handled. */
 static void after_eof(struct http_conn *conn)
 {
 	if (conn->call || evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0)
-		http_conn_free(conn); /* whoever waits for an answer has left */
+		http_conn_free(conn); /* a client that still waits for an answer has disconnected */
 	else
 		conn->state = CONN_LINGER;
 }
@@ -137,7 +137,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 {
 	struct http_conn *conn = arg;
 
-	/* One that said all it had to say still gets the answers that are ready, and those that only wait for their turn. */
+	/* A client that only closed its sending side still gets the finished answers, and answers to its pipelined requests. */
 	if (!(what & BEV_EVENT_EOF) || conn->call) {
 		http_conn_free(conn);
 		return;
@@ -148,7 +148,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 		after_eof(conn);
 }
 
-/* NULL: out of memory; FD is closed then. */
+/* Takes FD over. On out of memory, closes FD and returns NULL. */
 static struct http_conn *conn_new(struct http_server *s, int fd)
 {
 	struct http_conn *conn = calloc(1, sizeof(*conn));
@@ -187,7 +187,7 @@ void http_conn_accept(struct http_server *s, int fd)
 		conn->local = ak_addr_from_sockaddr(&ss, NULL);
 	http_room_look(conn, fd);
 	full = !http_room_make(conn);
-	conn->known = conn->known && !full; /* one that is only told to come again gives way like a stranger */
+	conn->known = conn->known && !full; /* a connection that is only refused counts as a stranger */
 	TAILQ_INSERT_TAIL(&s->conns, conn, link);
 	conn->listed = true;
 	s->n_conns++;
@@ -232,7 +232,7 @@ static unsigned status_of_fault(enum http_fault fault)
 	return 400;
 }
 
-/* May whoever sent this request use the server? Where there is no key, only our own user may. */
+/* May the client use the server? Without a key, only our own user may. */
 static bool may_ask(struct http_conn *conn, struct ak_err *err)
 {
 	const struct http_keys *keys = &conn->s->conf->keys;
@@ -242,16 +242,16 @@ static bool may_ask(struct http_conn *conn, struct ak_err *err)
 		return true;
 	}
 	if (keys->n)
-		ak_fail(err, EACCES, "an API key is needed: Authorization: Bearer KEY");
+		ak_fail(err, EACCES, "missing or wrong API key; send the header Authorization: Bearer KEY");
 	else
-		ak_fail(err, EACCES, "%s; start it with a key in AGENTKERNEL_API_KEY or --api-key-file to let others in",
+		ak_fail(err, EACCES, "%s; to allow others, start it with a key in AGENTKERNEL_API_KEY or --api-key-file",
 			conn->uid == HTTP_PEER_NONE
-				? "this server has no key, and the kernel does not tell whose connection this is"
-				: "this server has no key and answers only the user that started it");
+				? "this server has no key, and the kernel does not report the user of this connection"
+				: "this server has no key and answers only the user who started it");
 	return false;
 }
 
-/* What the head alone decides; 0 or the status to refuse with. */
+/* Check what the head alone decides. Returns 0, or the status to refuse with. */
 static unsigned check_head(struct http_conn *conn, struct ak_err *err)
 {
 	const struct http_request *req = &conn->req;
@@ -261,11 +261,12 @@ static unsigned check_head(struct http_conn *conn, struct ak_err *err)
 	if (!*req->host && (ak_fail(err, EINVAL, "the Host header is missing"), true))
 		return 400;
 	if (!http_host_ok(req->host, s->names, &conn->local)) {
-		ak_fail(err, EACCES, "Host '%.80s' is not a name of this server; --server-name adds one", req->host);
+		ak_fail(err, EACCES, "Host '%.80s' is not a name of this server; start it with --server-name to add one",
+			req->host);
 		return 403;
 	}
 	if (req->cross_site || (req->origin && !http_origin_ok(req->origin, req->host))) {
-		ak_fail(err, EACCES, "requests of web pages from elsewhere are refused");
+		ak_fail(err, EACCES, "cross-origin request refused");
 		return 403;
 	}
 	conn->route = http_route_find(req, &conn->params, &status, conn->allow, err);
@@ -291,7 +292,7 @@ static void begin_body(struct http_conn *conn)
 		evbuffer_add_printf(bufferevent_get_output(conn->bev), "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-/* True when there may be more to do at once. */
+/* True when the caller should process more input at once. */
 static bool read_head(struct http_conn *conn)
 {
 	struct evbuffer *in = bufferevent_get_input(conn->bev);
@@ -337,7 +338,7 @@ static bool read_head(struct http_conn *conn)
 
 #define BODY_DEPTH 32
 
-/* An empty body is as good as {}. */
+/* An empty body means {}. */
 static int parse_body(struct http_conn *conn, cJSON **ret, struct ak_err *err)
 {
 	static const struct json_bounds bounds = { .depth = BODY_DEPTH, .members = 16384, .values = 1u << 20 };
@@ -346,11 +347,11 @@ static int parse_body(struct http_conn *conn, cJSON **ret, struct ak_err *err)
 	int rc;
 
 	if (!conn->route->body)
-		return conn->body.len ? ak_fail(err, EINVAL, "this address takes no body") : 0;
+		return conn->body.len ? ak_fail(err, EINVAL, "this route takes no body") : 0;
 	if (conn->body.len) {
 		rc = json_scan(conn->body.data, conn->body.len, &bounds, &nul, err);
 		if (rc == 0 && nul)
-			rc = ak_fail(err, EINVAL, "a string holds a NUL character (\\u0000); send such content as base64");
+			rc = ak_fail(err, EINVAL, "a string contains a NUL character (\\u0000); send such content as base64");
 		if (rc == 0)
 			rc = json_parse(conn->body.data, conn->body.len, &obj, err);
 		if (rc < 0)
@@ -359,7 +360,7 @@ static int parse_body(struct http_conn *conn, cJSON **ret, struct ak_err *err)
 		obj = cJSON_CreateObject();
 	}
 	if (!cJSON_IsObject(obj))
-		return ak_fail(err, EINVAL, "the body: must be a JSON object");
+		return ak_fail(err, EINVAL, "the body must be a JSON object");
 	rc = fields_check(conn->route->body, FIELD_HTTP, obj, err);
 	if (rc == 0)
 		*ret = TAKE(obj);
@@ -420,7 +421,7 @@ static bool read_body(struct http_conn *conn)
 		ssize_t n = http_request_body(&conn->framing, v.iov_base, v.iov_len, &conn->body);
 
 		if (n < 0) {
-			conn->framing.state = HTTP_BODY_EXT; /* not at its end */
+			conn->framing.state = HTTP_BODY_EXT; /* the body is incomplete */
 			if (n == -EFBIG)
 				http_conn_refuse(conn, 413, "the body is too large");
 			else
@@ -436,7 +437,7 @@ static bool read_body(struct http_conn *conn)
 	return true;
 }
 
-/* ---- the machine ---- */
+/* ---- the state machine ---- */
 
 void http_conn_next(struct http_conn *conn)
 {
@@ -453,7 +454,7 @@ void http_conn_next(struct http_conn *conn)
 	process(conn);
 }
 
-/* A request may be read now; otherwise the next turn comes by itself, or when the client has taken what there is. */
+/* May we read another request now? If not, on_turn continues later, or on_write once the client has read its answers. */
 static bool has_turn(struct http_conn *conn)
 {
 	static const struct timeval soon = { 0, 0 };
@@ -466,7 +467,7 @@ static bool has_turn(struct http_conn *conn)
 	return false;
 }
 
-/* Answers come from within as well as from the loop: only the outermost goes round. */
+/* Run the state machine. Answering a request calls this function again: only the outermost call loops. */
 static void process(struct http_conn *conn)
 {
 	struct evbuffer *in = bufferevent_get_input(conn->bev);

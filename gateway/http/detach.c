@@ -1,6 +1,6 @@
 /*
- * Commands in the background: a worker each that lasts as long as the command, and the newest of its output in memory. They are
- * the server's: when it ends, they do. See http/http.h.
+ * Background commands. Each has a worker that lasts as long as the command; we keep the newest output in memory. All background
+ * commands end when the server ends. See http/http.h.
  */
 #include "gateway/http/http.h"
 
@@ -18,9 +18,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define KEEP_BYTES (1u << 20) /* of each stream */
-#define KEEP_SLACK (256u << 10) /* so that not every write moves everything */
-#define KEEP_ENDED 64 /* of all sandboxes together; the oldest go */
+#define KEEP_BYTES (1u << 20) /* of output kept of each stream */
+#define KEEP_SLACK (256u << 10) /* extra room, so that not every write moves the whole buffer */
+#define KEEP_ENDED 64 /* ended commands kept, for all sandboxes together; the oldest are dropped */
 
 struct http_detached {
 	TAILQ_ENTRY(http_detached) link;
@@ -100,7 +100,7 @@ static size_t count_running(const struct http_server *s)
 	return n;
 }
 
-/* ---- telling ---- */
+/* ---- JSON ---- */
 
 static void put_detached(struct strbuf *out, const struct http_detached *d)
 {
@@ -132,7 +132,7 @@ static void reply(struct http_call *c, unsigned status, const struct strbuf *out
 		http_reply_data(c, status, out->data, out->len);
 }
 
-/* ---- its life ---- */
+/* ---- start and end ---- */
 
 static void on_output(struct http_job *j, enum http_pipe pipe, const char *data, size_t len)
 {
@@ -195,7 +195,7 @@ static void launch(struct http_detached *d)
 	reply(c, 201, &out);
 }
 
-/* First of all: is there such a sandbox, and does it run? */
+/* First check that the sandbox exists and runs. */
 
 static void look_work(void *ctx, struct work *w)
 {
@@ -254,13 +254,13 @@ void http_handle_detach(struct http_call *c)
 	j = count_running(c->s) < HTTP_DETACHED_MAX ? http_job_new(c->s, &ops, d) : NULL;
 	if (!j) {
 		detached_free(d);
-		http_reply_error(c, 429, "too many commands run in the background");
+		http_reply_error(c, 429, "too many background commands are running; end one or try again later");
 		return;
 	}
 	http_job_go(j);
 }
 
-/* ---- looking ---- */
+/* ---- status and logs ---- */
 
 static struct http_detached *look_up(const struct http_call *c)
 {
@@ -278,7 +278,7 @@ static int not_there(const struct http_call *c, struct ak_err *err)
 	return ak_fail(err, ENOENT, "sandbox '%s' has no background command '%.40s'", c->params.name, c->params.id);
 }
 
-/* NULL after 404 was answered. */
+/* Returns NULL after answering 404. */
 static struct http_detached *find(struct http_call *c)
 {
 	struct http_detached *d = look_up(c);
@@ -322,7 +322,7 @@ void http_handle_detached_get(struct http_call *c)
 	reply(c, 200, &out);
 }
 
-/* In a worker, which has its own copy of what there is: two streams of control characters are long. */
+/* Runs in a worker, on its own copy of the output: escaping two full streams of control characters takes long. */
 void http_work_detached_logs(struct http_call *c, struct work *w)
 {
 	static const char *const names[] = { "stdout", "stderr" };

@@ -1,4 +1,4 @@
-/* Files of a running sandbox by way of the API. All of it runs in workers. See http/http.h. */
+/* API for the files of a running sandbox. All of it runs in workers. See http/http.h. */
 #include "gateway/http/http.h"
 
 #include "gateway/base/base64.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_MAX (16u << 20) /* as much as can be written */
-#define SHORT_FILE 4096 /* this much may be added in any case: a short text stays text */
+#define READ_MAX (16u << 20) /* the same limit as for writing */
+#define SHORT_FILE 4096 /* escapes may always add this much, so that a short text stays text */
 
 static bool is_text(const char *data, size_t len)
 {
@@ -29,7 +29,7 @@ static void say_file(struct work *w, const char *data, size_t len)
 	bool text = is_text(data, len);
 
 	strbuf_puts(&out, head);
-	/* Text that is longer with its escapes than as base64 (which is a third longer than the file) is not worth reading as it is. */
+	/* Send text as base64, which adds a third, when JSON escapes would make it longer than that. */
 	text = text && strbuf_json_part(&out, data, len, sizeof(head) + SHORT_FILE + len + len / 3) == len;
 	if (!text) {
 		strbuf_reset(&out);
@@ -69,7 +69,7 @@ static int decode(const char *content, const char *encoding, char **ret, size_t 
 	return rc < 0 ? ak_err_prefix(err, rc, "content") : 0;
 }
 
-/* What is there keeps its permissions as far as a whole new file can. */
+/* Replace the file by a new one that keeps the permissions of the old one as far as possible. */
 static int write_one(struct http_call *c, int root, const char *path, const char *data, size_t len, struct ak_err *err)
 {
 	int rc = service_file_write(root, path, data, len, 0644, true, err);
@@ -105,7 +105,7 @@ void http_work_file_delete(struct http_call *c, struct work *w)
 	work_end_text(w, rc, "deleted", &err);
 }
 
-/* ---- several ---- */
+/* ---- several files ---- */
 
 static int check_path(const char *path, struct ak_err *err)
 {
@@ -114,12 +114,12 @@ static int check_path(const char *path, struct ak_err *err)
 	for (const char *at = path; at; at = strchr(at, '/')) {
 		at += *at == '/';
 		if (!strncmp(at, "..", 2) && (at[2] == '/' || !at[2]))
-			return ak_fail(err, EINVAL, "files: '%.60s': '..' in a path", path);
+			return ak_fail(err, EINVAL, "files: '%.60s': the path contains '..'", path);
 	}
 	return 0;
 }
 
-/* All paths are looked at before the first file is written. */
+/* Check all paths before writing the first file. */
 static int write_all(struct http_call *c, const cJSON *files, unsigned *ret_n, struct ak_err *err)
 {
 	_cleanup_close_ int root = -1;

@@ -1,4 +1,4 @@
-/* The routes that need nothing but the server itself. See http/http.h. */
+/* Routes that need only the server's own memory. See http/http.h. */
 #include "gateway/http/http.h"
 
 void http_handle_health(struct http_call *c)

@@ -1,12 +1,12 @@
 /*
- * The HTTP API: what the server's files share.
+ * The HTTP API: declarations that the server's files share.
  *
- * Theory of operation. One process, one event loop. A connection (http/conn.c) reads a request, strictly and within limits of size and
- * time, and makes a call of it. What only looks at the server's own memory is answered at once; everything else runs in a worker
- * (http/job.c, service/worker.h): a process that calls the blocking service verb and says its typed result. So nothing blocks a short request,
- * a crash stays in its worker, and a client that leaves takes its worker, and with it its sandbox, along.
+ * Theory of operation. One process, one event loop. A connection (http/conn.c) reads a request, with strict parsing and limits on size and
+ * time, and turns it into a call. Calls that only need the server's own memory are answered at once. All others run in a worker
+ * (http/job.c, service/worker.h): a process that calls the blocking service verb and returns its typed result. So nothing blocks a short
+ * request, a crash affects only its worker, and when a client disconnects, its worker and the sandbox of that worker end.
  *
- * Every call ends exactly once, by http_reply_* or http_stream_end, also when its client has left before (conn is NULL then).
+ * Every call ends exactly once, by http_reply_* or http_stream_end, even when the client has disconnected (conn is NULL then).
  */
 #ifndef AK_HTTP_H
 #define AK_HTTP_H
@@ -35,20 +35,20 @@ struct event_base;
 #define HTTP_PORT 18888
 #define HTTP_CONNS_MAX 512
 #define HTTP_STRANGERS_MAX                                                                                                       \
-	256 /* of these, connections that have not shown a key or are of another user; fewer with few descriptors */
-#define HTTP_STRANGERS_EACH 32 /* of one user or address; of our own user as many as there may be */
-#define HTTP_JOBS_MAX 64 /* workers at once */
-#define HTTP_QUEUE_MAX 256 /* calls that wait for one; more are answered 429 */
-#define HTTP_FOLLOWERS_MAX 64 /* streams that last until their client leaves: not counted as jobs */
-#define HTTP_DETACHED_MAX 64 /* background commands that run; the same */
+	256 /* how many of these may be unauthenticated (no key yet, or another user); fewer when the descriptor limit is low */
+#define HTTP_STRANGERS_EACH 32 /* strangers per user or address; no such limit for our own user */
+#define HTTP_JOBS_MAX 64 /* concurrent workers */
+#define HTTP_QUEUE_MAX 256 /* calls that wait for a worker; more are answered 429 */
+#define HTTP_FOLLOWERS_MAX 64 /* streams that last until the client disconnects; not counted as jobs */
+#define HTTP_DETACHED_MAX 64 /* running background commands; not counted as jobs */
 #define HTTP_LISTENERS_MAX 16
-#define HTTP_OUTPUT_MAX (8u << 20) /* of stdout, of stderr, and of both together in one answer, as JSON has it */
-#define HTTP_BATCH_MAX (16u << 20) /* of all commands of a batch */
+#define HTTP_OUTPUT_MAX (8u << 20) /* bytes, JSON-escaped, of stdout, of stderr, and of both together in one answer */
+#define HTTP_BATCH_MAX (16u << 20) /* the same, for all commands of a batch */
 #define HTTP_HELD_MAX                                                                                                            \
-	(256u << 20) /* output and answers in memory, of all clients: more is cut, or the client told to come again */
-#define HTTP_STREAM_HIGH (256u << 10) /* a stream's reader is behind: stop reading its worker */
-#define HTTP_STREAM_LOW (64u << 10)
-#define HTTP_EVENT_MAX (32u << 10) /* a line of an event stream stays below this */
+	(256u << 20) /* output and answers in memory, for all clients; beyond it, output is cut or the request answered 429 */
+#define HTTP_STREAM_HIGH (256u << 10) /* unsent bytes of a stream at which we stop reading from its worker */
+#define HTTP_STREAM_LOW (64u << 10) /* and at which we read again */
+#define HTTP_EVENT_MAX (32u << 10) /* limit of a line of an event stream */
 
 /* ---- statistics (http/metrics.c) ---- */
 
@@ -59,10 +59,10 @@ struct http_route_stats {
 };
 
 struct http_stats {
-	struct http_route_stats *routes; /* owned; http_n_routes + 1: the last is what found no route */
-	struct net_counts ours[AK_MODE_NUM]; /* of this server's runs, by mode, and of daemons that have ended */
-	struct net_counts daemons[AK_MODE_NUM]; /* of the sandboxes of the daemon that started at DAEMON_US */
-	uint64_t daemon_us, lost, daemon_lost; /* records, the same */
+	struct http_route_stats *routes; /* owned; http_n_routes + 1 items, the last for requests without a route */
+	struct net_counts ours[AK_MODE_NUM]; /* by mode: the runs of this server, plus the totals of daemons that have ended */
+	struct net_counts daemons[AK_MODE_NUM]; /* by mode: the sandboxes of the daemon that started at DAEMON_US */
+	uint64_t daemon_us, lost, daemon_lost; /* lost records, counted like OURS and DAEMONS */
 	uint64_t runs, connections, refused_busy, gave_way;
 };
 
@@ -78,8 +78,8 @@ TAILQ_HEAD(http_detacheds, http_detached);
 struct http_conf {
 	const struct ak_paths *paths; /* borrowed */
 	const char *const *hosts; /* addresses and names to listen on; NULL-terminated; NULL: loopback */
-	const char *const *names; /* further names that a Host header may have; the same */
-	uint16_t port; /* 0: any that is free */
+	const char *const *names; /* additional names to accept in the Host header; NULL-terminated */
+	uint16_t port; /* 0: any free port */
 	struct http_keys keys; /* owned by the caller */
 };
 
@@ -92,27 +92,27 @@ struct http_listener {
 struct http_server {
 	const struct http_conf *conf; /* borrowed */
 	const struct ak_paths *paths; /* borrowed */
-	const char **names; /* owned: of Host headers */
+	const char **names; /* owned: accepted in the Host header */
 	struct event_base *base; /* owned */
 	struct http_listener listeners[HTTP_LISTENERS_MAX];
 	size_t n_listeners;
 	int signal_fd; /* owned */
-	int peer_fd; /* owned: see http/peer.h; -1 when the kernel cannot be asked */
+	int peer_fd; /* owned: see http/peer.h; -1 when sock_diag is not available */
 	struct event *on_signal, *on_tick, *on_stop; /* owned */
 	struct http_conns conns; /* oldest first */
 	size_t n_conns, n_strangers, strangers_max;
 	struct http_jobs jobs, waiting;
 	size_t n_jobs, n_waiting, n_followers, n_resting;
-	size_t held; /* bytes of output that was kept and of answers that nobody took yet */
+	size_t held; /* bytes of kept output and of unsent answers */
 	struct http_detacheds detached;
 	struct http_stats stats;
 	uint64_t started_us;
 	bool stopping;
-	char date[32]; /* of now, for the Date header */
+	char date[32]; /* cached Date header, for the second DATE_S */
 	uint64_t date_s;
 };
 
-/* Listen and serve until a signal ends it. READY is called with each address once all are open. */
+/* Listen and serve until a signal arrives. Calls READY for each URL once all sockets are open. */
 int http_serve(const struct http_conf *conf, void (*ready)(void *ctx, const char *url), void *ctx, struct ak_err *err);
 
 /* ---- connections (http/conn.c) ---- */
@@ -120,35 +120,35 @@ int http_serve(const struct http_conf *conf, void (*ready)(void *ctx, const char
 void http_conn_accept(struct http_server *s, int fd); /* takes FD over */
 bool http_room_drop(struct http_server *s); /* end one stranger's connection; false when there is none (http/room.c) */
 void http_conn_free(struct http_conn *conn);
-void http_conns_finish(struct http_server *s, bool all); /* idle ones now; with ALL every one */
-void http_conns_ping(struct http_server *s); /* a comment on every event stream */
+void http_conns_finish(struct http_server *s, bool all); /* close idle connections; with ALL, every one */
+void http_conns_ping(struct http_server *s); /* send a comment on every event stream */
 
-/* ---- calls: one request until its answer ---- */
+/* ---- calls: a call is one request until it is answered ---- */
 
 struct http_call {
 	struct http_server *s; /* borrowed: outlives us */
-	struct http_conn *conn; /* borrowed; NULL once the client has left */
-	const struct http_route *route; /* NULL when there is none */
+	struct http_conn *conn; /* borrowed; NULL once the client has disconnected */
+	const struct http_route *route; /* NULL when no route matches */
 	struct http_request req;
 	struct http_params params;
-	cJSON *body; /* owned; NULL when the route has none */
+	cJSON *body; /* owned; NULL when the route takes none */
 	uint64_t began_us;
 	bool streaming;
-	/* For whoever handles it. */
+	/* For the handler. */
 	void *ctx;
-	void (*gone)(struct http_call *c); /* the client has left; the call is still to be ended */
-	void (*drained)(struct http_call *c); /* a stream's reader has caught up */
+	void (*gone)(struct http_call *c); /* the client has disconnected; the handler must still end the call */
+	void (*drained)(struct http_call *c); /* the reader of a stream has caught up */
 };
 
 void http_call_free(struct http_call *c);
 
-/* Count what BUFFER holds; it is drained before it is freed. */
+/* Count the bytes of BUFFER in S->held. The owner must drain BUFFER before freeing it. */
 void http_hold(struct http_server *s, struct evbuffer *buffer);
 
-/* The envelope: DATA is JSON. */
+/* Answer with DATA, which is JSON, in the {"success":true,"data":…} envelope. */
 void http_reply_data(struct http_call *c, unsigned status, const char *data, size_t len);
 void http_reply_buffer(struct http_call *c, unsigned status, struct evbuffer *data); /* takes DATA over; NULL: out of memory */
-/* What J ended with, without a copy. */
+/* Answer with the result of J, without copying it. */
 void http_reply_result(struct http_call *c, int rc, const char *payload, size_t len, struct http_job *j);
 void http_reply_failure(struct http_call *c, int rc, const char *why, size_t len);
 void http_reply_error(struct http_call *c, unsigned status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -156,10 +156,10 @@ void http_reply_raw(struct http_call *c, unsigned status, const char *type, cons
 
 void http_stream_begin(struct http_call *c);
 void http_stream_event(struct http_call *c, const char *event, const char *data, size_t len); /* DATA is one line */
-bool http_stream_behind(const struct http_call *c); /* stop until drained */
+bool http_stream_behind(const struct http_call *c); /* true: stop sending until drained is called */
 void http_stream_end(struct http_call *c);
 
-/* A text member of the body, or NULL. */
+/* A string member of the body, or NULL. */
 const char *http_body_text(const struct http_call *c, const char *key);
 
 /* ---- workers (http/job.c) ---- */
@@ -169,12 +169,12 @@ enum http_job_kind { HTTP_JOB, HTTP_JOB_FOLLOW, HTTP_JOB_DETACHED };
 
 struct http_job_ops {
 	enum http_job_kind kind;
-	/* In the worker, whose standard output and error are the job's pipes. It ends by returning. */
+	/* Runs in the worker, whose stdout and stderr are the job's pipes. The worker exits when this returns. */
 	void (*work)(void *ctx, struct work *w);
-	void (*started)(struct http_job *j); /* it has left the queue; may be NULL */
-	/* Whole UTF-8 where the command wrote such; NULL: thrown away. */
+	void (*started)(struct http_job *j); /* the job has left the queue; may be NULL */
+	/* Never splits a UTF-8 character. NULL: output is discarded. */
 	void (*output)(struct http_job *j, enum http_pipe pipe, const char *data, size_t len);
-	/* See worker_result; -ECANCELED after http_job_cancel. PAYLOAD is gone with the job afterwards. */
+	/* See worker_result; RC is -ECANCELED after http_job_cancel. PAYLOAD is freed with the job after this returns. */
 	void (*end)(struct http_job *j, int rc, const char *payload, size_t len);
 };
 
@@ -182,36 +182,36 @@ struct http_job {
 	TAILQ_ENTRY(http_job) link;
 	struct http_server *s; /* borrowed: outlives us */
 	const struct http_job_ops *ops;
-	void *ctx; /* borrowed: ends after us */
-	struct worker worker; /* its pid is 0 while it waits; its descriptor is one of PIPES */
+	void *ctx; /* borrowed: outlives us */
+	struct worker worker; /* its pid is 0 while the job is queued; its descriptor is one of PIPES */
 	struct {
 		int fd; /* owned; -1 at the end of file */
 		struct event *on_read; /* owned */
-		char carry[4]; /* the start of a character whose rest has not come */
+		char carry[4]; /* the first bytes of an incomplete UTF-8 character */
 		size_t n_carry;
-		size_t rest; /* bytes to read yet, once the worker has exited */
+		size_t rest; /* bytes still to read after the worker has exited */
 	} pipes[HTTP_PIPE_NUM];
 	bool paused, exited, cancelled, resting;
 	struct event *on_rest; /* owned */
-	uint64_t window_us, spent_us; /* of our time, on its output */
+	uint64_t window_us, spent_us; /* start of the current window, and time spent on the job's output in it */
 	struct event *on_kill; /* owned */
 };
 
-/* One that waits to go. NULL when too many wait already: ops->end is not called then. */
+/* Create a job; http_job_go starts it. NULL when too many jobs wait already: ops->end is not called then. */
 struct http_job *http_job_new(struct http_server *s, const struct http_job_ops *ops, void *ctx);
-void http_job_go(struct http_job *j); /* now, or when a worker is free. It may have ended when this returns */
-void http_job_cancel(struct http_job *j); /* the worker and what it runs end within a second; then ops->end */
-void http_job_pause(struct http_job *j, bool paused); /* reading of its output */
+void http_job_go(struct http_job *j); /* start J now or when a worker is free. J may have ended when this returns */
+void http_job_cancel(struct http_job *j); /* end the worker and all that it runs within a second, then call ops->end */
+void http_job_pause(struct http_job *j, bool paused); /* stop or resume reading the output of J */
 void http_jobs_reap(struct http_server *s);
 void http_jobs_kill(struct http_server *s);
 
-/* A job whose context is the call; 429 when there is no room. */
+/* Start a job whose context is the call; answers 429 when too many jobs wait. */
 void http_call_job(struct http_call *c, const struct http_job_ops *ops);
 
-/* The route's work in a worker, its answer as the reply. It is done to its end even when the client leaves. */
+/* Run the route's work function in a worker and reply with its result. The worker finishes even when the client disconnects. */
 void http_call_work(struct http_call *c);
 
-unsigned http_status_of(int rc); /* of a service verb (http/reply.c) */
+unsigned http_status_of(int rc); /* map the result of a service verb to a status (http/reply.c) */
 
 /* ---- handlers, by file ---- */
 
@@ -226,8 +226,8 @@ void http_handle_detached_list(struct http_call *c);
 void http_handle_detached_get(struct http_call *c);
 void http_work_detached_logs(struct http_call *c, struct work *w);
 void http_handle_detached_kill(struct http_call *c);
-void http_detached_end(struct http_server *s); /* all of them */
-void http_detached_forget(struct http_server *s, const char *sandbox); /* those that have ended */
+void http_detached_end(struct http_server *s); /* end all background commands */
+void http_detached_forget(struct http_server *s, const char *sandbox); /* drop the ended ones of SANDBOX */
 void http_work_list(struct http_call *c, struct work *w); /* http/sandbox.c */
 void http_work_create(struct http_call *c, struct work *w);
 void http_work_get(struct http_call *c, struct work *w);
@@ -252,10 +252,10 @@ void http_handle_metrics(struct http_call *c); /* http/metrics.c */
 
 /* ---- shared by the handlers that run commands (http/task.c) ---- */
 
-/* service_exec_run in NAME of the command in SPEC, a body of exec; the job's pipes are its output, the result is a report. */
+/* In a worker: run the command of SPEC, a body of exec, in the sandbox NAME. The job's pipes get its output; the result is a report. */
 void http_exec_work(const struct ak_paths *paths, const char *name, const cJSON *spec, struct work *w);
 
-/* 0 and the report that a worker handed over; a negative RC of its stays. */
+/* Decode the report in a worker's payload. A negative RC, the worker's own error, is returned unchanged. */
 int http_report_take(int rc, const char *payload, size_t len, struct run_report *ret, struct ak_err *err);
 
 #endif

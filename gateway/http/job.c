@@ -1,9 +1,10 @@
 /*
- * Workers: a fork a job, which calls blocking service verbs and ends. See http/http.h.
+ * Workers: each job forks a process that calls blocking service verbs and exits. See http/http.h.
  *
- * Its standard output and error are pipes to us (a command's own output flows through them untouched); the result comes on a third one
- * (service/worker.h). A job has ended when its process has: a pipe may be held open, and filled, by something that outlives it,
- * so what is in the pipes by then is read, and no more. A job whose output takes much of our time rests in between.
+ * The worker's stdout and stderr are pipes to us (a command's output passes through them unchanged); the result comes on a third pipe
+ * (service/worker.h). A job ends when its process exits, not at end of file: another process may outlive the worker and keep writing to its
+ * pipes. So after the exit we read only what the pipes hold at that moment. When the output of a job takes too much of the server's
+ * time, we stop reading from it for a while: the job rests.
  */
 #include "gateway/http/http.h"
 
@@ -20,23 +21,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RESULT_MAX (25u << 20) /* a file of 16 MiB as base64 and its frame, or as much of a log */
-#define READ_SIZE 16384 /* as control characters this is six times as long, and nobody waits for more of it */
+#define RESULT_MAX (25u << 20) /* enough for a file of 16 MiB as base64 and its frame, or for a log */
+#define READ_SIZE 16384 /* small, because escaping control characters makes it six times as long while other clients wait */
 #define WINDOW_US 1000
-#define SHARE_US 200 /* of a window, for the output of all jobs: the server is for its clients first */
-#define READ_COST_US 5 /* of the loop, for each read */
+#define SHARE_US 200 /* time per window for the output of all jobs; the rest is for requests */
+#define READ_COST_US 5 /* event loop overhead of each read */
 
 static void start(struct http_job *j);
 static void try_finish(struct http_job *j);
 
 /* ---- reading ---- */
 
-/* Hand on whole characters; keep the start of one that is cut, unless AT_END. */
+/* Pass complete UTF-8 characters to ops->output. Keep an incomplete one for the next read, unless AT_END. */
 static void hand_on(struct http_job *j, int pipe, char *data, size_t len, bool at_end)
 {
 	size_t tail = 0;
 
-	/* A lead byte in the last three whose sequence is not complete yet. */
+	/* Find a lead byte among the last three whose sequence is incomplete. */
 	for (size_t back = 1; !at_end && back <= 3 && back <= len; back++) {
 		unsigned char c = (unsigned char)data[len - back];
 		size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
@@ -78,7 +79,7 @@ static void close_pipe(struct http_job *j, int pipe)
 	j->pipes[pipe].fd = ak_close(j->pipes[pipe].fd);
 }
 
-/* One read of at most MAX; how many bytes that were, 0 when there is nothing more for now. */
+/* Read once, at most MAX bytes. Returns the number of bytes, 0 when there are none now. */
 static size_t read_once(struct http_job *j, int pipe, size_t max)
 {
 	char buf[READ_SIZE];
@@ -93,7 +94,7 @@ static size_t read_once(struct http_job *j, int pipe, size_t max)
 	return 0;
 }
 
-/* Wait for output, or do not, as the job now stands. */
+/* Enable or disable the read events, depending on the state of the job. */
 static void watch_pipes(struct http_job *j)
 {
 	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
@@ -130,7 +131,7 @@ static void on_rest(evutil_socket_t fd, short what, void *arg)
 		try_finish(j);
 }
 
-/* The more jobs are loud, the less each may take. */
+/* Account the time since BEGAN_US; a job over its share rests. The more jobs rest, the smaller the share of each. */
 static void spend(struct http_job *j, uint64_t began_us)
 {
 	uint64_t now = ak_now_us();
@@ -199,7 +200,7 @@ static void free_job(struct http_job *j)
 	free(j);
 }
 
-/* The last word: what the worker said, or what became of it. */
+/* End the job with the worker's result, or with the reason why there is none. */
 static void finish(struct http_job *j)
 {
 	struct http_server *s = j->s;
@@ -215,7 +216,7 @@ static void finish(struct http_job *j)
 	start_waiting(s);
 }
 
-/* What is in the pipes now: whoever still writes into them writes in vain. */
+/* Count the bytes in the pipes now. Anything written later is ignored. */
 static void count_rest(struct http_job *j)
 {
 	for (int i = 0; i < HTTP_PIPE_NUM; i++) {
@@ -226,7 +227,7 @@ static void count_rest(struct http_job *j)
 	}
 }
 
-/* False: its reader is behind, or others have their turn; it goes on then. */
+/* Read the counted bytes. False: the job is paused or rests, and continues later. */
 static bool read_rest(struct http_job *j, int pipe)
 {
 	while (j->pipes[pipe].rest > 0 && !j->resting && (!j->paused || pipe == HTTP_PIPE_RESULT)) {
@@ -294,7 +295,7 @@ static void give_up(struct http_job *j, const struct ak_err *why)
 	free_job(j);
 }
 
-/* Take over the reading end. */
+/* Take over FD, the reading end. */
 static int watch_pipe(struct http_job *j, int pipe, int fd)
 {
 	j->pipes[pipe].fd = fd;
@@ -348,7 +349,7 @@ static void start(struct http_job *j)
 		j->ops->started(j);
 }
 
-/* Too many of its kind? What waits is refused only when too many wait. */
+/* Are there too many jobs of this kind? Ordinary jobs queue, and are refused only when the queue is full. */
 static bool too_many(const struct http_server *s, enum http_job_kind kind)
 {
 	switch (kind) {
@@ -357,7 +358,7 @@ static bool too_many(const struct http_server *s, enum http_job_kind kind)
 	case HTTP_JOB_FOLLOW:
 		return s->n_followers >= HTTP_FOLLOWERS_MAX;
 	case HTTP_JOB_DETACHED:
-		return false; /* counted by whoever keeps them */
+		return false; /* http/detach.c counts them */
 	}
 	return true;
 }
@@ -424,7 +425,7 @@ void http_job_cancel(struct http_job *j)
 		free_job(j);
 		return;
 	}
-	http_job_pause(j, false); /* nothing is kept for a reader any more; one that has exited ends here */
+	http_job_pause(j, false); /* nobody reads the output any more; a job whose worker has exited ends here */
 	if (exited)
 		return;
 	j->on_kill = event_new(s->base, -1, 0, on_kill, j);
@@ -448,7 +449,7 @@ void http_jobs_kill(struct http_server *s)
 	}
 }
 
-/* ---- a route's own work ---- */
+/* ---- http_call_work ---- */
 
 static void call_work(void *ctx, struct work *w)
 {

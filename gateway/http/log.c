@@ -1,4 +1,4 @@
-/* Logs by way of the API: audit records, network records, and both as they are written. Reading is done in workers. See http/http.h. */
+/* API for logs: audit records and network records, once or followed as they are written. Workers do the reading. See http/http.h. */
 #include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 #define LIMIT_DEFAULT 1000
-#define BYTES_MAX (24u << 20) /* of one answer */
+#define BYTES_MAX (24u << 20) /* limit of one answer */
 
 /* What a request asks for. */
 struct wish {
 	struct log_view view;
 	const struct ak_paths *paths; /* borrowed */
 	char dir[PATH_MAX];
-	struct strbuf out; /* an array, whose end is missing */
+	struct strbuf out; /* a JSON array without its closing bracket */
 };
 
 static bool flag(const struct http_request *req, const char *key)
@@ -31,7 +31,7 @@ static bool flag(const struct http_request *req, const char *key)
 	return v && strcmp(v, "0") != 0 && strcmp(v, "false") != 0;
 }
 
-/* With EVENTS those of SANDBOX, or of all; else the network log of SANDBOX. */
+/* Parse a request for the events of SANDBOX (NULL: of all), or without EVENTS for the network log of SANDBOX. */
 static int wish_parse(const struct http_call *c, bool events, const char *sandbox, struct wish *ret, struct ak_err *err)
 {
 	const char *since = http_request_query(&c->req, "since"), *limit = http_request_query(&c->req, "limit");
@@ -42,7 +42,7 @@ static int wish_parse(const struct http_call *c, bool events, const char *sandbo
 	ret->view.limit = limit ? strtoul(limit, NULL, 10) : LIMIT_DEFAULT;
 	ret->view.only = denied ? NETLOG_DENIED : allowed ? NETLOG_ALLOWED : NETLOG_ALL;
 	if (denied && allowed)
-		return ak_fail(err, EINVAL, "denied and allowed do not go together");
+		return ak_fail(err, EINVAL, "denied and allowed exclude each other");
 	if (since && audit_parse_since(since, ak_wall_us(), &ret->view.since_us, err) < 0)
 		return ak_err_prefix(err, -EINVAL, "since");
 	if (!events)
@@ -84,7 +84,7 @@ void http_work_logs(struct http_call *c, struct work *w)
 
 	if (rc == 0)
 		rc = read_log(&wish, &err);
-	if (rc == 0 && !wish.out.len) /* no word of it: is there one at all? */
+	if (rc == 0 && !wish.out.len) /* no records: check that the sandbox exists */
 		rc = service_get(c->s->paths, c->params.name, &info, &err);
 	end_log(w, rc, &wish, &err);
 }
@@ -101,12 +101,12 @@ static void network_work(void *ctx, struct work *w)
 	end_log(w, rc, &wish, &err);
 }
 
-/* ---- following: the worker writes lines, the server makes events of them ---- */
+/* ---- following: the worker writes lines, the server turns them into events ---- */
 
 struct follow {
-	struct http_call *call; /* borrowed: ended by us */
-	struct http_job *job; /* borrowed: until its end */
-	struct strbuf line; /* one that has not ended */
+	struct http_call *call; /* borrowed; we end it */
+	struct http_job *job; /* borrowed, until it ends */
+	struct strbuf line; /* an incomplete line */
 	bool begun;
 };
 
@@ -124,7 +124,7 @@ static bool is_over(void *ctx)
 	return service_ended(wish->paths, wish->dir);
 }
 
-/* An empty line first: whoever follows knows then that there is something to follow. */
+/* Print an empty line first: it tells the server that the request is valid and following begins. */
 static void follow_log(struct wish *wish, int rc, struct work *w, struct ak_err *err)
 {
 	wish->view.follow = true;
@@ -162,7 +162,8 @@ static void follow_events(void *ctx, struct work *w)
 
 static void follow_line(struct follow *f, const char *line, size_t len)
 {
-	static const char long_one[] = "{\"error\":\"a record too long for an event was left out; read the log without follow\"}";
+	static const char long_one[] =
+		"{\"error\":\"skipped a record that is too long for an event; read the log without follow\"}";
 
 	if (!f->begun) {
 		f->begun = true;
@@ -231,7 +232,7 @@ static void follow_start(struct http_call *c, const struct http_job_ops *ops)
 	}
 	if (!f || !f->job) {
 		free(f);
-		http_reply_error(c, 429, "too many follow logs already");
+		http_reply_error(c, 429, "too many clients follow logs; try again later");
 		return;
 	}
 	c->ctx = f;

@@ -1,6 +1,6 @@
 /*
- * /metrics in the text format of Prometheus. A worker asks the daemon what it and its gateway counted; the server adds what it counted itself and
- * what the reports of its runs say. See http/http.h.
+ * /metrics in the Prometheus text format. A worker asks the daemon for its counters and those of its gateway; the server adds its own counters and those
+ * from the reports of its runs. See http/http.h.
  */
 #include "gateway/http/http.h"
 
@@ -29,8 +29,8 @@ void http_stats_run(struct http_stats *st, enum ak_mode mode, const struct gw_st
 }
 
 /*
- * What the daemon counted since it started. When it is another one than before, what the one before counted becomes ours, so that no number falls.
- * Two scrapes may cross, hence the larger of each number.
+ * Store what the daemon has counted since it started. If the daemon was restarted, first add the counts of the old one to ours, so that no counter
+ * decreases. Scrapes may overlap, so keep the larger of each pair of numbers.
  */
 static void take_counts(struct http_stats *st, const cJSON *counts)
 {
@@ -106,7 +106,7 @@ static void put_label(struct strbuf *out, const char *text)
 	}
 }
 
-/* LABELS end with a comma, or are "". */
+/* LABELS ends with a comma, or is "". */
 static void put_histogram(struct strbuf *out, const char *name, const char *labels, const struct net_histogram *h)
 {
 	int len = (int)strlen(labels);
@@ -156,11 +156,11 @@ static void put_timings(struct strbuf *out, const struct net_counts *all)
 	static const struct {
 		const char *name, *help;
 	} rows[NET_TIMING_NUM] = {
-		[NET_TIMING_FLOWS] = { "network_flow_seconds", "How long flows through the relay lasted, once they have ended." },
+		[NET_TIMING_FLOWS] = { "network_flow_seconds", "Duration of flows through the relay, counted when they end." },
 		[NET_TIMING_DNS] = { "network_dns_seconds",
-			"Time from a name's question to its answer, those from the cache left out." },
+			"Time from a DNS query to its reply, except replies from the cache." },
 		[NET_TIMING_DIAL] = { "network_dial_seconds",
-			"Time from a connection's beginning until its far side was connected, told once it has ended." },
+			"Time from the start of a connection until it was connected to its destination, counted when it ends." },
 	};
 
 	for (size_t i = 0; i < NET_TIMING_NUM; i++) {
@@ -185,7 +185,7 @@ static void put_network(struct strbuf *out, const struct http_stats *st)
 	struct net_counts all = { 0 };
 
 	put_family(out, "network_verdicts_total", "counter",
-		"Verdicts on names, flows and packets, of persistent sandboxes and of the runs of this server.");
+		"Verdicts on names, flows and packets, for persistent sandboxes and for the runs of this server.");
 	for (int i = 0; i < AK_MODE_NUM; i++) {
 		struct net_counts sum = st->ours[i];
 
@@ -194,7 +194,7 @@ static void put_network(struct strbuf *out, const struct http_stats *st)
 		put_reasons(out, ak_mode_name((enum ak_mode)i), "deny", sum.verdicts[0]);
 		put_reasons(out, ak_mode_name((enum ak_mode)i), "allow", sum.verdicts[1]);
 	}
-	put_family(out, "network_bytes_total", "counter", "Bytes that flows of sandboxes carried, once a flow has ended.");
+	put_family(out, "network_bytes_total", "counter", "Bytes of sandbox flows, counted when a flow ends.");
 	strbuf_printf(out,
 		"agentkernel_network_bytes_total{direction=\"out\"} %llu\nagentkernel_network_bytes_total{direction=\"in\"} %llu\n",
 		(unsigned long long)all.bytes_out, (unsigned long long)all.bytes_in);
@@ -208,12 +208,12 @@ static void put_pool(struct strbuf *out, const cJSON *status)
 	static const struct {
 		const char *key, *name, *type, *help;
 	} rows[] = {
-		{ "warm", "pool_warm", "gauge", "Pre-built sandboxes that wait for a job." },
-		{ "in_use", "pool_in_use", "gauge", "Pre-built sandboxes at work." },
-		{ "min", "pool_min", "gauge", "How many the pool keeps ready." },
-		{ "max", "pool_max", "gauge", "How many it may hold." },
+		{ "warm", "pool_warm", "gauge", "Idle pre-built sandboxes." },
+		{ "in_use", "pool_in_use", "gauge", "Pre-built sandboxes in use." },
+		{ "min", "pool_min", "gauge", "Pre-built sandboxes that the pool keeps ready." },
+		{ "max", "pool_max", "gauge", "Pre-built sandboxes that the pool may hold." },
 		{ "hits", "pool_hits_total", "counter", "Jobs that got a pre-built sandbox." },
-		{ "misses", "pool_misses_total", "counter", "Jobs that did not." },
+		{ "misses", "pool_misses_total", "counter", "Jobs that did not get a pre-built sandbox." },
 		{ "failed", "pool_failures_total", "counter", "Sandboxes that could not be built." },
 	};
 	const cJSON *mode, *pool = cJSON_GetObjectItemCaseSensitive(status, "pool");
@@ -236,25 +236,25 @@ static void put_daemon(struct strbuf *out, const cJSON *all)
 		"agentkernel_sandboxes{status=\"running\"} %" PRIu64 "\nagentkernel_sandboxes{status=\"stopped\"} %" PRIu64 "\n",
 		json_number(all, "running", 0), json_number(all, "stopped", 0));
 	put_single(out, "daemon_up", "gauge", "1 when the daemon answers.", cJSON_IsObject(status));
-	put_single(out, "gateway_up", "gauge", "1 when the daemon's gateway enforces.",
+	put_single(out, "gateway_up", "gauge", "1 when the daemon's gateway enforces the policies.",
 		!strcmp(json_text(gateway, "state", ""), "up"));
-	put_single(out, "gateway_restarts_total", "counter", "Times that the gateway process had to be started again.",
+	put_single(out, "gateway_restarts_total", "counter", "Restarts of the gateway process.",
 		(double)json_number(gateway, "restarts", 0));
 	put_pool(out, status);
 }
 
 static void put_server(struct strbuf *out, const struct http_server *s)
 {
-	put_family(out, "build_info", "gauge", "The version that runs.");
+	put_family(out, "build_info", "gauge", "The version of this server.");
 	strbuf_puts(out, "agentkernel_build_info{version=\"" AK_VERSION "\"} 1\n");
 	put_single(out, "start_time_seconds", "gauge", "When this server started.", (double)s->started_us / 1e6);
-	put_single(out, "http_connections", "gauge", "Connections that are open.", (double)s->n_conns);
+	put_single(out, "http_connections", "gauge", "Open connections.", (double)s->n_conns);
 	put_single(out, "http_connections_total", "counter", "Connections accepted.", (double)s->stats.connections);
-	put_single(out, "http_gave_way_total", "counter", "Connections without a key that were ended to make room.",
+	put_single(out, "http_gave_way_total", "counter", "Unauthenticated connections closed to make room.",
 		(double)s->stats.gave_way);
-	put_single(out, "http_workers", "gauge", "Requests that are being worked on.", (double)s->n_jobs);
+	put_single(out, "http_workers", "gauge", "Requests that a worker is handling.", (double)s->n_jobs);
 	put_single(out, "http_waiting", "gauge", "Requests that wait for a worker.", (double)s->n_waiting);
-	put_single(out, "http_refused_total", "counter", "Requests that were refused because too many waited.",
+	put_single(out, "http_refused_total", "counter", "Requests refused because too many were waiting.",
 		(double)s->stats.refused_busy);
 	put_single(out, "runs_total", "counter", "Commands that this server ran.", (double)s->stats.runs);
 }

@@ -1,32 +1,32 @@
-/* /openapi.json: the OpenAPI 3.1 description, made from the table of routes. */
+/* /openapi.json: the OpenAPI 3.1 description, generated from the route table. */
 #include "gateway/http/route.h"
 
 #include "gateway/base/cleanup.h"
 
 #include <string.h>
 
-/* What run_report_put and run_report_put_network write, but for the exit code. */
+/* The members that run_report_put and run_report_put_network write, except the exit code. */
 #define REPORT                                                                                                                        \
 	"\"sandbox\":{\"type\":\"string\"},\"timed_out\":{\"type\":\"boolean\"},\"out_of_memory\":{\"type\":\"boolean\"},"            \
-	"\"start_us\":{\"type\":\"integer\",\"description\":\"from the request to the command's start\"},"                            \
+	"\"start_us\":{\"type\":\"integer\",\"description\":\"time from the request to the start of the command\"},"                  \
 	"\"duration_ms\":{\"type\":\"integer\"},\"network\":{\"type\":\"object\",\"properties\":{\"allowed\":{\"type\":\"integer\"}," \
 	"\"denied\":{\"type\":\"integer\"}}}"
 
-/* Shared shapes; what a handler answers is checked against these by the tests. */
+/* Shared schemas. The tests check the answers of the handlers against them. */
 static const struct {
 	const char *name, *schema;
 } schemas[] = {
 	{ "RunResult",
 		"{\"type\":\"object\",\"required\":[\"output\",\"stdout\",\"stderr\",\"exit_code\",\"duration_ms\",\"timed_out\",\"sandbox\"],"
-		"\"properties\":{\"output\":{\"type\":\"string\",\"description\":\"both streams as they came\"},\"stdout\":{\"type\":\"string\"},"
+		"\"properties\":{\"output\":{\"type\":\"string\",\"description\":\"both streams, interleaved as received\"},\"stdout\":{\"type\":\"string\"},"
 		"\"stderr\":{\"type\":\"string\"},\"exit_code\":{\"type\":\"integer\"},"
-		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: of output, stdout or stderr only the first 8 MiB, as JSON has them, are here\"}," REPORT
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: output, stdout or stderr was cut after 8 MiB of escaped JSON text\"}," REPORT
 		"}}" },
 	{ "BatchResult",
 		"{\"type\":\"object\",\"required\":[\"results\"],\"properties\":{\"results\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
 		"\"required\":[\"output\",\"error\",\"exit_code\"],\"properties\":{\"output\":{\"type\":[\"string\",\"null\"]},"
 		"\"error\":{\"type\":[\"string\",\"null\"]},\"exit_code\":{\"type\":[\"integer\",\"null\"]},"
-		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: only the beginning of output is here, the command's share of 16 MiB or 1 MiB\"}," REPORT
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: output was cut after 1 MiB, or after the command's share of 16 MiB\"}," REPORT
 		"}}}}}" },
 	{ "SandboxInfo",
 		"{\"type\":\"object\",\"required\":[\"name\",\"uuid\",\"status\",\"backend\",\"mode\",\"profile\",\"created_at\"],\"properties\":{"
@@ -45,7 +45,7 @@ static const struct {
 		"\"truncated\":{\"type\":\"boolean\"}}}" },
 	{ "File",
 		"{\"type\":\"object\",\"required\":[\"content\",\"encoding\",\"size\"],\"properties\":{\"content\":{\"type\":\"string\"},"
-		"\"encoding\":{\"type\":\"string\",\"enum\":[\"utf8\",\"base64\"],\"description\":\"base64 for what is not text, or is longer as JSON than so\"},\"size\":{\"type\":\"integer\"}}}" },
+		"\"encoding\":{\"type\":\"string\",\"enum\":[\"utf8\",\"base64\"],\"description\":\"base64 for binary files, and for text that would be longer as a JSON string\"},\"size\":{\"type\":\"integer\"}}}" },
 	{ "Written", "{\"type\":\"object\",\"required\":[\"written\"],\"properties\":{\"written\":{\"type\":\"integer\"}}}" },
 	{ "Verdict",
 		"{\"type\":\"object\",\"required\":[\"verdict\",\"target\",\"policy\",\"rule\",\"reason\"],\"properties\":{"
@@ -65,25 +65,25 @@ static const struct {
 	unsigned status;
 	const char *name, *words;
 } errors[] = {
-	{ 400, "BadInput", "the request is malformed, or a field is missing, unknown or out of its limits" },
-	{ 401, "NoKey", "the API key is missing or wrong; without a key, only the user that started the server is answered" },
-	{ 403, "Refused", "the Host header names another server, or a web page from elsewhere sent the request" },
-	{ 404, "NotFound", "there is no such sandbox, command, file or policy" },
+	{ 400, "BadInput", "the request is malformed, or a field is missing, unknown or out of range" },
+	{ 401, "NoKey", "the API key is missing or wrong; a server without a key answers only the user who started it" },
+	{ 403, "Refused", "the Host header names another server, or the request is cross-origin" },
+	{ 404, "NotFound", "no such sandbox, command, file or policy" },
 	{ 408, "Late", "the request did not arrive in time" },
-	{ 409, "Conflict", "the sandbox is in the wrong state: the name is taken, or it does not run" },
+	{ 409, "Conflict", "the sandbox is in the wrong state: the name is taken, or it is not running" },
 	{ 413, "TooLarge", "the body or the answer is too large" },
 	{ 429, "Busy", "too many requests at once; try again soon" },
-	{ 500, "Failed", "the server could not do it" },
+	{ 500, "Failed", "the server failed to handle the request" },
 };
 
 static const struct {
 	const char *name, *words;
 } tags[HTTP_TAG_NUM] = {
 	[HTTP_TAG_RUN] = { "run", "Commands in temporary sandboxes." },
-	[HTTP_TAG_SANDBOXES] = { "sandboxes", "Sandboxes that stay." },
-	[HTTP_TAG_EXEC] = { "exec", "Commands in sandboxes that stay." },
+	[HTTP_TAG_SANDBOXES] = { "sandboxes", "Persistent sandboxes." },
+	[HTTP_TAG_EXEC] = { "exec", "Commands in persistent sandboxes." },
 	[HTTP_TAG_FILES] = { "files", "Files of a running sandbox." },
-	[HTTP_TAG_POLICIES] = { "policies", "Network policies: those that exist, and the live one of a sandbox." },
+	[HTTP_TAG_POLICIES] = { "policies", "Network policies: the installed ones, and the live policy of a sandbox." },
 	[HTTP_TAG_LOGS] = { "logs", "Audit and network records." },
 	[HTTP_TAG_SERVER] = { "server", "The server itself." },
 };
@@ -100,8 +100,8 @@ static const char *path_of(const struct http_route *r)
 }
 
 /*
- * In braces of a path. {by} is always "by-uuid": the path /sandboxes/by-uuid/{uuid} itself would be ambiguous with /sandboxes/{name}/start, as OpenAPI
- * compares paths.
+ * A parameter in the braces of a path. {by} is always "by-uuid": by OpenAPI's rules, /sandboxes/by-uuid/{uuid} would be ambiguous with
+ * /sandboxes/{name}/start.
  */
 static void put_path_parameter(struct strbuf *out, const struct http_route *r, const char *name, size_t len)
 {
@@ -109,10 +109,10 @@ static void put_path_parameter(struct strbuf *out, const struct http_route *r, c
 		const char *name, *schema, *words;
 	} known[] = {
 		{ "by", "{\"type\":\"string\",\"enum\":[\"by-uuid\"]}", "always by-uuid" },
-		{ "uuid", "{\"type\":\"string\",\"format\":\"uuid\"}", "what create answered as uuid" },
-		{ "id", "{\"type\":\"string\"}", "what detach answered as id" },
+		{ "uuid", "{\"type\":\"string\",\"format\":\"uuid\"}", "the uuid that createSandbox returned" },
+		{ "id", "{\"type\":\"string\"}", "the id that execDetach returned" },
 		{ "path", "{\"type\":\"string\"}",
-			"the rest of the address: an absolute path in the sandbox, without its first slash" },
+			"an absolute path in the sandbox, without the leading slash; may contain slashes" },
 	};
 
 	strbuf_printf(out, "{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,", (int)len, name);
@@ -191,7 +191,7 @@ static void put_operation(struct strbuf *out, const struct http_route *r)
 	strbuf_putc(out, '}');
 }
 
-/* The first row of a path puts them all. */
+/* Is row I the first of its path? The first row prints all methods of the path. */
 static bool is_first(size_t i)
 {
 	for (size_t j = 0; j < i; j++) {
@@ -244,9 +244,9 @@ void http_openapi(struct strbuf *out)
 	strbuf_puts(out,
 		"{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"agentkernel\",\"version\":\"" AK_VERSION
 		"\",\"license\":{\"name\":\"Apache-2.0\",\"identifier\":\"Apache-2.0\"},"
-		"\"description\":\"Commands in sandboxes whose whole network passes through a policy gateway. An address that is not described here is "
-		"answered with 404, another method with 405, a head that is too long with 431, an unknown version of HTTP with 505.\"},"
-		"\"servers\":[{\"url\":\"/\",\"description\":\"the server that gave this description\"}],"
+		"\"description\":\"Run commands in sandboxes whose whole network passes through a policy gateway. An unknown path is answered with 404, an "
+		"unsupported method with 405, too large a request head with 431, an unknown HTTP version with 505.\"},"
+		"\"servers\":[{\"url\":\"/\",\"description\":\"the server that sent this description\"}],"
 		"\"security\":[{},{\"key\":[]}],\"tags\":[");
 	for (size_t i = 0; i < HTTP_TAG_NUM; i++) {
 		strbuf_printf(out, "%s{\"name\":\"%s\",", i ? "," : "", tags[i].name);

@@ -1,11 +1,11 @@
 /*
- * The owner of a connection's other end: see http/peer.h.
+ * Find the owner of the other end of a connection. See http/peer.h.
  *
- * Both ends of a connection within this network namespace are sockets here; the far one is ours with its ends swapped. Three things make
- * the kernel name somebody else, and are refused:
- * a socket that no process holds any more has no inode, and root for an owner on kernels before 6.17;
- * the search for a connection that is gone ends at whoever listens on its port;
- * a port that was taken over is another connection, which cannot be established while ours still is.
+ * Both ends of a connection within this network namespace are sockets here; the far one has our addresses swapped. In three cases the
+ * kernel would name the wrong user, and we refuse the result:
+ * a socket that no process holds any more has no inode, and its owner is root on kernels before 6.17;
+ * looking up a closed connection finds the socket that listens on its port;
+ * a reused port belongs to another connection, which cannot be established while ours still is.
  */
 #include "gateway/http/peer.h"
 
@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OVERFLOW_UID 65534 /* stands for every user that our user namespace does not know */
+#define OVERFLOW_UID 65534 /* means any user that our user namespace does not map */
 #define ANSWERS_MAX 16
 #define ALIVE (1u << TCP_ESTABLISHED | 1u << TCP_FIN_WAIT1 | 1u << TCP_FIN_WAIT2)
 
@@ -31,7 +31,7 @@ struct question {
 
 /* ---- addresses ---- */
 
-/* A v6 socket that talks v4 has mapped addresses; the kernel finds it by either form, and tells it by that one. */
+/* An IPv6 socket of an IPv4 connection has mapped addresses. The kernel finds it by either form, and reports the mapped one. */
 static struct ak_addr unmap(struct ak_addr a)
 {
 	struct ak_addr v4;
@@ -60,7 +60,7 @@ static int ends_of(int fd, struct http_ends *ret)
 	return ret->local.family && ret->local.family == ret->remote.family ? 0 : -EAFNOSUPPORT;
 }
 
-/* ---- the exchange ---- */
+/* ---- query and reply ---- */
 
 static bool is_it(const struct inet_diag_msg *m, const struct http_ends *ends)
 {
@@ -118,7 +118,7 @@ static int send_question(int nl, const struct http_ends *ends)
 	return sendto(nl, &q, sizeof(q), 0, (const struct sockaddr *)&kernel, sizeof(kernel)) < 0 ? -errno : 0;
 }
 
-/* The kernel has answered by the time that the question is sent. Whatever else lies there is read, too, so that it is no later answer. */
+/* The reply is ready when send returns. Read everything in the socket, so that no old message is taken for a later reply. */
 static int ask(int nl, const struct http_ends *ends, uid_t *ret)
 {
 	_Alignas(struct nlmsghdr) char answer[4096];
@@ -137,7 +137,7 @@ static int ask(int nl, const struct http_ends *ends, uid_t *ret)
 	return rc < 0 ? rc : found;
 }
 
-/* Asked after the other end: as long as ours is connected, its ends belong to this connection alone. */
+/* Check this after the lookup: while our end is connected, no other connection can have the same addresses and ports. */
 static bool still_connected(int fd)
 {
 	struct tcp_info info = { 0 };

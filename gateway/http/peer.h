@@ -1,6 +1,6 @@
 /*
- * Whose process is at the other end of a TCP connection on this machine: asked of the kernel by sock_diag(7). A connection from another
- * machine or network namespace has no such owner.
+ * Find the user whose process is at the other end of a TCP connection on this machine, with sock_diag(7). A connection from another
+ * machine or network namespace has no such user.
  */
 #ifndef AK_HTTP_PEER_H
 #define AK_HTTP_PEER_H
@@ -12,24 +12,24 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define HTTP_PEER_NONE ((uid_t)-1) /* the kernel did not tell */
+#define HTTP_PEER_NONE ((uid_t)-1) /* unknown */
 
-/* One end of a connection and the other, as seen from the socket that is looked for. */
+/* The two ends of a connection, as seen from the socket to look up. */
 struct http_ends {
 	struct ak_addr local, remote;
 	uint16_t local_port, remote_port;
 };
 
 /*
- * The owner that LEN bytes of DATA (aligned to 4), the kernel's answer, name for the socket ENDS. -ENOENT: none that is alive and
- * connected; -EBADMSG: no answer to this question.
+ * Parse the kernel's reply (LEN bytes of DATA, aligned to 4) and return the owner of the socket ENDS. -ENOENT: no such live, connected
+ * socket; -EBADMSG: not a reply to this query.
  */
 int http_peer_parse(const void *data, size_t len, const struct http_ends *ends, uid_t *ret);
 
-/* What to ask the kernel by: a descriptor, or -errno where it cannot be asked. */
+/* Open a sock_diag socket: a descriptor, or -errno when the kernel does not support it. */
 int http_peer_open(void);
 
-/* The user at the other end of the connected socket FD, asked by NL, or HTTP_PEER_NONE. Does not block. */
+/* The user at the other end of the connected socket FD, or HTTP_PEER_NONE. NL is from http_peer_open. Does not block. */
 uid_t http_peer_uid(int nl, int fd);
 
 #endif

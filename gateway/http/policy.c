@@ -1,4 +1,4 @@
-/* Policies by way of the API: those that exist, and the live one of a sandbox. All of it runs in workers. See http/http.h. */
+/* API for policies: the installed ones, and the live policy of a sandbox. All of it runs in workers. See http/http.h. */
 #include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- the policies that exist ---- */
+/* ---- installed policies ---- */
 
 void http_work_policies(struct http_call *c, struct work *w)
 {
@@ -54,7 +54,7 @@ void http_work_policy_named(struct http_call *c, struct work *w)
 
 /* ---- the live policy ---- */
 
-/* Takes the edits over. */
+/* Takes EDITS over. */
 static void change(struct http_call *c, struct work *w, struct policy_edit *edits, size_t n, bool reset, uint64_t for_ms)
 {
 	struct service_change ch = { .reset = reset, .edits = edits, .n_edits = n, .for_ms = for_ms };
@@ -100,7 +100,7 @@ void http_work_policy_patch(struct http_call *c, struct work *w)
 	if (rc >= 0)
 		rc = service_edits_of_json(c->body, &edits, &n, &err);
 	if (rc == 0 && !reset && !n)
-		rc = ak_fail(&err, EINVAL, "the body: no change in it");
+		rc = ak_fail(&err, EINVAL, "the body contains no change");
 	if (rc < 0)
 		work_fail(w, rc, &err);
 	else

@@ -54,7 +54,7 @@ static const char *date_now(struct http_server *s)
 	return s->date;
 }
 
-/* Headers that all answers have; the caller adds length and the empty line. */
+/* Write the common headers; the caller adds the length and the empty line. */
 static struct evbuffer *put_head(struct http_conn *conn, unsigned status, const char *type)
 {
 	struct evbuffer *out = bufferevent_get_output(conn->bev);
@@ -84,7 +84,7 @@ static void put_whole(struct http_conn *conn, unsigned status, const char *type,
 	evbuffer_add(out, after, strlen(after));
 }
 
-/* The envelope around DATA, whose bytes move. */
+/* Write DATA in its envelope, moving the bytes out of DATA. */
 static void put_buffer(struct http_conn *conn, unsigned status, struct evbuffer *data)
 {
 	static const char before[] = "{\"success\":true,\"data\":", after[] = "}\n";
@@ -111,7 +111,7 @@ static void put_error(struct http_conn *conn, unsigned status, const char *why)
 
 /* ---- before there is a call ---- */
 
-/* Has all of the request arrived, so that the next one can be told from its rest? */
+/* Has the whole request arrived? Only then the next bytes are the next request. */
 static bool request_whole(const struct http_conn *conn)
 {
 	return conn->state == CONN_BUSY ||
@@ -132,7 +132,7 @@ void http_conn_refuse(struct http_conn *conn, unsigned status, const char *why)
 	http_conn_next(conn);
 }
 
-/* ---- what is held ---- */
+/* ---- memory accounting ---- */
 
 static void on_change(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *arg)
 {
@@ -250,7 +250,7 @@ void http_reply_result(struct http_call *c, int rc, const char *payload, size_t 
 		return;
 	}
 	if (c->s->held > HTTP_HELD_MAX) {
-		http_reply_error(c, 429, "too many answers wait for their readers: try again soon");
+		http_reply_error(c, 429, "too much output is waiting to be sent; try again soon");
 		return;
 	}
 	data = evbuffer_new();
@@ -273,7 +273,7 @@ void http_reply_error(struct http_call *c, unsigned status, const char *fmt, ...
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (c->route && !http_route_answers(c->route, status))
-		status = 500; /* nothing that the description does not name */
+		status = 500; /* send only statuses that the OpenAPI description lists */
 	if (c->conn) {
 		prepare(c);
 		put_error(c->conn, status, text);

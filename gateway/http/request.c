@@ -1,4 +1,4 @@
-/* One request, taken apart: see http/request.h. */
+/* Parse one request. See http/request.h. */
 #include "gateway/http/request.h"
 
 #include "gateway/base/cleanup.h"
@@ -44,7 +44,7 @@ static int hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* FROM up to END into *TO, which moves past its NUL. */
+/* Decode FROM up to END into *TO, and advance *TO past the terminating NUL. */
 static int decode(const char *from, const char *end, bool plus, char **to, struct ak_err *err)
 {
 	char *start = *to, *out = start;
@@ -56,14 +56,14 @@ static int decode(const char *from, const char *end, bool plus, char **to, struc
 			int hi = end - from > 2 ? hex(from[1]) : -1, lo = hi < 0 ? -1 : hex(from[2]);
 
 			if (lo < 0)
-				return ak_fail(err, EINVAL, "the address holds a '%%' that two hexadecimal digits do not follow");
+				return ak_fail(err, EINVAL, "the URL contains a '%%' without two hexadecimal digits");
 			c = (char)(hi << 4 | lo);
 			from += 2;
 		} else if (plus && c == '+') {
 			c = ' ';
 		}
 		if (!c)
-			return ak_fail(err, EINVAL, "the address holds a NUL");
+			return ak_fail(err, EINVAL, "the URL contains a NUL");
 		*out++ = c;
 	}
 	*out = '\0';
@@ -71,7 +71,7 @@ static int decode(const char *from, const char *end, bool plus, char **to, struc
 		size_t n = ak_utf8_length(p, (size_t)(out - (const char *)p));
 
 		if (!n)
-			return ak_fail(err, EINVAL, "the address is not UTF-8");
+			return ak_fail(err, EINVAL, "the URL is not UTF-8");
 		p += n;
 	}
 	*to = out + 1;
@@ -87,7 +87,7 @@ static int split_path(struct http_request *r, const char *from, const char *end,
 			int rc;
 
 			if (r->n_parts == HTTP_PARTS_MAX)
-				return ak_fail(err, EINVAL, "the address has more than %d parts", HTTP_PARTS_MAX);
+				return ak_fail(err, EINVAL, "the URL path has more than %d parts", HTTP_PARTS_MAX);
 			r->parts[r->n_parts++] = *to;
 			rc = decode(from, stop, false, to, err);
 			if (rc < 0)
@@ -133,7 +133,7 @@ const char *http_request_query(const struct http_request *r, const char *key)
 	return NULL;
 }
 
-/* TARGET is of origin or absolute form: http_head_parse saw to that. */
+/* TARGET has origin form or absolute form: http_head_parse has checked that. */
 static int split_target(struct http_request *r, const char *target, struct ak_err *err)
 {
 	const char *path = target, *end = target + strlen(target), *query;
@@ -145,9 +145,9 @@ static int split_target(struct http_request *r, const char *target, struct ak_er
 		path = path ? path + 3 + strcspn(path + 3, "/?#") : end;
 	}
 	if (memchr(path, '#', (size_t)(end - path)))
-		return ak_fail(err, EINVAL, "the address holds a '#'");
+		return ak_fail(err, EINVAL, "the URL contains a '#'");
 	query = memchr(path, '?', (size_t)(end - path));
-	/* Decoding never makes it longer, but for a NUL a part: there are at most as many as separators, and two a parameter. */
+	/* Decoding adds at most one NUL per path part and two per parameter, so twice the length is enough. */
 	to = r->store = malloc(2 * strlen(target) + 4);
 	if (!to)
 		return ak_fail(err, ENOMEM, "out of memory");
@@ -194,11 +194,11 @@ static int take_header(struct http_request *r, const char *name, const char *val
 	else if (!strcasecmp(name, "Expect"))
 		r->expect_continue = !r->http10 && !strcasecmp(value, "100-continue");
 	else if (!strcasecmp(name, "Content-Encoding") && strcasecmp(value, "identity") != 0)
-		return ak_fail(err, EINVAL, "Content-Encoding '%.40s': bodies are read as they are", value);
+		return ak_fail(err, EINVAL, "Content-Encoding '%.40s' is not supported; send the body unencoded", value);
 	return 0;
 }
 
-/* LINE becomes name and value; it is one that http_head_parse let pass. */
+/* Split LINE into name and value. http_head_parse has checked its syntax. */
 static int split_header(struct http_request *r, char *line, struct ak_err *err)
 {
 	char *value = strchr(line, ':'), *end;
@@ -233,7 +233,7 @@ int http_request_parse(const char *data, const struct http_head *head, struct ht
 	if (!at)
 		return ak_fail(err, ENOMEM, "out of memory");
 	line = next_line(&at);
-	if (line && !*line) /* the one empty line that may come before */
+	if (line && !*line) /* one empty line is allowed before the request line */
 		line = next_line(&at);
 	target = line ? strchr(line, ' ') : NULL;
 	version = target ? strrchr(target, ' ') : NULL;
@@ -242,7 +242,7 @@ int http_request_parse(const char *data, const struct http_head *head, struct ht
 	*target++ = *version++ = '\0';
 	ret->method = method_of(line);
 	ret->http10 = !strcmp(version, "HTTP/1.0");
-	ret->keep_alive = !ret->http10; /* one that asks for it by the old header is not promised it either */
+	ret->keep_alive = !ret->http10; /* HTTP/1.0 connections are always closed, even with "Connection: keep-alive" */
 	while (rc == 0 && (line = next_line(&at)) && *line)
 		rc = split_header(ret, line, err);
 	return rc < 0 ? rc : split_target(ret, target, err);

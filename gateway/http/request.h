@@ -1,8 +1,8 @@
 /*
- * One request to the HTTP API, taken apart: method, path, query and the headers that matter. Pure: no I/O.
+ * Parse one request to the HTTP API: method, path, query and the headers that matter. No I/O.
  *
- * Framing is judged by wire/http_head.h, as strictly as for sandboxes. A path is split at '/' first and each part percent-decoded once
- * after that, so that an encoded slash never makes a part of the route; empty parts ("//") vanish.
+ * wire/http_head.h checks the framing, as strictly as for sandboxes. A path is first split at '/', then each part is percent-decoded
+ * once, so an encoded slash never separates parts of the route. Empty parts ("//") are dropped.
  */
 #ifndef AK_HTTP_REQUEST_H
 #define AK_HTTP_REQUEST_H
@@ -25,9 +25,9 @@ struct http_request {
 	struct http_head head; /* framing */
 	enum http_method method;
 	bool keep_alive, http10, expect_continue, cross_site;
-	char *text; /* owned: the head itself; everything below points into it or into STORE */
+	char *text; /* owned: a copy of the head; the members below point into it or into STORE */
 	char *store; /* owned */
-	const char *host; /* with its port, as sent; "" when absent */
+	const char *host; /* with the port, as sent; "" when absent */
 	const char *authorization, *origin; /* NULL when absent */
 	const char *parts[HTTP_PARTS_MAX]; /* decoded */
 	size_t n_parts;
@@ -37,16 +37,16 @@ struct http_request {
 	size_t n_query;
 };
 
-/* Take the head apart that http_head_parse found good. -EINVAL with a reason; the framing and keep_alive of *RET are set even then. */
+/* Parse a head that http_head_parse accepted. On -EINVAL the framing and keep_alive of *RET are set, too. */
 int http_request_parse(const char *data, const struct http_head *head, struct http_request *ret, struct ak_err *err);
 void http_request_done(struct http_request *r);
 
-/* NULL when it was not given. */
+/* The value of the query parameter KEY; NULL when absent. */
 const char *http_request_query(const struct http_request *r, const char *key);
 
 /*
- * Body bytes that arrive: at most LEN of DATA, decoded into BODY. How many were used; -EBADMSG for bad framing, -EFBIG past
- * HTTP_BODY_CAP, -ENOMEM. It has ended when B->state is HTTP_BODY_DONE.
+ * Decode at most LEN received bytes of DATA and append them to BODY. Returns how many were used; -EBADMSG for bad framing, -EFBIG
+ * beyond HTTP_BODY_CAP, -ENOMEM. The body is complete when B->state is HTTP_BODY_DONE.
  */
 ssize_t http_request_body(struct http_body *b, const char *data, size_t len, struct strbuf *body);
 

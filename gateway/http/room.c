@@ -1,9 +1,9 @@
 /*
- * Room for connections: who must give way when there is none. See http/http.h.
+ * Connection limits: which connection is closed when there are too many. See http/http.h.
  *
- * A connection is a stranger until it has shown a key, or for good when it is of another user and there is no key. Strangers are few
- * in all and few of each user and address. A new one pushes the oldest of its own kind out, so that nobody keeps others out by
- * connections that say nothing, and whoever sends its key at once has been heard long before its turn comes.
+ * A connection is a stranger until it has sent a valid key. On a server without keys, connections of other users stay strangers. The number
+ * of strangers is limited in total, and per user and address. A new stranger replaces the oldest of the same user or address, so that idle
+ * connections cannot lock others out; a client that sends its key at once is authenticated long before it could be replaced.
  */
 #include "gateway/http/conn.h"
 
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define NET6_BYTES 8 /* a /64 is one customer's */
+#define NET6_BYTES 8 /* a /64 usually belongs to one customer */
 
 void http_room_look(struct http_conn *conn, int fd)
 {
@@ -42,7 +42,7 @@ static size_t limit_of(const struct http_conn *conn)
 	return half < HTTP_STRANGERS_EACH ? half : HTTP_STRANGERS_EACH;
 }
 
-/* How many strangers are like CONN, and the oldest of them. */
+/* Count the strangers of the same user or address as CONN, and find the oldest of them. */
 static size_t count_alike(const struct http_conn *conn, struct http_conn **ret_oldest)
 {
 	struct http_conn *other;
@@ -64,7 +64,7 @@ static void give_way(struct http_conn *conn)
 	http_conn_free(conn);
 }
 
-/* The oldest of those who have most. */
+/* Close the oldest connection of the user or address with the most strangers. */
 bool http_room_drop(struct http_server *s)
 {
 	struct http_conn *conn, *oldest, *worst = NULL;
@@ -78,7 +78,7 @@ bool http_room_drop(struct http_server *s)
 		most = n;
 		worst = oldest;
 		if (most > s->n_strangers / 2)
-			break; /* nobody has more */
+			break; /* no other can have more */
 	}
 	if (worst)
 		give_way(worst);

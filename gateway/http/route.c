@@ -1,4 +1,4 @@
-/* Finding a route, and checking what was sent to it against its row: see http/route.h. */
+/* Find the route of a request, and check the request against it. See http/route.h. */
 #include "gateway/http/route.h"
 
 #include "gateway/base/cleanup.h"
@@ -15,7 +15,7 @@ static bool part_is(const char *pattern, size_t len, const char *word)
 	return strlen(word) == len && !strncmp(pattern, word, len);
 }
 
-/* The parts from AT on as one path. */
+/* Join the parts from AT on into one path. */
 static char *join_rest(const struct http_request *req, size_t at)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -55,7 +55,7 @@ static bool match(const struct http_route *route, const struct http_request *req
 	return i == req->n_parts;
 }
 
-/* "by-uuid" is a name, too: the row with the fixed word wins. */
+/* "by-uuid" is also a valid sandbox name: the route with the fixed word has priority. */
 static bool fixed_wins(const struct http_route *route, const struct http_request *req)
 {
 	return !strncmp(route->path, "/sandboxes/{name}", 17) && req->n_parts == 3 && !strcmp(req->parts[1], "by-uuid");
@@ -70,7 +70,7 @@ static int check_params(const struct http_params *p, struct ak_err *err)
 		return ak_fail(err, EINVAL, "the path is longer than %d bytes", PATH_MAX - 1);
 	for (const char *at = p->path; at; at = strchr(at + 1, '/')) {
 		if (!strncmp(at, "/..", 3) && (at[3] == '/' || !at[3]))
-			return ak_fail(err, EINVAL, "'..' in a path");
+			return ak_fail(err, EINVAL, "the path contains '..'");
 	}
 	return 0;
 }
@@ -106,9 +106,9 @@ const struct http_route *http_route_find(const struct http_request *req, struct 
 	}
 	*ret_status = allow[0] ? 405 : 404;
 	if (allow[0])
-		ak_fail(err, EINVAL, "this address takes %s", allow);
+		ak_fail(err, EINVAL, "method not allowed; this path allows %s", allow);
 	else
-		ak_fail(err, ENOENT, "there is nothing at this address; see /openapi.json");
+		ak_fail(err, ENOENT, "no such path; see /openapi.json");
 	return NULL;
 }
 

@@ -1,6 +1,6 @@
 /*
- * The routes of the API: one table that the dispatcher, the check of bodies and parameters, the metrics and /openapi.json are made
- * from, so that they cannot differ.
+ * The routes of the API. The dispatcher, the checks of bodies and parameters, the metrics and /openapi.json all use this one table, so
+ * they cannot disagree.
  */
 #ifndef AK_HTTP_ROUTE_H
 #define AK_HTTP_ROUTE_H
@@ -32,19 +32,19 @@ enum http_answer { HTTP_JSON, HTTP_TEXT, HTTP_SSE };
 
 struct http_route {
 	enum http_method method;
-	const char *path; /* "/sandboxes/{name}/files/{path}": {path} is the whole rest */
-	enum http_tag tag; /* the group it stands in in the description */
+	const char *path; /* "/sandboxes/{name}/files/{path}": {path} matches the whole rest */
+	enum http_tag tag; /* its group in the OpenAPI description */
 	const char *id; /* operationId */
 	const char *summary;
-	enum field_verb body, query; /* whose fields it takes; VERB_NONE: none */
+	enum field_verb body, query; /* the verbs whose fields it takes; VERB_NONE: none */
 	const char *data; /* the JSON Schema of `data` (or of an event's data), or "#Name" of a shared one */
 	enum http_answer answer;
-	bool created; /* 201 */
+	bool created; /* success is 201 */
 	bool open; /* needs no key */
 	bool conflict; /* may be answered with 409 */
-	const char *described; /* the path in the description, where it is another */
-	bool follows; /* an SSE stream when follow=1 is asked for */
-	/* One of these: in a worker process, or at once in the server's own. */
+	const char *described; /* the path in the OpenAPI description, if it differs */
+	bool follows; /* with follow=1, the answer is an SSE stream */
+	/* Exactly one is set: WORK runs in a worker process, HANDLE in the server process. */
 	void (*work)(struct http_call *c, struct work *w);
 	void (*handle)(struct http_call *c);
 };
@@ -52,25 +52,25 @@ struct http_route {
 extern const struct http_route http_routes[];
 extern const size_t http_n_routes;
 
-/* What stood in the braces; borrowed from the request, PATH from STORE. */
+/* The values of the path parameters; borrowed from the request, except PATH. */
 struct http_params {
 	const char *name, *id, *uuid;
 	char *path; /* owned: "/a/b" */
 };
 
 /*
- * The route of REQ. NULL with *RET_STATUS 404, 405 (with the methods that there are in ALLOW) or 400, and a reason. HEAD finds GET.
+ * Find the route of REQ; HEAD matches GET routes. On failure, returns NULL with *RET_STATUS 404, 405 (the allowed methods are in ALLOW) or 400, and ERR.
  */
 #define HTTP_ALLOW_MAX 64
 const struct http_route *http_route_find(const struct http_request *req, struct http_params *ret, unsigned *ret_status,
 	char allow[static HTTP_ALLOW_MAX], struct ak_err *err);
 
-/* The parameters of REQ are fields of VERB, each within its limits. */
+/* Check that the query parameters of REQ are fields of VERB and within their limits. */
 int http_query_check(const struct http_request *req, enum field_verb verb, struct ak_err *err);
 
 /*
- * May R be answered with the error STATUS? The description names exactly these, and http_reply_error sends no others. What the connection answers before
- * there is a route (404, 405, 431, 505) is not among them.
+ * May R be answered with the error STATUS? The OpenAPI description lists exactly these, and http_reply_error sends no others. They do not include what
+ * the connection answers before it has a route (404, 405, 431, 505).
  */
 bool http_route_answers(const struct http_route *r, unsigned status);
 

@@ -1,4 +1,4 @@
-/* Commands: /run, /run/stream, /batch/run and exec. See http/http.h. */
+/* Routes that run commands: /run, /run/stream, /batch/run and exec. See http/http.h. */
 #include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
@@ -11,11 +11,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define BATCH_OUTPUT_MAX (1u << 20) /* of one command of a batch, at most */
-#define PIECE 4096 /* of output in one event: escaped, it may be six times as long */
+#define BATCH_OUTPUT_MAX (1u << 20) /* limit for one command of a batch */
+#define PIECE 4096 /* bytes of output in one event; escaping makes them up to six times as long */
 
 struct http_batch {
-	struct http_call *call; /* borrowed: ended by us */
+	struct http_call *call; /* borrowed; we end it */
 	size_t n, left;
 	struct http_task **tasks; /* owned */
 	bool building;
@@ -54,7 +54,7 @@ static size_t room_of(const struct http_task *t, const struct http_kept *k, size
 	return k->cut || t->s->held > HTTP_HELD_MAX || len > max ? 0 : max - len;
 }
 
-/* TEXT is DATA as JSON has it; without its end when it is not WHOLE, for which there is no room anywhere. */
+/* Append TEXT, the JSON-escaped DATA, to K as far as ROOM allows. WHOLE is false when TEXT was cut already. */
 static void keep(struct http_task *t, struct http_kept *k, size_t room, const struct strbuf *text, bool whole, const char *data,
 	size_t len)
 {
@@ -71,7 +71,7 @@ static void keep(struct http_task *t, struct http_kept *k, size_t room, const st
 		k->cut = true;
 }
 
-/* Escaped as it comes, so that there is nothing long to do at the end. */
+/* Escape output as it arrives, so that answering takes little time at the end. */
 static void keep_output(struct http_job *j, enum http_pipe pipe, const char *data, size_t len)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 };
@@ -91,7 +91,7 @@ static bool is_cut(const struct http_task *t)
 	return t->out.cut || t->err.cut || t->both.cut;
 }
 
-/* 0 and the report of a task that ran, which is counted; or why it did not. */
+/* Decode the report into the task and count the run. Returns 0, or a negative errno with the reason in T->why when the command did not run. */
 static int take_report(struct http_task *t, int rc, const char *payload, size_t len)
 {
 	t->rc = http_report_take(rc, payload, len, &t->report, &t->why);
@@ -113,7 +113,7 @@ static void put_kept(struct evbuffer *out, const char *key, struct http_kept *k)
 	evbuffer_add(out, "\",", 2);
 }
 
-/* The report's own members, after those of the output. */
+/* Append the members of the report, after those of the output. */
 static void put_report(struct evbuffer *out, const struct http_task *t)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 };
@@ -162,7 +162,7 @@ static void task_gone(struct http_call *c)
 	http_job_cancel(t->job);
 }
 
-/* NULL after an error was answered. */
+/* Returns NULL on failure, with ERR set. */
 static struct http_task *task_new(struct http_call *c, const cJSON *spec, struct ak_err *err)
 {
 	struct http_task *t = calloc(1, sizeof(*t));
@@ -314,7 +314,7 @@ void http_handle_run_stream(struct http_call *c)
 	http_job_go(t->job);
 }
 
-/* ---- several at once ---- */
+/* ---- batches ---- */
 
 static void put_batch_row(struct evbuffer *out, struct http_task *t)
 {
@@ -370,7 +370,7 @@ static void batch_gone(struct http_call *c)
 {
 	struct http_batch *b = c->ctx;
 
-	b->building = true; /* the last to end must not take us apart meanwhile */
+	b->building = true; /* keep batch_finish from freeing the batch in this loop */
 	for (size_t i = 0; i < b->n; i++) {
 		if (b->tasks[i]->job)
 			http_job_cancel(b->tasks[i]->job);

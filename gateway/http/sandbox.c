@@ -1,4 +1,4 @@
-/* Persistent sandboxes by way of the API: create, list, get, start, stop, remove. All of it runs in workers. See http/http.h. */
+/* API for persistent sandboxes: create, list, get, start, stop, remove. All of it runs in workers. See http/http.h. */
 #include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
@@ -10,7 +10,7 @@
 
 static const struct service_how forced = { .force = true };
 
-/* SandboxInfo of NAME, unless RC says that what was asked for failed. */
+/* Reply with the SandboxInfo of NAME, or with the error when RC is negative. */
 static void end_info(struct http_call *c, struct work *w, int rc, const char *name, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
@@ -56,11 +56,11 @@ static int fill_opts(const struct http_call *c, struct run_request *o, struct fi
 	*o = (struct run_request){ .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .quiet = true };
 	rc = fields_decode(VERB_CREATE, FIELD_HTTP, c->body, o, mem, err);
 	if (rc == 0 && json_truth(c->body, "network") && !ak_profile_network(o->profile))
-		rc = ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
+		rc = ak_fail(err, EINVAL, "network: the profile %s has no network", ak_profile_name(o->profile));
 	return rc;
 }
 
-/* Clients of this API run commands right after they created a sandbox: one that cannot start is not left behind half-made. */
+/* Clients run commands right after they create a sandbox, so start it now. Remove a sandbox that does not start. */
 static int create(struct http_call *c, const char *name, const struct run_request *opts, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
@@ -69,14 +69,14 @@ static int create(struct http_call *c, const char *name, const struct run_reques
 
 	if (rc == 0 && (rc = service_start(c->s->paths, name, NULL, NULL, err)) < 0) {
 		(void)service_remove(c->s->paths, name, &forced, NULL, &ignored);
-		ak_err_prefix(err, rc, "created, but it does not start");
+		ak_err_prefix(err, rc, "the new sandbox does not start");
 	}
-	return rc == -ENOENT || rc == -ENOTDIR ? -EINVAL : rc; /* the project folder */
+	return rc == -ENOENT || rc == -ENOTDIR ? -EINVAL : rc; /* a wrong project folder is a bad request */
 }
 
 void http_work_create(struct http_call *c, struct work *w)
 {
-	static struct run_request opts; /* large, and this process makes one sandbox */
+	static struct run_request opts; /* static because it is large; this process creates only one sandbox */
 	const char *name = http_body_text(c, "name");
 	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct ak_err err;

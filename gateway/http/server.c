@@ -1,4 +1,4 @@
-/* The API's server: addresses, signals, and the way to an orderly end. See http/http.h. */
+/* The API server: listening, signals and graceful shutdown. See http/http.h. */
 #include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
@@ -18,10 +18,10 @@
 
 #define BACKLOG 512
 #define ACCEPT_MAX 8
-#define TICK_S 15 /* a sign of life on event streams */
+#define TICK_S 15 /* keep-alive interval of event streams */
 #define GRACE_S 10 /* for requests in flight after the first signal */
 #define STRANGERS_MIN 8
-#define PAUSE_MS 100 /* without descriptors there is no use in accepting */
+#define PAUSE_MS 100 /* stop accepting for this long when out of descriptors */
 
 /* ---- accepting ---- */
 
@@ -33,7 +33,7 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 		event_add(s->listeners[i].on_accept, NULL);
 }
 
-/* No descriptors: strangers give theirs back at once, otherwise better times are waited for. */
+/* Out of descriptors: close a stranger's connection; if there is none, stop accepting for a while. */
 static void out_of_descriptors(struct http_listener *l)
 {
 	struct timeval tv = { 0, PAUSE_MS * 1000 };
@@ -44,7 +44,7 @@ static void out_of_descriptors(struct http_listener *l)
 	event_base_once(l->s->base, -1, EV_TIMEOUT, on_accept_again, l->s, &tv);
 }
 
-/* A few at once, so that those who are there already are heard in between. */
+/* Accept only a few at once, so that existing connections are served in between. */
 static void on_accept(evutil_socket_t listening, short what, void *arg)
 {
 	struct http_listener *l = arg;
@@ -109,7 +109,7 @@ static uint16_t port_of(const struct http_server *s)
 	return port;
 }
 
-/* A host name or address, and every address it has. The port that the first one got is everyone's. */
+/* Listen on every address of HOST. With port 0, all addresses use the port that the first one got. */
 static int open_host(struct http_server *s, const char *host, struct ak_err *err)
 {
 	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *list, *ai;
@@ -129,7 +129,7 @@ static int open_host(struct http_server *s, const char *host, struct ak_err *err
 		addr = ak_addr_from_sockaddr(&ss, &number);
 		if (!http_is_loopback(&addr) && !s->conf->keys.n) {
 			rc = ak_fail(err, EINVAL,
-				"--host '%s' can be reached from elsewhere: that needs a key in AGENTKERNEL_API_KEY or --api-key-file",
+				"--host '%s' is reachable from other machines, which requires a key in AGENTKERNEL_API_KEY or --api-key-file",
 				host);
 			break;
 		}
@@ -153,7 +153,7 @@ static int open_listeners(struct http_server *s, struct ak_err *err)
 	rc = open_host(s, "127.0.0.1", err);
 	if (rc == 0) {
 		rc = open_host(s, "::1", &ignored);
-		/* Not every host has IPv6; one whose port is taken would talk to someone else. */
+		/* Not every host has IPv6. But if the port is in use there, clients of ::1 would talk to another server. */
 		if (rc == -EADDRINUSE)
 			*err = ignored;
 		else
@@ -198,7 +198,7 @@ static void tell_ready(const struct http_server *s, void (*ready)(void *ctx, con
 	}
 }
 
-/* ---- the end ---- */
+/* ---- shutdown ---- */
 
 static void maybe_over(struct http_server *s)
 {
@@ -219,7 +219,7 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
 	maybe_over(arg);
 }
 
-/* First what has not begun, then what never ends by itself; what is being done may finish. The second signal ends that, too. */
+/* On the first signal, stop accepting, end background commands and streams, and let running requests finish. On the second, end those too. */
 static void stop(struct http_server *s)
 {
 	struct timeval tv = { GRACE_S, 0 };
@@ -259,7 +259,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	http_conns_ping(arg);
 }
 
-/* ---- the whole ---- */
+/* ---- the server ---- */
 
 static int take_signals(struct http_server *s, struct ak_err *err)
 {
@@ -270,7 +270,7 @@ static int take_signals(struct http_server *s, struct ak_err *err)
 	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
 }
 
-/* Without a key the kernel's word decides who may ask; with one it only decides who gives way. */
+/* Without a key, the peer's user decides who may use the server. With a key, it only decides which connections are closed first. */
 static int take_peers(struct http_server *s, struct ak_err *err)
 {
 	struct rlimit files = { 0 };
@@ -279,7 +279,7 @@ static int take_peers(struct http_server *s, struct ak_err *err)
 	s->peer_fd = http_peer_open();
 	if (s->peer_fd < 0 && !s->conf->keys.n)
 		return ak_fail_errno(err, -s->peer_fd,
-			"the kernel cannot tell whose a connection is (sock_diag): that needs a key in AGENTKERNEL_API_KEY or --api-key-file");
+			"the kernel cannot report the user of a connection (no sock_diag); set a key in AGENTKERNEL_API_KEY or --api-key-file");
 	(void)getrlimit(RLIMIT_NOFILE, &files);
 	share = files.rlim_cur > 8 * HTTP_STRANGERS_MAX ? HTTP_STRANGERS_MAX : (size_t)files.rlim_cur / 8;
 	s->strangers_max = share < STRANGERS_MIN ? STRANGERS_MIN : share;

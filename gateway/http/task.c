@@ -1,4 +1,4 @@
-/* What the body of a command means, and the worker that runs it. See http/task.h. */
+/* Decode the body of a command, and run it in the worker. See http/task.h. */
 #include "gateway/http/task.h"
 
 #include "gateway/base/cleanup.h"
@@ -12,7 +12,7 @@
 
 /* ---- /run ---- */
 
-/* The strings stay the body's and MEM's. */
+/* The strings in O are borrowed from the body and from MEM. */
 static int fill_opts(const struct http_task *t, struct run_request *o, struct field_mem *mem, struct ak_err *err)
 {
 	int rc;
@@ -24,8 +24,8 @@ static int fill_opts(const struct http_task *t, struct run_request *o, struct fi
 	if (rc < 0)
 		return rc;
 	if (json_truth(t->spec, "network") && !ak_profile_network(o->profile))
-		return ak_fail(err, EINVAL, "network: the profile %s has none", ak_profile_name(o->profile));
-	/* Only what the mode mounts anyway is taken from the host: a place to start in must not become a mount. */
+		return ak_fail(err, EINVAL, "network: the profile %s has no network", ak_profile_name(o->profile));
+	/* Use cwd as project folder only where the mode or profile mounts it anyway: cwd alone must not add a mount. */
 	if (o->mode != AK_MODE_NATIVE || o->profile == AK_PROFILE_PERMISSIVE)
 		o->dir = TAKE(o->workdir);
 	return 0;
@@ -56,7 +56,7 @@ static void end_report(struct work *w, int rc, struct run_report *r, const struc
 void http_task_run(void *ctx, struct work *w)
 {
 	const struct http_task *t = ctx;
-	static struct run_request opts; /* large, and this process runs one command */
+	static struct run_request opts; /* static because it is large; this process runs only one command */
 	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	const struct ak_paths *paths = t->s->paths;
 	struct run_report report = { 0 };
@@ -66,13 +66,14 @@ void http_task_run(void *ctx, struct work *w)
 	if (rc == 0)
 		rc = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(t->spec, "fast")) ? run_execute(&opts, paths, &report, &err)
 										      : service_run(&opts, paths, &report, &err);
-	end_report(w, rc == -ENOENT ? -EINVAL : rc, &report, &err); /* what is missing is a part of the request, not the route */
+	end_report(w, rc == -ENOENT ? -EINVAL : rc, &report,
+		&err); /* ENOENT would become 404, but a part of the request is wrong, not the path */
 	rundir_prune_sometimes(paths);
 }
 
 void http_exec_work(const struct ak_paths *paths, const char *name, const cJSON *spec, struct work *w)
 {
-	static struct run_request o; /* large, and this process runs one command */
+	static struct run_request o; /* static because it is large; this process runs only one command */
 	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct run_report report = { 0 };
 	struct ak_err err = { "" };

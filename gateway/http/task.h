@@ -1,4 +1,4 @@
-/* One command that a request asked for: shared by http/run.c (in the server) and http/task.c (what a body means, and the worker's side). */
+/* One requested command. Shared by http/run.c (server side) and http/task.c (decoding the body, worker side). */
 #ifndef AK_HTTP_TASK_H
 #define AK_HTTP_TASK_H
 
@@ -8,25 +8,25 @@ struct http_batch;
 
 struct http_task {
 	struct http_server *s; /* borrowed: outlives us */
-	struct http_call *call; /* borrowed: ended by us */
+	struct http_call *call; /* borrowed; we end it */
 	const cJSON *spec; /* borrowed from the call: a body of /run or exec */
-	struct http_job *job; /* borrowed: until its end */
-	char name[64]; /* of the sandbox */
+	struct http_job *job; /* borrowed, until it ends */
+	char name[64]; /* the sandbox */
 	enum ak_mode mode;
 	struct http_kept {
-		struct evbuffer *text; /* owned: as JSON has it; NULL until there is some */
+		struct evbuffer *text; /* owned: JSON-escaped; NULL until there is output */
 		bool cut;
-	} out, err, both; /* both: as they came */
-	struct http_batch *batch; /* borrowed; NULL: on its own */
-	int rc; /* of a batch: 0 and the report, or why it never ran */
+	} out, err, both; /* both: interleaved as received */
+	struct http_batch *batch; /* borrowed; NULL: not part of a batch */
+	int rc; /* 0: REPORT is set; negative: WHY says why the command did not run */
 	struct run_report report;
 	struct ak_err why;
 };
 
-/* What the fields' own types do not tell: -EINVAL with a reason. Sets the mode. */
+/* Check what the field types cannot express; -EINVAL on failure. Sets the mode. */
 int http_task_check(struct http_task *t, struct ak_err *err);
 
-/* The worker of a temporary sandbox. */
+/* The worker function that runs a temporary sandbox. */
 void http_task_run(void *ctx, struct work *w);
 
 #endif
