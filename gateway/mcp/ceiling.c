@@ -1,8 +1,8 @@
 /*
- * What a call may have: at most what the user started the server with. See mcp/mcp.h.
+ * The limits of a call, set by the user who started the server. See mcp/mcp.h.
  *
- * Modes are not ordered: each of them reaches hosts that the others do not. So a call chooses among the modes that were named, and no other.
- * Profiles are ordered. Which sandboxes that are there already may be used is told by mcp/enter.c.
+ * Modes have no order: each reaches hosts that the others do not. So a call may choose only among the modes that the user named.
+ * Profiles are ordered. mcp/enter.c decides which existing sandboxes a call may use.
  */
 #include "gateway/mcp/run.h"
 
@@ -23,7 +23,7 @@ void mcp_ceiling_finish(struct mcp_ceiling *c, size_t n_modes)
 		c->modes[i] = i != AK_MODE_NATIVE;
 }
 
-/* "claude, codex" */
+/* Format the allowed modes: "claude, codex". */
 static const char *modes_text(const struct mcp_ceiling *c, char *buf, size_t size)
 {
 	size_t used = 0;
@@ -52,11 +52,11 @@ static int check_network(const struct mcp_ceiling *c, const struct run_request *
 	if (c->no_network)
 		return ak_fail(err, EPERM, "network: this server was started with --no-network; only the user can change that");
 	if (!ak_profile_network(opts->profile))
-		return ak_fail(err, EPERM, "network: profile '%s' has none", ak_profile_name(opts->profile));
+		return ak_fail(err, EPERM, "network: profile '%s' has no network", ak_profile_name(opts->profile));
 	return 0;
 }
 
-/* The wider a profile, the smaller its number. */
+/* Wider profiles have smaller numbers. */
 int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, struct field_mem *mem, struct ak_err *err)
 {
 	const struct mcp_ceiling *c = r->ceiling;
@@ -94,14 +94,15 @@ void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)
 {
 	char modes[64];
 
-	strbuf_puts(out, "Commands run in sandboxes whose whole network passes a policy; every program in them is held to it. ");
+	strbuf_puts(
+		out, "Commands run in sandboxes. A policy controls the whole network of a sandbox, for every program in it. ");
 	if (c->no_network || !ak_profile_network(c->profile))
-		strbuf_puts(out, "This server gives no sandbox a network. ");
+		strbuf_puts(out, "Sandboxes of this server have no network. ");
 	else
 		strbuf_printf(out, "Compatibility modes that can be chosen: %s (default: %s). ",
 			modes_text(c, modes, sizeof(modes)), ak_mode_name(c->mode));
 	strbuf_printf(out, "Widest profile: %s. ", ak_profile_name(c->profile));
 	strbuf_puts(out,
-		"What is denied is told with its rule; no tool can change a policy, only the user can. Ask network_check before relying on a host. "
+		"Results list denied requests with the rule that denied them. No tool can change a policy, only the user can. Use network_check before relying on a host. "
 		"For one command use sandbox_run; for several that share files use sandbox_create, sandbox_exec and, at the end, sandbox_remove.");
 }

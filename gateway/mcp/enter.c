@@ -1,10 +1,10 @@
 /*
- * Which sandboxes a server's tools may touch, read or tell of: one answer for all of them. See mcp/run.h.
+ * Which sandboxes the tools of a server may use, read or show. All tools use this one check. See mcp/run.h.
  *
- * Those that the server made itself, by the id in their state; those that the user opened to servers of this project with `create --mcp`; and those that
- * an earlier server of this project kept on purpose, where this one could have made the same. The first two are taken as they were when they were made or
- * marked. Once the user has widened the policy of one, it is left alone until they say that servers may have it like that, or it is again no more than this
- * server could make. What the user forbade this server to do, no mark allows.
+ * Allowed are sandboxes that this server created (their state has its id); sandboxes that the user opened to servers of this project with `create --mcp`;
+ * and sandboxes that an earlier server of this project kept with --keep, if this server could create the same. The first two are allowed as they were when
+ * they were created or opened. If the user widens the policy of such a sandbox, it is refused until the user agrees with `network policy --mcp`, or until
+ * its policy is again no wider than this server could give. Restrictions that the user set for this server always apply.
  */
 #include "gateway/mcp/run.h"
 
@@ -19,15 +19,15 @@
 static int fail_foreign(const char *name, struct ak_err *err)
 {
 	return ak_fail(err, EPERM,
-		"sandbox '%s' was not made by this server, and the user has not opened it to MCP servers of this project, so that its tools "
-		"leave it alone; create another with sandbox_create",
+		"sandbox '%s' was not created by this server, and the user has not opened it to MCP servers of this project; "
+		"create another with sandbox_create",
 		name);
 }
 
 static int fail_wider(const struct state_sandbox *s, struct ak_err *err)
 {
 	return ak_fail(err, EPERM,
-		"sandbox '%s' (mode %s, profile %s) is wider than what this server was started with, so that its tools leave it alone; "
+		"sandbox '%s' (mode %s, profile %s) is wider than this server's limits allow; "
 		"create another with sandbox_create",
 		s->name, ak_mode_name(s->mode), ak_profile_name(s->profile));
 }
@@ -39,7 +39,7 @@ static bool same_project(const struct mcp_ceiling *c, const char *project)
 	return own && !strcmp(own, project);
 }
 
-/* ---- what the user forbade ---- */
+/* ---- restrictions of this server ---- */
 
 static bool has_edit(const struct state_sandbox *s, const struct policy_edit *edit, uint64_t now_us)
 {
@@ -52,7 +52,7 @@ static bool has_edit(const struct state_sandbox *s, const struct policy_edit *ed
 	return false;
 }
 
-/* No network, and hosts that are blocked for this server must be blocked there too. */
+/* A server without a network refuses sandboxes with one, and hosts that this server blocks must be blocked in the sandbox too. */
 static int check_forbidden(const struct mcp_ceiling *c, const struct state_sandbox *s, struct ak_err *err)
 {
 	uint64_t now = ak_wall_us();
@@ -66,13 +66,13 @@ static int check_forbidden(const struct mcp_ceiling *c, const struct state_sandb
 			continue;
 		if (!has_edit(s, &c->edits[i], now))
 			return ak_fail(err, EPERM,
-				"sandbox '%s' may reach '%s', which this server was started to block; create another", s->name,
-				c->edits[i].text);
+				"sandbox '%s' does not block '%s', which this server must block; create another with sandbox_create",
+				s->name, c->edits[i].text);
 	}
 	return 0;
 }
 
-/* ---- what this server could make ---- */
+/* ---- could this server create the same sandbox? ---- */
 
 static int check_policy(const struct mcp_request *r, const struct state_sandbox *s, struct ak_err *err)
 {
@@ -84,8 +84,8 @@ static int check_policy(const struct mcp_request *r, const struct state_sandbox 
 	if (rc < 0 || !has || policy_within(has, could))
 		return rc;
 	return ak_fail(err, EPERM,
-		"sandbox '%s' was given a wider network than this server may give, so that its tools leave it alone; only the user can change "
-		"that: 'agentkernel network policy %s --mcp' lets them use it as it is",
+		"sandbox '%s' has a wider network policy than this server may give; only the user can allow its use, with "
+		"'agentkernel network policy %s --mcp'",
 		s->name, s->name);
 }
 
@@ -98,7 +98,7 @@ static int check_makeable(const struct mcp_request *r, const struct state_sandbo
 	return check_policy(r, s, err);
 }
 
-/* ---- both ---- */
+/* ---- the check ---- */
 
 int mcp_may_enter(const struct mcp_request *r, const struct state_sandbox *s, struct ak_err *err)
 {
@@ -110,7 +110,7 @@ int mcp_may_enter(const struct mcp_request *r, const struct state_sandbox *s, st
 	if (!same_project(r->ceiling, s->mcp.project) || (s->dir[0] && strcmp(s->dir, s->mcp.project) != 0))
 		return fail_foreign(s->name, err);
 	rc = check_forbidden(r->ceiling, s, err);
-	/* Variables, mounts, mode and profile never change: whoever granted the sandbox granted them. */
+	/* Variables, mounts, mode and profile of a sandbox never change, so they were granted with it. Only the policy may have changed since. */
 	if (rc < 0 || ((users || own) && s->mcp.generation == s->generation))
 		return rc;
 	return check_makeable(r, s, users || own, err);

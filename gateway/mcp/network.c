@@ -1,4 +1,4 @@
-/* What the network was asked for and what it would be told, for the model: network_log, network_check, and denials in results. See mcp/run.h. */
+/* The tools network_log and network_check, and the list of denials in results. See mcp/run.h. */
 #include "gateway/mcp/run.h"
 
 #include "gateway/base/cleanup.h"
@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define DENIED_MAX 20 /* rows of one result */
+#define DENIED_MAX 20 /* denials listed in one result */
 #define POLICY_FILE_MAX (1u << 20)
 
 /* ---- reading ---- */
@@ -30,7 +30,8 @@ static int add_record(void *ctx, const char *line, size_t len, const struct netl
 int mcp_rows_read(const struct ak_paths *paths, const char *name, enum netlog_only only, uint64_t since_us, struct mcp_rows *ret,
 	struct ak_err *err)
 {
-	struct log_view v = { .since_us = since_us, .record = add_record }; /* damaged lines: `audit verify` tells */
+	struct log_view v = { .since_us = since_us,
+		.record = add_record }; /* damaged lines are skipped; `audit verify` reports them */
 	char dir[PATH_MAX];
 	int rc = runs_dir(paths, name, dir, err);
 
@@ -55,9 +56,9 @@ void mcp_rows_done(struct mcp_rows *r)
 	*r = (struct mcp_rows){ 0 };
 }
 
-/* ---- telling ---- */
+/* ---- denials in results ---- */
 
-/* "\"key\":\"text\"" with everything but printable ASCII escaped: names come from inside the sandbox. */
+/* Append "\"key\":\"text\"" and escape all but printable ASCII, because names come from inside the sandbox. */
 static void put_safe(struct strbuf *out, const char *key, const char *text)
 {
 	_cleanup_strbuf_ struct strbuf safe = { 0 };
@@ -95,7 +96,7 @@ static void tell_row(struct strbuf *out, const struct netlog_row *row)
 	strbuf_putc(out, '\n');
 }
 
-/* The host that a rule could name, "" when the row has none: "pastebin.com A", "api.test:443", "11.0.0.1:443 sni=evil.test". */
+/* Extract the host for an allow rule from "pastebin.com A", "api.test:443" or "11.0.0.1:443 sni=evil.test"; "" when there is none. */
 static const char *host_of(const struct netlog_row *row, char buf[static POLICY_NAME_MAX])
 {
 	const char *at = strstr(row->dest, "sni=");
@@ -112,20 +113,19 @@ static const char *host_of(const struct netlog_row *row, char buf[static POLICY_
 	return buf;
 }
 
-/* Who can change it, and how: never the model. */
+/* Explain how the user can allow the destination. The model never can. */
 static void tell_remedy(struct strbuf *out, const char *host, const char *sandbox)
 {
-	strbuf_puts(
-		out, "You cannot change this, and trying again will not help: the policy holds for every program and protocol. ");
+	strbuf_puts(out,
+		"You cannot change this, and trying again will not help: the policy applies to every program and protocol. ");
 	if (!host[0]) {
-		strbuf_puts(out, "Destinations that are blocked by a built-in rule stay blocked.\n");
+		strbuf_puts(out, "Destinations that a built-in rule blocks stay blocked.\n");
 		return;
 	}
-	strbuf_puts(out, "If it is needed, ask the user, who alone can allow it: ");
+	strbuf_puts(out, "If you need it, ask the user; only the user can allow it: ");
 	if (sandbox)
 		strbuf_printf(out, "`agentkernel network policy %s --allow-host %s --mcp`, or ", sandbox, host);
-	strbuf_printf(
-		out, "`--allow-host %s` where `agentkernel mcp server` is started, or \"allow\" in the policy's file.\n", host);
+	strbuf_printf(out, "the option `--allow-host %s` of `agentkernel mcp server`, or \"allow\" in the policy file.\n", host);
 }
 
 void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persistent, uint64_t since_us, struct mcp_result *ret)
@@ -154,7 +154,7 @@ void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persis
 	if (n > 0)
 		tell_remedy(&ret->text, host, persistent ? name : NULL);
 	if (rc < 0)
-		strbuf_printf(&ret->text, "\n[network: what was denied cannot be told: %s]\n", err.text);
+		strbuf_printf(&ret->text, "\n[network: cannot read the denied requests: %s]\n", err.text);
 	mcp_rows_done(&rows);
 }
 
@@ -251,8 +251,8 @@ static bool looks_like_file(const char *text)
 }
 
 /*
- * A file of the project that calls see, and no other: the model must not learn from our error messages what is in the host's files. Nor from verdicts what is
- * in the user's own policies: what the file extends must be one that is shipped.
+ * Load a policy file of the project that calls can see, and no other file: our error messages must not show the model the content of other files of the host.
+ * The file may extend only shipped policies, so that verdicts do not reveal the user's own policies.
  */
 static int load_file(const struct mcp_request *r, const char *file, struct policy **ret, struct ak_err *err)
 {
@@ -266,10 +266,10 @@ static int load_file(const struct mcp_request *r, const char *file, struct polic
 	int rc = run_plan_project(&opts, r->paths, project, &id, err);
 
 	if (rc == 0 && !project[0])
-		rc = ak_fail(
-			err, EPERM, "policy: this server's sandboxes have no project, so that none of its files can be asked");
+		rc = ak_fail(err, EPERM,
+			"policy: this server's sandboxes have no project folder, so there is no policy file to check");
 	if (rc == 0 && (file[0] == '/' || snprintf(path, sizeof(path), "/%s", file) >= (int)sizeof(path)))
-		rc = ak_fail(err, EINVAL, "policy: a file is given by its path below the project folder");
+		rc = ak_fail(err, EINVAL, "policy: give the path of the file relative to the project folder");
 	if (rc < 0)
 		return rc;
 	ak_paths_policy_dirs(r->paths, storage, &all);
@@ -281,7 +281,7 @@ static int load_file(const struct mcp_request *r, const char *file, struct polic
 	return rc < 0 ? rc : policy_parse(text, len, file, &shipped, NULL, 0, ret, err);
 }
 
-/* As it would hold: a mode with the rules that this server adds to it. */
+/* Load the policy as it would be enforced: for a mode, with the rules that this server adds. */
 static int load_any(const struct mcp_request *r, const char *name, struct policy **ret, struct ak_err *err)
 {
 	enum ak_mode mode;

@@ -1,9 +1,9 @@
 /*
- * What a server made, and its end. See mcp/mcp.h.
+ * Track the sandboxes that a server created, and remove them when it ends. See mcp/mcp.h.
  *
- * Sandboxes that stay carry the server's id in their state, and the server holds the lock of that id (store/state_server.h). Before the first of them is made, a
- * guard is forked: nobody's child, in a session of its own, that waits for the lock. It gets it when the server and the calls that make sandboxes are gone,
- * however they ended, and removes what they made. Should the guard be killed, too, the next server or daemon does its work.
+ * The state of each persistent sandbox records the server's id, and the server holds the lock of that id (store/state_server.h). Before creating the first
+ * sandbox, the server forks a guard: a detached process in its own session that waits for the lock. It gets the lock when the server and all calls that create
+ * sandboxes have ended, for whatever reason, and then removes their sandboxes. If the guard is killed too, the next server or daemon removes them.
  */
 #include "gateway/mcp/run.h"
 
@@ -53,7 +53,7 @@ bool mcp_owner_has_run(const struct mcp_owner *o, const char *name)
 
 struct made {
 	const char *id; /* borrowed */
-	char name[AK_NAME_MAX], uuid[37]; /* the first found */
+	char name[AK_NAME_MAX], uuid[37]; /* the first sandbox found */
 };
 
 static int find_made(void *ctx, struct state_sandbox *s)
@@ -67,7 +67,7 @@ static int find_made(void *ctx, struct state_sandbox *s)
 	return 0;
 }
 
-/* All that the server ID made; true when nothing is left. What cannot be removed now is tried again by the next server or daemon. */
+/* Remove all sandboxes of the server ID; true when none is left. The next server or daemon retries what cannot be removed now. */
 static bool remove_made(const struct ak_paths *paths, const char *id)
 {
 	struct ak_err ignored;
@@ -96,7 +96,7 @@ static void clear_up(const struct ak_paths *paths, const char *id)
 /* ---- the guard ---- */
 
 struct guard {
-	const struct ak_paths *paths; /* borrowed, both: of the process it was forked from */
+	const struct ak_paths *paths; /* both members are borrowed from the parent process */
 	const char *id;
 };
 
@@ -147,7 +147,7 @@ static void note_dead(void *ctx, const char *id)
 	*(bool *)ctx = true;
 }
 
-/* ---- beginning and end ---- */
+/* ---- init and done ---- */
 
 int mcp_owner_init(struct mcp_owner *o, const struct ak_paths *paths, struct ak_err *err)
 {
@@ -169,7 +169,7 @@ void mcp_owner_done(struct mcp_owner *o, uint64_t until_ms)
 	uint64_t now = ak_now_ms();
 
 	o->lock_fd = ak_close(o->lock_fd);
-	/* The guard's end of the pipe closes with it. */
+	/* The pipe reads end of file when the guard exits. */
 	if (p.fd >= 0)
 		(void)poll(&p, 1, until_ms > now ? (int)(until_ms - now) : 0);
 	o->guard_fd = ak_close(o->guard_fd);

@@ -1,4 +1,4 @@
-/* Commands for the model: sandbox_run and sandbox_exec. See mcp/run.h. */
+/* The tools sandbox_run and sandbox_exec. See mcp/run.h. */
 #include "gateway/mcp/run.h"
 
 #include "gateway/base/cleanup.h"
@@ -12,7 +12,7 @@
 
 enum { OUT, ERR, STREAMS };
 
-/* What a command printed. */
+/* The output of a command. */
 struct output {
 	struct mcp_capture stream[STREAMS];
 };
@@ -30,9 +30,9 @@ static void take_output(void *ctx, int stream, const char *data, size_t len)
 	mcp_capture_add(&o->stream[stream], data, len);
 }
 
-/* ---- telling ---- */
+/* ---- results ---- */
 
-/* A line of ours each, told apart from the command's own by brackets. */
+/* Print each note on its own line, in brackets to distinguish it from the command's output. */
 static void tell_notes(const struct run_report *r, struct strbuf *out)
 {
 	_cleanup_strbuf_ struct strbuf notes = { 0 };
@@ -75,7 +75,7 @@ static void tell_report(const struct run_report *r, const struct output *o, stru
 	new_line(&ret->text);
 	tell_notes(r, &ret->text);
 	if (r->outcome.timed_out)
-		strbuf_puts(&ret->text, "[timed out: the command was ended; give a larger timeout_ms if it needs longer]\n");
+		strbuf_puts(&ret->text, "[timed out: the command was ended; use a larger timeout_ms if it needs longer]\n");
 	strbuf_printf(&ret->text, "[exit code %d]\n", r->outcome.exit_code);
 	run_report_put(&ret->structured, r);
 	strbuf_printf(&ret->structured, ",\"truncated\":%s,", cut ? "true" : "false");
@@ -110,7 +110,7 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 	if (rc == 0)
 		rc = service_run(&opts, r->paths, &res, &err);
 	if (rc == 0 && !res.outcome.has_net && !opts.no_network && ak_profile_network(opts.profile))
-		run_report_note(&res, "the gateway ended unexpectedly: the sandbox went on without a network");
+		run_report_note(&res, "the gateway ended unexpectedly; the sandbox continued without a network");
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
@@ -148,7 +148,7 @@ void mcp_do_exec(const struct mcp_request *r, struct mcp_result *ret)
 		rc = service_exec_run(r->paths, name, &opts, &output, &report, &err);
 	}
 	if (rc < 0) {
-		mcp_fail(ret, "%s%s", err.text, rc == -ESRCH ? " (the tool sandbox_start does)" : "");
+		mcp_fail(ret, "%s%s", err.text, rc == -ESRCH ? " (use the tool sandbox_start)" : "");
 		return;
 	}
 	tell_report(&report, &o, ret);

@@ -1,4 +1,4 @@
-/* Life and files of sandboxes for the model. See mcp/run.h. */
+/* The tools that manage sandboxes and their files. See mcp/run.h. */
 #include "gateway/mcp/run.h"
 
 #include "gateway/base/base64.h"
@@ -15,7 +15,7 @@
 
 static void fail_with(struct mcp_result *ret, int rc, const struct ak_err *err)
 {
-	mcp_fail(ret, "%s%s", err->text, rc == -ESRCH ? " (the tool sandbox_start does)" : "");
+	mcp_fail(ret, "%s%s", err->text, rc == -ESRCH ? " (use the tool sandbox_start)" : "");
 }
 
 static void put_state(struct mcp_result *ret, const char *name, const char *status)
@@ -26,7 +26,7 @@ static void put_state(struct mcp_result *ret, const char *name, const char *stat
 
 /* ---- create, list ---- */
 
-/* The members of SandboxInfo that concern a model; no path of the host's. */
+/* Append the members of SandboxInfo that a model needs. Leave out paths of the host. */
 static void put_info(struct strbuf *out, const cJSON *info)
 {
 	static const char *const texts[] = { "name", "uuid", "status", "mode", "profile", "ip", "created_at" };
@@ -84,7 +84,7 @@ void mcp_do_create(const struct mcp_request *r, struct mcp_result *ret)
 		mcp_fail(ret, "sandbox '%s' was created, but it does not start: %s", name, err.text);
 		return;
 	}
-	/* As it stands now that it was started. */
+	/* Read the state again after the start. */
 	if (service_get(r->paths, name, &now, &err) < 0 ||
 		strcmp(mcp_arg_text(now, "uuid", ""), mcp_arg_text(info, "uuid", "")) != 0) {
 		cJSON_Delete(now);
@@ -94,7 +94,7 @@ void mcp_do_create(const struct mcp_request *r, struct mcp_result *ret)
 	tell_info(&ret->text, now);
 }
 
-/* Only those that the other tools may use: a name alone tells of the user's other work. */
+/* List only sandboxes that the other tools may use: even a name can reveal the user's other work. */
 static bool shown(const struct mcp_request *r, const cJSON *info)
 {
 	char uuid[37];
@@ -131,7 +131,7 @@ void mcp_do_list(const struct mcp_request *r, struct mcp_result *ret)
 
 /* ---- start, stop, remove ---- */
 
-/* VERB on the sandbox that the call names, if it may be touched; it is in STATUS then. */
+/* Apply VERB to the sandbox that the call names, if the tools may use it. STATUS is its status afterwards. */
 static void change(const struct mcp_request *r, service_change_fn *verb, const char *status, struct mcp_result *ret)
 {
 	const char *name = mcp_arg_text(r->args, "name", "");
@@ -165,7 +165,7 @@ void mcp_do_remove(const struct mcp_request *r, struct mcp_result *ret)
 
 /* ---- files ---- */
 
-/* The root of a running sandbox that this server may touch. */
+/* Open the root folder of a running sandbox that the tools may use. */
 static int open_root(const struct mcp_request *r, const char *name, struct ak_err *err)
 {
 	_cleanup_close_ int root = -1;
@@ -225,8 +225,8 @@ static int read_part(int fd, uint64_t offset, size_t limit, struct strbuf *out)
 	return out->failed ? -ENOMEM : 0;
 }
 
-/* How much of PART is text that can be shown; 0 when it is binary, or so full of control characters that base64 is shorter. A character that
- * the part's end cuts is left for the next one. */
+/* The length of the text in PART; 0 when PART is binary, or has so many control characters that base64 is shorter. An incomplete character at the end is
+ * left for the next part. */
 static size_t text_length(const struct strbuf *part, bool more)
 {
 	size_t whole = mcp_utf8_whole(part->data, part->len);
@@ -261,7 +261,7 @@ static void put_part(struct mcp_result *ret, const char *path, const struct strb
 	if (!more)
 		return;
 	strbuf_printf(&ret->structured, ",\"next_offset\":%llu", (unsigned long long)(offset + used));
-	strbuf_printf(&ret->text, "\n[bytes %llu to %llu of %llu; go on with offset %llu]\n", (unsigned long long)offset,
+	strbuf_printf(&ret->text, "\n[bytes %llu to %llu of %llu; continue with offset %llu]\n", (unsigned long long)offset,
 		(unsigned long long)(offset + used), (unsigned long long)size, (unsigned long long)(offset + used));
 }
 

@@ -1,9 +1,9 @@
 /*
- * The server's loop: bytes in, bytes out, and the processes of the calls. See mcp/mcp.h.
+ * The server's event loop: input, output, and the processes of the calls. See mcp/mcp.h.
  *
- * Nothing here waits: input is read as it comes and not while more than OUT_MAX waits to be written; output is written in pieces that a pipe
- * with room takes at once, so that the descriptor need not be made non-blocking (others may share it). At the end of the input, calls
- * that run have a moment to finish; then they are ended, and so are we.
+ * Nothing here blocks. Input is read as it arrives, but not while more than OUT_MAX bytes of output are unsent. Output is written in pieces that a
+ * writable pipe takes at once, so the descriptor can stay in blocking mode (other processes may share it). At the end of the input, running
+ * calls have a moment to finish; then we end them and exit.
  */
 #include "gateway/mcp/run.h"
 #include "gateway/mcp/session.h"
@@ -23,18 +23,18 @@
 #include <unistd.h>
 
 #define OUT_MAX (8u << 20)
-#define PIECE 4096 /* PIPE_BUF: what a pipe that polls writable takes without blocking */
+#define PIECE 4096 /* PIPE_BUF: a pipe that polls writable takes this much without blocking */
 #define PROGRESS_MS 1000
-#define FINISH_MS 700 /* from the end of the input to the end of what still runs */
-#define LEAVE_MS 1900 /* and to our own */
-#define RESULT_MAX (64u << 20) /* more than any tool says */
-#define READS_MAX 16 /* in a row: more than a pipe holds, and others have their turn */
+#define FINISH_MS 700 /* time from the end of the input until running calls are ended */
+#define LEAVE_MS 1900 /* time from the end of the input until we exit */
+#define RESULT_MAX (64u << 20) /* more than any tool returns */
+#define READS_MAX 16 /* consecutive reads of one pipe, enough to empty it, before others are served */
 
 /* A call and the process that runs it. */
 struct mcp_worker {
 	struct mcp_worker *next;
 	struct mcp_call *call; /* owned until it is answered */
-	struct worker process; /* its pid is 0 while the call waits for its turn */
+	struct worker process; /* its pid is 0 while the call waits */
 	uint64_t began_ms, deadline_ms, told_ms;
 };
 
@@ -44,14 +44,14 @@ struct server {
 	struct mcp_owner owner;
 	struct mcp_session session;
 	int in, out, signal_fd;
-	struct strbuf line; /* input that is no whole line yet */
+	struct strbuf line; /* an incomplete line of input */
 	bool skipping; /* inside a line that is too long */
 	struct strbuf output;
-	size_t written; /* of output */
+	size_t written; /* bytes of the output buffer */
 	struct mcp_worker *workers; /* owned; oldest first */
 	size_t n_running, n_waiting, waiting_bytes;
-	bool gone; /* nobody reads what we write */
-	uint64_t finish_ms, leave_ms; /* once the input has ended */
+	bool gone; /* the client has closed our output */
+	uint64_t finish_ms, leave_ms; /* deadlines, set at the end of the input */
 };
 
 /* ---- output ---- */
@@ -119,7 +119,7 @@ static void remove_worker(struct server *s, struct mcp_worker *w)
 	free(w);
 }
 
-/* What a call makes must be known to be ours before it is there. */
+/* Prepare for what the call creates: it must be registered as ours before it exists. */
 static int prepare(struct server *s, const struct mcp_tool *tool, struct ak_err *err)
 {
 	if (tool->run == mcp_do_run)
@@ -132,7 +132,7 @@ struct job {
 	bool structured;
 };
 
-/* In the process of the call. */
+/* Runs in the process of the call. */
 static void work(void *ctx, struct work *w)
 {
 	const struct job *job = ctx;
@@ -158,7 +158,7 @@ static int start_call(struct server *s, struct mcp_worker *w, struct ak_err *err
 	struct worker_spec spec = { .work = work, .ctx = &job, .out = -1, .err = -1, .keep = -1 };
 	int rc = prepare(s, w->call->tool, err);
 
-	/* Whoever makes a sandbox keeps our lock meanwhile, so that no guard looks for it too early. */
+	/* A call that creates a sandbox keeps our lock open until it ends, so that the guard does not clean up too early. */
 	if (w->call->tool->makes)
 		spec.keep = s->owner.lock_fd;
 	if (rc == 0)
@@ -170,7 +170,7 @@ static int start_call(struct server *s, struct mcp_worker *w, struct ak_err *err
 	return 0;
 }
 
-/* Start those that wait, as far as there is room. */
+/* Start waiting calls, up to MCP_WORKERS_MAX. */
 static void start_waiting(struct server *s)
 {
 	struct mcp_worker *next;
@@ -212,7 +212,7 @@ static int on_start(void *ctx, struct mcp_call *call, struct ak_err *err)
 	*at = w;
 	s->n_waiting++;
 	s->waiting_bytes += call->size;
-	return 0; /* start_waiting follows: never from within the session */
+	return 0; /* the loop calls start_waiting later, never from within the session */
 }
 
 static void on_cancel(void *ctx, struct mcp_call *call)
@@ -245,7 +245,7 @@ static void read_result(struct worker *w)
 	}
 }
 
-/* A call is over when its process is: others may hold its pipe, so that its end says nothing. */
+/* A call ends when its process exits. End of file on its pipe means nothing, because other processes may hold the pipe open. */
 static void reap(struct server *s)
 {
 	struct mcp_worker *next;
@@ -262,7 +262,7 @@ static void reap(struct server *s)
 	}
 }
 
-/* Progress, lateness, and asking harder. */
+/* Send progress, end calls that timed out, and kill those that do not end. */
 static void look_at_time(struct server *s, uint64_t now)
 {
 	for (struct mcp_worker *w = s->workers; w; w = w->next) {
@@ -332,7 +332,7 @@ static void read_input(struct server *s)
 		take_input(s, buf, (size_t)n);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 		if (s->line.len)
-			take_input(s, "\n", 1); /* a last line without its end */
+			take_input(s, "\n", 1); /* complete a last line without a newline */
 		end_input(s, FINISH_MS);
 	}
 }
@@ -387,7 +387,7 @@ static int wait_ms(const struct server *s, uint64_t now)
 	return until > now ? until - now < 3600000 ? (int)(until - now) : 3600000 : 0;
 }
 
-/* Nothing comes in any more, nothing runs, nothing waits to be written: or there is no time left for it. */
+/* Are we finished? True at the end of the input when no call runs and all output is written, or when the deadline has passed. */
 static bool over(const struct server *s)
 {
 	if (s->in >= 0)

@@ -1,8 +1,8 @@
 /*
- * The protocol of one client: see mcp/session.h.
+ * The protocol of one client. See mcp/session.h.
  *
- * Revisions differ in three ways that matter here: only 2025-03-26 has batches; annotations came with it; titles, output schemas and structured
- * results came with 2025-06-18; and since 2025-11-25 wrong arguments of a tool are a result that the model reads, not an error of the protocol.
+ * Differences between the revisions that matter here: only 2025-03-26 has batches, and it added annotations; 2025-06-18 added titles, output
+ * schemas and structured results; since 2025-11-25, wrong tool arguments are a result that the model reads, not a protocol error.
  */
 #include "gateway/mcp/session.h"
 
@@ -16,9 +16,9 @@
 
 #define ID_MAX 1024
 #define BATCH_MAX 64
-#define SAFE_INTEGER 9007199254740991.0 /* beyond it a double, which is what ids travel in elsewhere, skips numbers */
+#define SAFE_INTEGER 9007199254740991.0 /* larger ids lose precision in clients that use doubles */
 
-/* JSON-RPC 2.0, section 5.1; -32000 is for servers. */
+/* JSON-RPC 2.0, section 5.1; -32000 is in the range reserved for servers. */
 enum {
 	RPC_PARSE = -32700,
 	RPC_REQUEST = -32600,
@@ -40,12 +40,12 @@ static const struct json_bounds bounds = { .depth = 64, .members = 1024, .values
 
 struct mcp_batch {
 	struct strbuf out;
-	unsigned pending; /* answers to come, and one while it is read */
+	unsigned pending; /* outstanding answers, plus one while the batch is being read */
 };
 
-/* A message that wants an answer. */
+/* A message that expects an answer. */
 struct request {
-	struct mcp_session *s; /* borrowed, all of it */
+	struct mcp_session *s; /* all members are borrowed */
 	struct mcp_batch *batch;
 	const char *id; /* JSON text */
 	cJSON *params; /* an object, or NULL */
@@ -117,7 +117,7 @@ static void refuse_params(const struct request *r, const struct ak_err *why)
 
 /* ---- ids ---- */
 
-/* An id or progress token as JSON text, NULL when it is neither a string nor a whole number. */
+/* Format an id or progress token as JSON text; NULL when it is neither a string nor a whole number. */
 static char *scalar_text(const cJSON *item)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -215,7 +215,7 @@ static void put_welcome(const struct mcp_session *s, struct strbuf *out)
 	strbuf_putc(out, '}');
 }
 
-/* The client's own revision when we know it, else our newest: it is for the client then to go on or to leave. */
+/* Use the client's revision if we know it, else our newest; the client then decides whether to continue. */
 static enum mcp_rev choose_revision(const char *wanted)
 {
 	for (int i = 0; i < MCP_REV_NUM; i++) {
@@ -262,7 +262,7 @@ static void on_tools_list(const struct request *r)
 	const cJSON *cursor = cJSON_GetObjectItemCaseSensitive(r->params, "cursor");
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
-	/* All fit on one page, so that we never gave one out. */
+	/* All tools fit on one page, so we never send a cursor. */
 	if (cursor && !cJSON_IsNull(cursor)) {
 		refuse(r, RPC_PARAMS, "params.cursor: unknown cursor");
 		return;
@@ -276,7 +276,7 @@ static void on_tools_list(const struct request *r)
 		answer_result(r->s, r->batch, r->id, out.data);
 }
 
-/* What a model can correct itself goes to the model where the revision has it so, and to the client where not. */
+/* Report wrong arguments to the model, as a result, if the revision allows it; else to the client, as an error. */
 static void refuse_arguments(const struct request *r, const struct mcp_tool *tool, const struct ak_err *why)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -312,7 +312,7 @@ static int take_progress_token(const struct request *r, char **ret, struct ak_er
 	return *ret ? 0 : ak_fail(err, EINVAL, "_meta.progressToken: must be a string or a whole number");
 }
 
-/* Everything a call needs, or NULL after the refusal was sent. */
+/* Create a call. Returns NULL after sending an error. */
 static struct mcp_call *make_call(const struct request *r, const struct mcp_tool *tool, cJSON *args, char *token)
 {
 	struct mcp_call *call = calloc(1, sizeof(*call));
@@ -388,7 +388,7 @@ static void on_tools_call(const struct request *r)
 
 static const struct {
 	const char *method;
-	bool before; /* also before initialize */
+	bool before; /* allowed before initialize */
 	void (*run)(const struct request *r);
 } methods[] = {
 	{ "initialize", true, on_initialize },
@@ -404,7 +404,7 @@ static void on_cancelled(struct mcp_session *s, const cJSON *params)
 	_cleanup_free_ char *id = scalar_text(cJSON_GetObjectItemCaseSensitive(params, "requestId"));
 	struct mcp_call *call = id ? find_call(s, id) : NULL;
 
-	/* What is not (or no more) known is ignored: the two cross on the wire. */
+	/* Ignore unknown and finished calls: the cancellation may cross the answer. */
 	if (!call)
 		return;
 	call->cancelled = true;
@@ -435,7 +435,7 @@ static void on_request(struct request *r, const char *method, const cJSON *param
 	refuse(r, RPC_METHOD, "unknown method");
 }
 
-/* NULL, or what is wrong with the frame of a message. */
+/* Check the JSON-RPC members of a message. Returns NULL, or an error text. */
 static const char *frame_error(const cJSON *obj, const cJSON *id, const char *id_text)
 {
 	const cJSON *version = cJSON_GetObjectItemCaseSensitive(obj, "jsonrpc");
@@ -455,7 +455,7 @@ static bool is_answer(const cJSON *obj)
 		(cJSON_GetObjectItemCaseSensitive(obj, "result") || cJSON_GetObjectItemCaseSensitive(obj, "error"));
 }
 
-/* OBJ stays the caller's, but for the arguments of a call. */
+/* The caller keeps OBJ, except the arguments of a call, which are moved out of it. */
 static void on_message(struct mcp_session *s, struct mcp_batch *batch, cJSON *obj, size_t size, bool has_nul)
 {
 	const cJSON *id = cJSON_GetObjectItemCaseSensitive(obj, "id"), *method = cJSON_GetObjectItemCaseSensitive(obj, "method");
@@ -466,10 +466,10 @@ static void on_message(struct mcp_session *s, struct mcp_batch *batch, cJSON *ob
 	};
 
 	if (batch && (wrong || id || (!cJSON_IsString(method) && !is_answer(obj))))
-		batch->pending++; /* it gets an answer */
+		batch->pending++; /* this message gets an answer */
 	if (!wrong && is_answer(obj)) {
 		if (batch && id)
-			batch->pending--; /* none: we asked nothing, so it is not to us */
+			batch->pending--; /* no answer: the message is itself a response, and we sent no request */
 		return;
 	}
 	if (!wrong && !cJSON_IsString(method))
@@ -478,7 +478,7 @@ static void on_message(struct mcp_session *s, struct mcp_batch *batch, cJSON *ob
 		refuse(&r, RPC_REQUEST, wrong);
 	else if (id && has_nul)
 		refuse(&r, RPC_PARAMS,
-			"params: a string holds \\u0000, which no command, path or name can; send binary content as base64");
+			"params: a string contains \\u0000, which commands, paths and names cannot; send binary content as base64");
 	else if (id)
 		on_request(&r, method->valuestring, r.params);
 	else if (!has_nul && !strcmp(method->valuestring, "notifications/cancelled"))
@@ -495,7 +495,7 @@ static void on_batch(struct mcp_session *s, cJSON *list, size_t size, bool has_n
 		return;
 	}
 	if (n == 0 || n > BATCH_MAX) {
-		answer_error(s, NULL, NULL, RPC_REQUEST, n ? "a batch of more than 64 messages" : "an empty batch");
+		answer_error(s, NULL, NULL, RPC_REQUEST, n ? "the batch has more than 64 messages" : "the batch is empty");
 		return;
 	}
 	batch = calloc(1, sizeof(*batch));
@@ -525,7 +525,7 @@ void mcp_session_line(struct mcp_session *s, const char *line, size_t len)
 		answer_error(s, NULL, NULL, rc == -E2BIG ? RPC_REQUEST : RPC_PARSE, err.text);
 		return;
 	}
-	/* What is left to go wrong is a key given twice. */
+	/* The syntax is valid by now; the only remaining error is a duplicate key. */
 	if (json_parse(line, len, &root, &err) < 0) {
 		answer_error(s, NULL, NULL, RPC_REQUEST, err.text);
 		return;
@@ -538,5 +538,5 @@ void mcp_session_line(struct mcp_session *s, const char *line, size_t len)
 
 void mcp_session_too_long(struct mcp_session *s)
 {
-	answer_error(s, NULL, NULL, RPC_REQUEST, "a message longer than 16 MiB");
+	answer_error(s, NULL, NULL, RPC_REQUEST, "the message is longer than 16 MiB");
 }

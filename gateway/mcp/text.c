@@ -1,4 +1,4 @@
-/* What a tool's result is made of: cut output, and the result itself. See mcp/mcp.h. */
+/* Results of tools, and output that is cut when too long. See mcp/mcp.h. */
 #include "gateway/mcp/mcp.h"
 
 #include "gateway/base/cleanup.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KEEP_MAX (16 * MCP_OUTPUT_MAX) /* how much is gathered before its middle is dropped */
+#define KEEP_MAX (16 * MCP_OUTPUT_MAX) /* bytes collected before the middle is dropped */
 
 /* ---- results ---- */
 
@@ -33,7 +33,7 @@ void mcp_result_print(const struct mcp_result *r, bool structured, struct strbuf
 		out->failed = true;
 		return;
 	}
-	/* Clients hold what is structured to the tool's schema, which speaks of success. */
+	/* Clients check structured content against the tool's output schema, which only describes success. */
 	if (structured && !r->failed)
 		strbuf_printf(out, ",\"structuredContent\":{%s}", r->structured.data ? r->structured.data : "");
 	strbuf_puts(out, r->failed ? ",\"isError\":true}" : ",\"isError\":false}");
@@ -69,7 +69,7 @@ void mcp_capture_add(struct mcp_capture *c, const char *data, size_t len)
 	}
 }
 
-/* How long a byte becomes in JSON, as strbuf_json_utf8 writes it; what is no UTF-8 becomes three. */
+/* The length of a byte in JSON, as strbuf_json_utf8 writes it. An invalid byte becomes three bytes; it counts as one. */
 static size_t json_cost(char c)
 {
 	if (strchr("\"\\\n\r\t", c) && c)
@@ -86,7 +86,7 @@ bool mcp_json_grows(const char *data, size_t len, size_t max)
 	return cost > max;
 }
 
-/* How much of the beginning, or of the end, is shown of what is too long: half of MCP_OUTPUT_MAX, and twice that as JSON. */
+/* How much to show of the beginning, or of the END, of long output: up to half of MCP_OUTPUT_MAX, and up to MCP_OUTPUT_MAX as JSON. */
 static size_t shown_length(const char *data, size_t len, bool end)
 {
 	size_t n = 0, cost = 0;
@@ -119,9 +119,9 @@ bool mcp_capture_print(const struct mcp_capture *c, struct strbuf *out)
 		strbuf_add(out, kept, c->kept.len);
 		return false;
 	}
-	if (fits) /* it was cut before it came here, and its rest fits */
+	if (fits) /* it was cut before, and what is left fits */
 		head = tail = c->kept.len;
-	/* No character is cut in two. A character has at most three such bytes; more of them are no text anyway. */
+	/* Do not split a UTF-8 character. It has at most three continuation bytes; a longer sequence is not text. */
 	for (int i = 0; i < 3 && head > 0 && head < c->kept.len && is_continuation(kept[head]); i++)
 		head--;
 	for (int i = 0; i < 3 && tail < c->kept.len && is_continuation(kept[tail]); i++)

@@ -1,6 +1,5 @@
 /*
- * The tools: one table row each. Their arguments, with the schemas that clients see and the checks that calls pass, are fields of field/table.c. See
- * mcp/mcp.h.
+ * The tool table. The arguments, their schemas and their checks come from field/table.c. See mcp/mcp.h.
  */
 #include "gateway/mcp/mcp.h"
 
@@ -9,10 +8,10 @@
 
 #include <string.h>
 
-#define CALL_MS 60000 /* for a tool that runs no command */
-#define START_MS 40000 /* on top of a command's own time: what starting and ending a sandbox may take at worst */
+#define CALL_MS 60000 /* timeout of a tool that runs no command */
+#define START_MS 40000 /* added to a command's timeout: the most that starting and ending a sandbox may take */
 
-/* ---- what they give ---- */
+/* ---- output schemas ---- */
 
 #define TEXT "{\"type\":\"string\"}"
 #define WHOLE "{\"type\":\"integer\"}"
@@ -30,7 +29,7 @@
 		"\"stdout\",\"stderr\",\"exit_code\",\"timed_out\",\"network\"")
 #define SANDBOX_MEMBERS "\"name\":" TEXT ",\"uuid\":" TEXT ",\"status\":" TEXT ",\"mode\":" TEXT ",\"profile\":" TEXT
 #define SANDBOX OBJECT(SANDBOX_MEMBERS, "\"name\",\"status\",\"mode\",\"profile\"")
-#define LISTED OBJECT(SANDBOX_MEMBERS, "\"name\",\"status\"") /* of a damaged one there is nothing else to tell */
+#define LISTED OBJECT(SANDBOX_MEMBERS, "\"name\",\"status\"") /* a damaged sandbox has only these members */
 #define OUT_STATE OBJECT("\"name\":" TEXT ",\"status\":" TEXT, "\"name\",\"status\"")
 #define OUT_LIST OBJECT("\"sandboxes\":" ARRAY(LISTED), "\"sandboxes\"")
 #define OUT_WRITE OBJECT("\"path\":" TEXT ",\"size\":" WHOLE, "\"path\",\"size\"")
@@ -53,33 +52,33 @@
 
 const struct mcp_tool mcp_tools[] = {
 	{ "sandbox_run", "Run a command in a temporary sandbox",
-		"Run a command in a new sandbox that is gone when the command ends, and return its output. The whole network of the sandbox passes a "
-		"policy: what was denied is listed, with the rule, and only the user can change that. The project folder is there where the mode mounts it.",
+		"Run a command in a new sandbox that is removed when the command ends, and return its output. A policy controls the whole network of the "
+		"sandbox; the result lists denied requests with their rules, and only the user can change them. Some modes mount the project folder.",
 		VERB_RUN, OUT_COMMAND, .destructive = true, .open_world = true, .run = mcp_do_run },
-	{ "sandbox_create", "Create a sandbox that stays",
-		"Create a sandbox that keeps its files until it is removed or this server ends, for several commands with sandbox_exec. It is started at once "
+	{ "sandbox_create", "Create a persistent sandbox",
+		"Create a sandbox that keeps its files until it is removed or this server ends, for several commands with sandbox_exec. Starts it at once "
 		"unless start is false.",
 		VERB_CREATE, SANDBOX, .makes = true, .run = mcp_do_create },
 	{ "sandbox_exec", "Run a command in a sandbox",
 		"Run a command in a running sandbox that sandbox_create made or the user opened to this server, and return its output.",
 		VERB_EXEC, OUT_COMMAND, .destructive = true, .open_world = true, .run = mcp_do_exec },
-	{ "sandbox_list", "List the sandboxes", "The sandboxes that these tools may use, with state, mode and profile.",
+	{ "sandbox_list", "List the sandboxes", "List the sandboxes that these tools may use, with status, mode and profile.",
 		VERB_LIST, OUT_LIST, .read_only = true, .idempotent = true, .run = mcp_do_list },
-	{ "sandbox_remove", "Remove a sandbox", "Remove a sandbox and its files for good.", VERB_REMOVE, OUT_STATE,
+	{ "sandbox_remove", "Remove a sandbox", "Remove a sandbox and its files permanently.", VERB_REMOVE, OUT_STATE,
 		.destructive = true, .run = mcp_do_remove },
-	{ "sandbox_file_write", "Write a file in a sandbox", "Write one file in a running sandbox, as a whole.", VERB_FILE_WRITE,
+	{ "sandbox_file_write", "Write a file in a sandbox", "Write one complete file in a running sandbox.", VERB_FILE_WRITE,
 		OUT_WRITE, .destructive = true, .idempotent = true, .run = mcp_do_file_write },
 	{ "sandbox_file_read", "Read a file of a sandbox",
-		"Read a file of a running sandbox: text as it is, anything else as base64. Of a long file a part is read; next_offset says where to go on.",
+		"Read a file of a running sandbox: text as it is, anything else as base64. Reads a part of a long file; next_offset is where to continue.",
 		VERB_FILE_READ, OUT_READ, .read_only = true, .idempotent = true, .run = mcp_do_file_read },
 	{ "sandbox_start", "Start a sandbox", "Start a stopped sandbox.", VERB_START, OUT_STATE, .run = mcp_do_start },
 	{ "sandbox_stop", "Stop a sandbox", "Stop a sandbox: its processes end, its files stay.", VERB_STOP, OUT_STATE,
 		.destructive = true, .run = mcp_do_stop },
-	{ "network_log", "Show what the network was asked for",
-		"What a sandbox tried to reach, what became of it, and the rule that decided. For sandboxes and past sandbox_run calls.",
+	{ "network_log", "Show the network log",
+		"Show what a sandbox tried to reach, the verdicts, and the rules that decided. For sandboxes and past sandbox_run calls.",
 		VERB_NETWORK_LOG, OUT_LOG, .read_only = true, .idempotent = true, .run = mcp_do_log },
-	{ "network_check", "Ask a network policy",
-		"Would this destination be allowed, and by which rule? Asks only: nothing is contacted and nothing is changed.",
+	{ "network_check", "Check a destination against a policy",
+		"Tell whether a policy allows a destination, and by which rule. Contacts nothing and changes nothing.",
 		VERB_CHECK, OUT_CHECK, .read_only = true, .idempotent = true, .run = mcp_do_check },
 	{ 0 },
 };
@@ -127,7 +126,7 @@ void mcp_tools_print(enum mcp_rev rev, struct strbuf *out)
 	strbuf_putc(out, ']');
 }
 
-/* ---- what they were given ---- */
+/* ---- arguments ---- */
 
 const char *mcp_arg_text(const cJSON *args, const char *key, const char *other)
 {

@@ -190,7 +190,7 @@ def test_no_call_gets_a_wider_mode_profile_or_network(lab):
         for narrow in (dict(network=False), dict(profile="restrictive")):
             rows, _, _ = probe_in(lab, m, steps=[["tls", "api.openai.com", 443, "api.openai.com"]], **narrow)
             assert "err" in rows[0], narrow
-        assert "has none" in m.bad("sandbox_run", command=["true"], profile="restrictive", network=True)
+        assert "has no network" in m.bad("sandbox_run", command=["true"], profile="restrictive", network=True)
     with serving(lab, *CODEX, "--no-network") as m:
         assert "--no-network" in m.bad("sandbox_run", command=["true"], network=True)
         rows, _, _ = probe_in(lab, m, steps=[["tls", "api.openai.com", 443, "api.openai.com"]])
@@ -304,7 +304,7 @@ def test_a_users_sandbox_is_left_alone_unless_it_was_opened(staying):
         for name in ("wide", "home"):
             for tool, more in (("sandbox_exec", dict(command=["true"])), ("sandbox_file_read", dict(path="/etc/hostname")), ("sandbox_stop", {}),
                                ("sandbox_file_write", dict(path="/tmp/x", content="")), ("sandbox_remove", dict(force=True)), ("sandbox_start", {})):
-                assert "not made by this server" in m.bad(tool, name=name, **more)
+                assert "not created by this server" in m.bad(tool, name=name, **more)
         assert m.good("sandbox_exec", name="fine", command=["echo", "x"])[0]["stdout"] == "x\n"
     os.mkdir(lab.path("project", "else"))
     os.chmod(lab.path("project", "else"), 0o777)
