@@ -29,7 +29,7 @@ const struct field field_table[FIELD_NUM] = {
 		.help = "the program and its arguments, one string each; no shell is involved",
 		MORE_MCP(": for pipes or globs use [\"sh\", \"-c\", \"...\"]") },
 	[FIELD_MODE] = { .name = "compatibility_mode", .option = "compatibility-mode", .kind = KIND_CHOICE, .choices = MODES,
-		.help = "whose network policy and files it gets", .set = field_set_mode, MORE_CLI(" (native)"), MORE_HTTP(" (native)"),
+		.help = "selects the network policy and the files it gets", .set = field_set_mode, MORE_CLI(" (native)"), MORE_HTTP(" (native)"),
 		MORE_MCP("; only modes that the user started this server with can be chosen; leave it out for the default") },
 	[FIELD_PROFILE] = { .name = "profile", .option = "profile", .kind = KIND_CHOICE, .choices = PROFILES,
 		.help = "how much of the host it may use", .set = field_set_profile, MORE_CLI(" (moderate)"), MORE_HTTP(" (moderate)"),
@@ -101,7 +101,7 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_WATCH] = { .option = "watch", .kind = KIND_TEXT, .arg = "FILE", .min = 1,
 		.help = "keep the rules of a policy file in force as it changes, until interrupted" },
 	[FIELD_POLICY] = { .name = "policy", .kind = KIND_TEXT, .min = 1, .max = PATH_BYTES,
-		.help = "a mode (codex) or a sandbox that calls can get, or a .json file of the project" },
+		.help = "a mode (codex), a sandbox that these tools may use, or a .json file of the project" },
 	[FIELD_TARGET] = { .name = "target", .kind = KIND_TEXT, .min = 1, .max = RULE_BYTES, .help = "host[:port][/proto], such as api.example.com:443/tcp" },
 
 	[FIELD_LAST] = { .option = "last", .kind = KIND_BOOL, .help = "show the newest run" },
