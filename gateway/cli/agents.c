@@ -15,7 +15,6 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,27 +38,6 @@ struct found {
 	const char *key; /* the API key variable that is set, or NULL */
 	bool memory; /* it has been used in a sandbox, so it may be signed in there */
 };
-
-/* Search PATH, except for relative entries: a project must not decide which program is run. */
-static void find(const char *command, char ret[static PATH_MAX])
-{
-	const char *at = getenv("PATH");
-
-	for (ret[0] = '\0'; at && *at && !ret[0];) {
-		size_t n = strcspn(at, ":");
-		char dir[PATH_MAX];
-		struct stat st;
-
-		if (at[0] == '/' && n < sizeof(dir)) {
-			memcpy(dir, at, n);
-			dir[n] = '\0';
-			if (ak_path_join(ret, dir, command, NULL) < 0 || stat(ret, &st) < 0 || !S_ISREG(st.st_mode) ||
-				access(ret, X_OK) < 0)
-				ret[0] = '\0';
-		}
-		at += n + (at[n] == ':');
-	}
-}
 
 static const char *find_key(const struct agent *a)
 {
@@ -226,7 +204,8 @@ static void look(struct found f[static AGENTS_NUM], const struct ak_paths *paths
 
 		f[i].outside.fd = f[i].inside.fd = -1;
 		list[i] = &f[i].outside;
-		find(agents[i].name, f[i].path);
+		if (!tools_look_up(getenv("PATH"), agents[i].name, f[i].path))
+			f[i].path[0] = '\0';
 		f[i].key = find_key(&agents[i]);
 		f[i].memory = agent_state_dir(paths, &agents[i], NULL, dir) == 0 && access(dir, F_OK) == 0;
 		if (f[i].path[0])

@@ -28,6 +28,7 @@ int field_set_mode(struct run_request *o, const struct field *f, const struct fi
 int field_set_profile(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_agent_state(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_network(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
+int field_set_fast(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_vcpus(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_pids(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_variable(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);

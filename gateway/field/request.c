@@ -31,6 +31,12 @@ int field_set_network(struct run_request *o, const struct field *f, const struct
 	return 0;
 }
 
+int field_set_fast(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	o->cold = !v->flag;
+	return 0;
+}
+
 int field_set_vcpus(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
 	o->limits.cpus_milli = (uint32_t)v->number * 1000;

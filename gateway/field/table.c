@@ -75,7 +75,7 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_TTY_LEAVE] = { .option = "tty", .letter = 't', .kind = KIND_BOOL, .help = "give the command a terminal; Ctrl-P Ctrl-Q leaves it running", AT(tty) },
 	[FIELD_QUIET] = { .option = "quiet", .kind = KIND_BOOL, .help = "print nothing of agentkernel's own on stderr, except errors", AT(quiet) },
 	[FIELD_JSON_RESULT] = { .option = "json", .kind = KIND_BOOL, .help = "print the result as one JSON object", AT(json) },
-	[FIELD_FAST] = { .name = "fast", .kind = KIND_BOOL, .help = "false: never use a pre-built sandbox; policy and limits are the same either way" },
+	[FIELD_FAST] = { .name = "fast", .kind = KIND_BOOL, .help = "false: never use a pre-built sandbox; policy and limits are the same either way", .set = field_set_fast },
 	[FIELD_SUDO] = { .name = "sudo", .kind = KIND_BOOL, .missing = "*", .help = "run the command as root" },
 	[FIELD_COMMANDS] = { .name = "commands", .kind = KIND_RUNS, .min = 1, .max = 256, .help = "what to run, each as for /run" },
 

@@ -64,8 +64,7 @@ void http_task_run(void *ctx, struct work *w)
 	int rc = fill_opts(t, &opts, &mem, &err);
 
 	if (rc == 0)
-		rc = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(t->spec, "fast")) ? run_execute(&opts, paths, &report, &err)
-										      : service_run(&opts, paths, &report, &err);
+		rc = service_run(&opts, paths, &report, &err);
 	end_report(w, rc == -ENOENT ? -EINVAL : rc, &report,
 		&err); /* ENOENT would become 404, but a part of the request is wrong, not the path */
 	rundir_prune_sometimes(paths);

@@ -7,6 +7,7 @@
 #include "gateway/project/tools.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/paths.h"
 #include "gateway/base/strbuf.h"
 #include "gateway/project/project.h"
 
@@ -21,8 +22,6 @@
 #define LINKS_MAX 24 /* for one program */
 #define DEPTH_MAX 6 /* interpreters of interpreters */
 #define ENTRIES_MAX 128 /* entries of PATH */
-
-static const char system_path[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 struct finder {
 	const struct tools_ask *ask; /* borrowed */
@@ -202,10 +201,8 @@ static bool is_program(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Look up NAME on the caller's PATH. */
-static bool look_up(const struct finder *f, const char *name, char ret[static PATH_MAX])
+bool tools_look_up(const char *path, const char *name, char ret[static PATH_MAX])
 {
-	const char *path = f->ask->path;
 	char entry[PATH_MAX];
 
 	while (next_entry(&path, entry)) {
@@ -266,7 +263,7 @@ static int add_interpreter(struct finder *f, const char *script, bool trusted, u
 	snprintf(why, sizeof(why), "interpreter of %.200s", base);
 	if (interpreter[0] && trusted)
 		rc = add_program(f, interpreter, why, depth + 1);
-	if (rc == 0 && name[0] && (trusted || well_known(name)) && look_up(f, name, found))
+	if (rc == 0 && name[0] && (trusted || well_known(name)) && tools_look_up(f->ask->path, name, found))
 		rc = add_program(f, found, why, depth + 1);
 	return rc;
 }
@@ -336,11 +333,11 @@ static int add_links(struct finder *f, const struct way *w, const char *why)
 static bool laid_by_sandbox(const struct finder *f, const struct way *w)
 {
 	const struct tools_ask *ask = f->ask;
-	bool yes = !tools_in_system(w->real) && (in_project(f, w->real) || ask->claimed(ask->paths, w->real));
+	bool yes = !tools_in_system(w->real) && (in_project(f, w->real) || ask->written(ask->written_ctx, w->real));
 
 	for (size_t i = 0; i < w->n && !yes; i++)
 		yes = !tools_in_system(w->links[i].path) &&
-			(in_project(f, w->links[i].path) || ask->claimed(ask->paths, w->links[i].path));
+			(in_project(f, w->links[i].path) || ask->written(ask->written_ctx, w->links[i].path));
 	return yes;
 }
 
@@ -400,7 +397,7 @@ static bool in_list(const struct strbuf *list, const char *entry)
 static int make_path(struct finder *f)
 {
 	_cleanup_strbuf_ struct strbuf list = { 0 };
-	const char *const sources[] = { f->ask->path, system_path };
+	const char *const sources[] = { f->ask->path, TOOLS_SYSTEM_PATH };
 	char entry[PATH_MAX];
 	unsigned n = 0;
 
@@ -426,7 +423,7 @@ int tools_find(const struct tools_ask *ask, struct tools *ret, struct ak_err *er
 		f.home[0] = '\0';
 	known = ask->command[0] == '/'
 		? snprintf(found, sizeof(found), "%s", ask->command) < (int)sizeof(found) && is_program(found)
-		: !strchr(ask->command, '/') && look_up(&f, ask->command, found);
+		: !strchr(ask->command, '/') && tools_look_up(ask->path, ask->command, found);
 	if (known) {
 		ret->program = strdup(found);
 		rc = ret->program ? add_program(&f, found, "command", 0) : -ENOMEM;

@@ -10,14 +10,14 @@
 #define AK_TOOLS_H
 
 #include "gateway/base/err.h"
-#include "gateway/base/paths.h"
-#include "gateway/project/guard.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 #define TOOLS_MAX 48
+#define TOOLS_SYSTEM_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 enum tool_kind { TOOL_FILE, TOOL_FOLDER, TOOL_LINK, TOOL_KIND_NUM };
 
@@ -44,8 +44,9 @@ struct tools_ask {
 	const char *home; /* the caller's home; NULL if unknown */
 	const char *project; /* "" if none is mounted */
 	const char *shown; /* a host folder that is mounted as a whole; "" if none */
-	const struct ak_paths *paths;
-	guard_claimed *claimed;
+	/* Whether a sandbox other than this one may have written PATH; true also if that is unknown. */
+	bool (*written)(void *ctx, const char *path);
+	void *written_ctx;
 };
 
 /* Find all of it. A command that is not found is no error here: the sandbox reports it. */
@@ -56,6 +57,7 @@ void tools_done(struct tools *t);
  * The folder that REAL, a resolved program path, needs around it. Returns its length as a prefix of REAL and describes it in
  * RET_WHAT; 0 if it needs none.
  */
+bool tools_look_up(const char *path, const char *name, char ret[static PATH_MAX]);
 size_t tools_root(const char *real, const char **ret_what);
 
 /* Whether PATH is in a host folder that every sandbox sees. */

@@ -201,16 +201,3 @@ int run_cold(struct run_front *f, struct run_report *ret, struct ak_err *err)
 	life_done(&c.life);
 	return rc;
 }
-
-int run_execute(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
-{
-	static struct run_front
-		f; /* too large for the stack, which the gateway process inherits; a process runs one command at a time */
-	int rc = run_front_init(&f, opts, paths, err);
-
-	memset(ret, 0, sizeof(*ret));
-	if (rc == 0)
-		rc = run_cold(&f, ret, err);
-	run_front_done(&f);
-	return rc;
-}

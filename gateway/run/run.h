@@ -7,12 +7,9 @@
 #include "gateway/store/rundir.h"
 
 /*
- * Run to the end. 0 if the command ran (the outcome has its exit code, including 126 and 127), negative with a reason if it
+ * Run the planned request F to the end. 0 if the command ran (the outcome has its exit code, including 126 and 127), negative with a reason if it
  * never did. Prints only the messages of `run` to stderr.
  */
-int run_execute(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err);
-
-/* The same for a request that is already planned. */
 int run_cold(struct run_front *f, struct run_report *ret, struct ak_err *err);
 
 #endif

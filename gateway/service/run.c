@@ -206,7 +206,7 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 
 	memset(ret, 0, sizeof(*ret));
 	if (rc == 0)
-		rc = f.plan.network && !opts->keep ? run_warm(&f, ret, err) : -EAGAIN;
+		rc = f.plan.network && !opts->keep && !opts->cold ? run_warm(&f, ret, err) : -EAGAIN;
 	if (rc == -EAGAIN)
 		rc = run_cold(&f, ret, err);
 	run_front_done(&f);

@@ -289,7 +289,7 @@ int service_explain(const struct run_request *opts, const struct ak_paths *paths
 
 /* ---- run (service/run.c) ---- */
 
-/* Like run_execute, but in a warm sandbox of the daemon if one fits. */
+/* Run a command in a temporary sandbox: a warm one of the daemon if one fits, else a new one. See run/run.h for the result. */
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err);
 
 #endif

@@ -26,13 +26,12 @@ static const struct {
 	const char *name;
 	bool mount_project;
 	enum sandbox_isolation isolation;
-	const char *keys[3]; /* the variables that contain this agent's own API key */
 } modes[] = {
-	[AK_MODE_NATIVE] = { "native", false, SANDBOX_MODERATE, { NULL } },
-	[AK_MODE_CLAUDE] = { "claude", true, SANDBOX_MODERATE, { "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", NULL } },
-	[AK_MODE_CODEX] = { "codex", true, SANDBOX_STRICT, { "OPENAI_API_KEY", "CODEX_API_KEY", NULL } },
-	[AK_MODE_GEMINI] = { "gemini", true, SANDBOX_MODERATE, { "GEMINI_API_KEY", "GOOGLE_API_KEY", NULL } },
-	[AK_MODE_OPENCODE] = { "opencode", true, SANDBOX_MODERATE, { "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", NULL } },
+	[AK_MODE_NATIVE] = { "native", false, SANDBOX_MODERATE },
+	[AK_MODE_CLAUDE] = { "claude", true, SANDBOX_MODERATE },
+	[AK_MODE_CODEX] = { "codex", true, SANDBOX_STRICT },
+	[AK_MODE_GEMINI] = { "gemini", true, SANDBOX_MODERATE },
+	[AK_MODE_OPENCODE] = { "opencode", true, SANDBOX_MODERATE },
 };
 static_assert(ARRAY_SIZE(modes) == AK_MODE_NUM, "a row for each mode");
 
@@ -181,18 +180,19 @@ static int env_pass_all(struct run_plan *plan)
 
 static int env_keys(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
-	const char *const *keys = modes[opts->mode].keys;
+	const struct agent *a = agent_of_mode(opts->mode);
+	const char *const *keys = a ? a->keys : NULL;
 	bool any = false;
 	int rc = 0;
 
-	if (!keys[0])
+	if (!keys)
 		return ak_fail(err, EINVAL, "--pass-api-key: mode native has no API key of its own; use -e NAME");
 	for (; *keys && rc == 0; keys++) {
 		any |= getenv(*keys) != NULL;
 		rc = env_pass(plan, *keys, "--pass-api-key");
 	}
 	if (rc == 0 && !any)
-		return ak_fail(err, EINVAL, "--pass-api-key: %s is not set", modes[opts->mode].keys[0]);
+		return ak_fail(err, EINVAL, "--pass-api-key: %s is not set", a->keys[0]);
 	return rc;
 }
 
@@ -248,7 +248,7 @@ static int env_asked(struct run_plan *plan, const struct run_request *opts, stru
 
 static int plan_env(struct run_plan *plan, const struct run_request *opts, const char *user, struct ak_err *err)
 {
-	const char *path = plan->tools.path ? plan->tools.path : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	const char *path = plan->tools.path ? plan->tools.path : TOOLS_SYSTEM_PATH;
 	int rc = env_setf(plan, "PATH", path, plan->tools.n ? "your PATH, as far as it exists inside" : "system programs");
 
 	if (rc == 0 && !opts->fixed_env)
@@ -410,14 +410,15 @@ static int plan_host_home(struct run_plan *plan, const struct run_request *opts,
 /* What the command needs of the host besides its system folders, each at its own path. */
 static int plan_tools(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
+	_cleanup_(shared_projects_done) struct shared_projects projects = { .paths = paths };
 	struct tools_ask ask = {
 		.command = opts->argv ? opts->argv[0] : "",
 		.path = getenv("PATH"),
 		.home = getenv("HOME"),
 		.project = plan->project,
 		.shown = plan->host_home,
-		.paths = paths,
-		.claimed = shared_claims,
+		.written = shared_wrote,
+		.written_ctx = &projects,
 	};
 	int rc = opts->fixed_env || !opts->argv ? 0 : tools_find(&ask, &plan->tools, err);
 

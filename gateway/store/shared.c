@@ -17,14 +17,9 @@
 
 /* ---- links in projects ---- */
 
-struct projects {
-	char **list; /* owned */
-	size_t n;
-};
-
 static int add_project(void *ctx, struct state_sandbox *s)
 {
-	struct projects *p = ctx;
+	struct shared_projects *p = ctx;
 	char **grown = s->dir[0] ? reallocarray(p->list, p->n + 1, sizeof(*grown)) : p->list;
 
 	if (!s->dir[0])
@@ -33,21 +28,47 @@ static int add_project(void *ctx, struct state_sandbox *s)
 		return -ENOMEM;
 	p->list = grown;
 	p->list[p->n] = strdup(s->dir);
-	p->n += p->list[p->n] != NULL;
+	if (!p->list[p->n])
+		return -ENOMEM;
+	p->n++;
 	return 0;
 }
 
-static void projects_done(struct projects *p)
+void shared_projects_done(struct shared_projects *p)
 {
 	for (size_t i = 0; i < p->n; i++)
 		free(p->list[i]);
 	free(p->list);
+	*p = (struct shared_projects){ 0 };
+}
+
+/* Read the list on first use: most commands never ask. */
+static int load_projects(struct shared_projects *p, struct ak_err *err)
+{
+	int rc = p->loaded ? 0 : state_each(p->paths, add_project, NULL, p, err);
+
+	p->loaded = rc == 0;
+	return rc;
+}
+
+bool shared_wrote(void *ctx, const char *path)
+{
+	struct shared_projects *p = ctx;
+	struct ak_err ignored;
+
+	if (load_projects(p, &ignored) < 0)
+		return true;
+	for (size_t i = 0; i < p->n; i++) {
+		if (project_inside(path, p->list[i]))
+			return true;
+	}
+	return false;
 }
 
 int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err)
 {
-	_cleanup_(projects_done) struct projects p = { 0 };
-	int rc = state_each(paths, add_project, NULL, &p, err);
+	_cleanup_(shared_projects_done) struct shared_projects p = { .paths = paths };
+	int rc = load_projects(&p, err);
 
 	return rc < 0 ? ak_err_prefix(err, rc, "sandboxes") : owndir_open(path, p.list, p.n, err);
 }

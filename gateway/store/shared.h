@@ -32,6 +32,18 @@ int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak
  */
 bool shared_claims(const struct ak_paths *paths, const char *path);
 
+/* The projects of all persistent sandboxes, read once. */
+struct shared_projects {
+	const struct ak_paths *paths; /* borrowed; set by the caller, the rest is zero */
+	char **list; /* owned */
+	size_t n;
+	bool loaded;
+};
+void shared_projects_done(struct shared_projects *p);
+
+/* Whether PATH is inside one of PROJECTS (struct shared_projects), so that a sandbox may have written it; true also if they cannot be read. */
+bool shared_wrote(void *projects, const char *path);
+
 struct state_sandbox;
 /* Like shared_note, for a persistent sandbox. */
 void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, const char *outside, char *ret, size_t size);

@@ -22,7 +22,7 @@ for i in range(int(sys.argv[3])):
         while int.from_bytes(s.recv(1000)[:2], 'big') != i + 1: pass
         times.append(max(0, time.monotonic() - began - (queued() - before)))
     except OSError: lost += 1
-    time.sleep(0.005)  # no more questions a second than dns_qps allows
+    time.sleep(0.005)  # pace: no more queries a second than the limit dns_qps allows
 times.sort()
 print(json.dumps({'p50': times[len(times) // 2], 'p99': times[int(len(times) * 0.99) - 1], 'lost': lost}))
 """

@@ -228,3 +228,17 @@ def test_an_agent_that_nobody_knows_is_refused(home):
     for verb in ("import", "reset"):
         r = home.lab.ak(["agents", verb, "gpt"])
         assert r.code == 2 and "unknown agent 'gpt': one of claude, codex, gemini, opencode" in r.err, r
+
+
+@pytest.mark.parametrize("folder", ["bin", ".git/bin"])
+def test_what_another_sandbox_may_have_written_is_not_followed(any_boxes, folder):
+    """The project of a persistent sandbox, its .git as well: a link there leads to no program of the user."""
+    home = Home(any_boxes.lab)
+    other = any_boxes.lab.path("project", "other")
+    home.program("private/tool", "#!/bin/sh\necho private\n")
+    os.makedirs(os.path.join(other, folder))
+    os.makedirs(any_boxes.lab.path("project", "mine"))
+    any_boxes.ak("create", "x", "--compatibility-mode", "codex", "--dir", other)
+    os.symlink(home.path("private/tool"), os.path.join(other, folder, "agent"))
+    r = home.run("--dir", any_boxes.lab.path("project", "mine"), "--", "agent", path=[os.path.join(other, folder)])
+    assert r.code == 127 and "private" not in r.out, r

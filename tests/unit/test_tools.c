@@ -20,12 +20,12 @@ static char home[256];
 static char real_home[PATH_MAX];
 static char project[PATH_MAX];
 
-static bool never_claimed(const struct ak_paths *paths, const char *path)
+static bool never_written(void *ctx, const char *path)
 {
 	return false;
 }
 
-static bool always_claimed(const struct ak_paths *paths, const char *path)
+static bool always_written(void *ctx, const char *path)
 {
 	return true;
 }
@@ -90,10 +90,10 @@ static int teardown(void **state)
 	return system(command);
 }
 
-static void find(const char *command, const char *path, guard_claimed *claimed, struct tools *ret)
+static void find(const char *command, const char *path, bool (*written)(void *ctx, const char *path), struct tools *ret)
 {
 	struct tools_ask ask = {
-		.command = command, .path = path, .home = home, .project = project, .shown = "", .claimed = claimed
+		.command = command, .path = path, .home = home, .project = project, .shown = "", .written = written
 	};
 	struct ak_err err;
 
@@ -131,7 +131,7 @@ static void a_system_program_brings_nothing(void **state)
 {
 	_cleanup_(tools_done) struct tools t = { 0 };
 
-	find("sh", "/usr/bin:/bin", never_claimed, &t);
+	find("sh", "/usr/bin:/bin", never_written, &t);
 	assert_non_null(t.program);
 	assert_int_equal(t.n, 0);
 	assert_string_equal(t.path, "/usr/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin");
@@ -144,7 +144,7 @@ static void an_npm_prefix_brings_the_link_and_the_package(void **state)
 	program(".npm-global/lib/node_modules/@openai/codex/bin/codex.js", "#!/bin/sh\n");
 	program(".npm-global/lib/node_modules/@google/other/bin/other.js", "#!/bin/sh\n");
 	link_to(".npm-global/bin/codex", "../lib/node_modules/@openai/codex/bin/codex.js");
-	find("codex", at(".npm-global/bin"), never_claimed, &t);
+	find("codex", at(".npm-global/bin"), never_written, &t);
 	assert_int_equal(t.n, 2);
 	has(&t, TOOL_FOLDER, at(".npm-global/lib/node_modules/@openai/codex"));
 	has(&t, TOOL_LINK, at(".npm-global/bin/codex"));
@@ -160,7 +160,7 @@ static void the_interpreter_comes_with_its_tool_chain(void **state)
 	program(".npm/lib/node_modules/tool/cli.js", "#!/usr/bin/env -S node --no-warnings\n");
 	link_to(".npm/bin/tool", "../lib/node_modules/tool/cli.js");
 	snprintf(path, sizeof(path), "%s:%s:%s", at(".local/bin"), at(".npm/bin"), at(".nvm/versions/node/v20.1.0/bin"));
-	find("tool", path, never_claimed, &t);
+	find("tool", path, never_written, &t);
 	assert_int_equal(t.n, 3);
 	has(&t, TOOL_FOLDER, at(".npm/lib/node_modules/tool"));
 	has(&t, TOOL_FOLDER, at(".nvm/versions/node/v20.1.0"));
@@ -216,7 +216,7 @@ static void a_program_of_its_own_comes_alone(void **state)
 	program(".local/share/claude/versions/2.0.1", "\177ELF");
 	program(".local/share/claude/versions/secret", "no");
 	link_to(".local/bin/claude", at(".local/share/claude/versions/2.0.1"));
-	find("claude", at(".local/bin"), never_claimed, &t);
+	find("claude", at(".local/bin"), never_written, &t);
 	assert_int_equal(t.n, 2);
 	has(&t, TOOL_FILE, at(".local/share/claude/versions/2.0.1"));
 	has(&t, TOOL_LINK, at(".local/bin/claude"));
@@ -229,7 +229,7 @@ static void links_of_folders_exist_inside_too(void **state)
 
 	program(".local/share/fnm/node-versions/v20/installation/bin/node", "\177ELF");
 	link_to("run/fnm_multishells/77", at(".local/share/fnm/node-versions/v20/installation"));
-	find("node", at("run/fnm_multishells/77/bin"), never_claimed, &t);
+	find("node", at("run/fnm_multishells/77/bin"), never_written, &t);
 	has(&t, TOOL_LINK, at("run/fnm_multishells/77"));
 	has(&t, TOOL_FOLDER, at(".local/share/fnm/node-versions/v20"));
 	path_is(&t, at("run/fnm_multishells/77/bin"));
@@ -242,10 +242,10 @@ static void keys_are_never_brought_in(void **state)
 	program(".ssh/helper", "\177ELF");
 	program("bin/x", "#!/usr/bin/env helper\n");
 	link_to("bin/helper", "../.ssh/helper");
-	find("helper", at("bin"), never_claimed, &direct);
+	find("helper", at("bin"), never_written, &direct);
 	assert_int_equal(direct.n, 0);
 	assert_non_null(strstr(direct.refused, ".ssh/helper"));
-	find("x", at("bin"), never_claimed, &script);
+	find("x", at("bin"), never_written, &script);
 	assert_null(entry(&script, TOOL_FILE, at(".ssh/helper")));
 	assert_null(entry(&script, TOOL_LINK, at("bin/helper")));
 	has(&script, TOOL_FILE, at("bin/x"));
@@ -262,14 +262,14 @@ static void what_a_sandbox_wrote_is_not_followed(void **state)
 	program("src/app/bin/run", "#!/usr/bin/env tool\n");
 	program("src/app/bin/js", "#!/usr/bin/env node\n");
 	snprintf(path, sizeof(path), "%s:%s:%s", at("src/app/bin"), at("private"), at("node/bin"));
-	find("agent", path, never_claimed, &link);
+	find("agent", path, never_written, &link);
 	assert_int_equal(link.n, 0);
-	find("run", path, never_claimed, &script);
+	find("run", path, never_written, &script);
 	assert_int_equal(script.n, 0);
-	find("js", path, never_claimed, &known);
+	find("js", path, never_written, &known);
 	assert_int_equal(known.n, 1);
 	has(&known, TOOL_FILE, at("node/bin/node"));
-	find("tool", path, always_claimed, &claimed);
+	find("tool", path, always_written, &claimed);
 	assert_int_equal(claimed.n, 0);
 }
 
@@ -279,7 +279,7 @@ static void the_home_is_never_a_root(void **state)
 
 	program("bin/thing", "\177ELF");
 	assert_int_equal(ak_mkdir_p(at("pkg/tool"), 0755), 0); /* looks like Go's root */
-	find("thing", at("bin"), never_claimed, &t);
+	find("thing", at("bin"), never_written, &t);
 	assert_int_equal(t.n, 1);
 	has(&t, TOOL_FILE, at("bin/thing"));
 }
@@ -290,13 +290,13 @@ static void circles_and_relative_entries_lead_nowhere(void **state)
 
 	link_to("loop/a", "b");
 	link_to("loop/b", "a");
-	find("a", at("loop"), never_claimed, &circle);
+	find("a", at("loop"), never_written, &circle);
 	assert_int_equal(circle.n, 0);
 	program("src/app/here", "\177ELF");
 	assert_int_equal(chdir(project), 0);
-	find("here", ".:", never_claimed, &relative);
+	find("here", ".:", never_written, &relative);
 	assert_null(relative.program);
-	find("no-such-program", NULL, never_claimed, &missing);
+	find("no-such-program", NULL, never_written, &missing);
 	assert_null(missing.program);
 	path_is(&missing, "");
 	assert_int_equal(chdir("/"), 0);

@@ -3,7 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
-#include "tests/unit/tmp_dir.h"
+#include "tests/unit/state_world.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,32 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-struct world {
-	char dir[64];
-	struct ak_paths paths;
-};
-
-static int setup(void **state)
-{
-	struct world *w = calloc(1, sizeof(*w));
-
-	strcpy(w->dir, "/tmp/ak-life-XXXXXX");
-	if (!tmp_dir(w->dir))
-		return -1;
-	snprintf(w->paths.runtime, sizeof(w->paths.runtime), "%s/run", w->dir);
-	*state = w;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct world *w = *state;
-
-	ak_remove_tree(AT_FDCWD, w->dir);
-	free(w);
-	return 0;
-}
 
 static struct vitals now(const struct world *w)
 {
