@@ -3,13 +3,24 @@
 
 #include "gateway/base/cleanup.h"
 
+#include <assert.h>
 #include <string.h>
 
-/* A variable's value is shown only where it cannot be a secret. */
-static bool harmless(const char *pair, const char *why)
-{
-	return !strncmp(pair, "PATH=", 5) || !strcmp(why, "the sandbox itself") || !strcmp(why, "your terminal and language");
-}
+static const struct {
+	const char *text;
+	bool shown; /* its value cannot be a secret */
+} sources[] = {
+	[PLAN_FROM_SYSTEM] = { "system programs", true },
+	[PLAN_FROM_CALLER_PATH] = { "your PATH, as far as it exists inside", true },
+	[PLAN_FROM_TERMINAL] = { "your terminal and language", true },
+	[PLAN_FROM_SANDBOX] = { "the sandbox itself", true },
+	[PLAN_FROM_PROFILE] = { "your environment (permissive profile)", false },
+	[PLAN_FROM_API_KEY] = { "--pass-api-key", false },
+	[PLAN_FROM_OPTION] = { "--env", false },
+	[PLAN_FROM_CREATE] = { "fixed when the sandbox was created", false },
+	[PLAN_FROM_AGENT] = { "what the agent needs in a sandbox", true },
+};
+static_assert(ARRAY_SIZE(sources) == PLAN_SOURCE_NUM, "a row for each source");
 
 static void put_command(struct strbuf *out, const struct run_plan *plan, const struct run_request *request)
 {
@@ -47,12 +58,13 @@ static void put_variables(struct strbuf *out, const struct run_plan *plan)
 {
 	strbuf_puts(out, "\nVARIABLES\n");
 	for (size_t i = 0; i < plan->n_env; i++) {
+		enum plan_source from = plan->env_from[i];
 		int key = (int)strcspn(plan->env[i], "=");
 
-		if (harmless(plan->env[i], plan->env_why[i]))
-			strbuf_printf(out, "  %s\n      %s\n", plan->env[i], plan->env_why[i]);
+		if (sources[from].shown)
+			strbuf_printf(out, "  %s\n      %s\n", plan->env[i], sources[from].text);
 		else
-			strbuf_printf(out, "  %.*s=…\n      %s\n", key, plan->env[i], plan->env_why[i]);
+			strbuf_printf(out, "  %.*s=…\n      %s\n", key, plan->env[i], sources[from].text);
 	}
 }
 

@@ -126,7 +126,7 @@ static bool same_key(const char *a, const char *b)
 }
 
 /* Set "K=V"; replaces an earlier value. */
-static int env_set(struct run_plan *plan, const char *pair, const char *why)
+static int env_set(struct run_plan *plan, const char *pair, enum plan_source from)
 {
 	char *copy = strdup(pair);
 
@@ -136,7 +136,7 @@ static int env_set(struct run_plan *plan, const char *pair, const char *why)
 		if (same_key(plan->env[i], pair)) {
 			free(plan->env[i]);
 			plan->env[i] = copy;
-			plan->env_why[i] = why;
+			plan->env_from[i] = from;
 			return 0;
 		}
 	}
@@ -144,27 +144,27 @@ static int env_set(struct run_plan *plan, const char *pair, const char *why)
 		free(copy);
 		return -E2BIG;
 	}
-	plan->env_why[plan->n_env] = why;
+	plan->env_from[plan->n_env] = from;
 	plan->env[plan->n_env++] = copy;
 	plan->env[plan->n_env] = NULL;
 	return 0;
 }
 
-static int env_setf(struct run_plan *plan, const char *key, const char *value, const char *why)
+static int env_setf(struct run_plan *plan, const char *key, const char *value, enum plan_source from)
 {
 	_cleanup_free_ char *pair = NULL;
 
 	if (asprintf(&pair, "%s=%s", key, value) < 0)
 		return -ENOMEM;
-	return env_set(plan, pair, why);
+	return env_set(plan, pair, from);
 }
 
 /* Pass the caller's value if it is set. */
-static int env_pass(struct run_plan *plan, const char *key, const char *why)
+static int env_pass(struct run_plan *plan, const char *key, enum plan_source from)
 {
 	const char *value = getenv(key);
 
-	return value ? env_setf(plan, key, value, why) : 0;
+	return value ? env_setf(plan, key, value, from) : 0;
 }
 
 static int env_pass_all(struct run_plan *plan)
@@ -173,7 +173,7 @@ static int env_pass_all(struct run_plan *plan)
 
 	for (char **e = environ; *e && rc == 0; e++) {
 		if (strchr(*e, '=') && **e != '=')
-			rc = env_set(plan, *e, "your environment (permissive profile)");
+			rc = env_set(plan, *e, PLAN_FROM_PROFILE);
 	}
 	return rc;
 }
@@ -189,7 +189,7 @@ static int env_keys(struct run_plan *plan, const struct run_request *opts, struc
 		return ak_fail(err, EINVAL, "--pass-api-key: mode native has no API key of its own; use -e NAME");
 	for (; *keys && rc == 0; keys++) {
 		any |= getenv(*keys) != NULL;
-		rc = env_pass(plan, *keys, "--pass-api-key");
+		rc = env_pass(plan, *keys, PLAN_FROM_API_KEY);
 	}
 	if (rc == 0 && !any)
 		return ak_fail(err, EINVAL, "--pass-api-key: %s is not set", a->keys[0]);
@@ -206,7 +206,7 @@ static int env_user(struct run_plan *plan, const struct run_request *opts, struc
 			return ak_fail(err, EINVAL, "--env '%s': must be KEY=VALUE, or KEY to pass your own value", e);
 		if (!strchr(e, '=') && !getenv(e))
 			return ak_fail(err, EINVAL, "--env %s: not set in your environment; use %s=VALUE", e, e);
-		rc = strchr(e, '=') ? env_set(plan, e, "--env") : env_pass(plan, e, "--env");
+		rc = strchr(e, '=') ? env_set(plan, e, PLAN_FROM_OPTION) : env_pass(plan, e, PLAN_FROM_OPTION);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "--env");
 	}
@@ -219,22 +219,22 @@ static int env_caller(struct run_plan *plan, const struct run_request *opts)
 	int rc = profiles[opts->profile].pass_env ? env_pass_all(plan) : 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
-		rc = env_pass(plan, harmless_env[i], "your terminal and language");
+		rc = env_pass(plan, harmless_env[i], PLAN_FROM_TERMINAL);
 	return rc;
 }
 
 static int env_identity(struct run_plan *plan, const struct run_request *opts, const char *user)
 {
-	int rc = env_setf(plan, "HOME", plan->home, "the sandbox itself");
+	int rc = env_setf(plan, "HOME", plan->home, PLAN_FROM_SANDBOX);
 
 	if (rc == 0)
-		rc = env_setf(plan, "USER", user, "the sandbox itself");
+		rc = env_setf(plan, "USER", user, PLAN_FROM_SANDBOX);
 	if (rc == 0)
-		rc = env_setf(plan, "LOGNAME", user, "the sandbox itself");
+		rc = env_setf(plan, "LOGNAME", user, PLAN_FROM_SANDBOX);
 	if (rc == 0)
-		rc = env_setf(plan, SANDBOX_VARIABLE, plan->name, "the sandbox itself");
+		rc = env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
 	if (rc == 0)
-		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name, "the sandbox itself");
+		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name, PLAN_FROM_SANDBOX);
 	return rc;
 }
 
@@ -249,14 +249,14 @@ static int env_asked(struct run_plan *plan, const struct run_request *opts, stru
 static int plan_env(struct run_plan *plan, const struct run_request *opts, const char *user, struct ak_err *err)
 {
 	const char *path = plan->tools.path ? plan->tools.path : TOOLS_SYSTEM_PATH;
-	int rc = env_setf(plan, "PATH", path, plan->tools.n ? "your PATH, as far as it exists inside" : "system programs");
+	int rc = env_setf(plan, "PATH", path, plan->tools.n ? PLAN_FROM_CALLER_PATH : PLAN_FROM_SYSTEM);
 
 	if (rc == 0 && !opts->fixed_env)
 		rc = env_caller(plan, opts);
 	if (rc == 0)
 		rc = env_identity(plan, opts, user);
 	for (char *const *e = opts->fixed_env; e && *e && rc == 0; e++)
-		rc = env_set(plan, *e, "fixed when the sandbox was created");
+		rc = env_set(plan, *e, PLAN_FROM_CREATE);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "environment");
 	return opts->fixed_env ? 0 : env_asked(plan, opts, err);
@@ -466,7 +466,7 @@ static int plan_agent_env(struct run_plan *plan, const struct agent *a)
 		if (asprintf(&pair, "%.*s%s%s", (int)(value - a->env[i]), a->env[i], value[0] == '~' ? plan->home : "",
 			    value + (value[0] == '~')) < 0)
 			return -ENOMEM;
-		rc = env_set(plan, pair, "what the agent needs in a sandbox");
+		rc = env_set(plan, pair, PLAN_FROM_AGENT);
 	}
 	return rc;
 }
@@ -588,7 +588,7 @@ int run_plan_rename(struct run_plan *plan, const struct run_request *opts)
 	plan_name(plan, opts);
 	for (size_t i = 0; i < plan->n_env; i++) {
 		if (!strcmp(plan->env[i], old)) /* unless the user has set it */
-			return env_setf(plan, SANDBOX_VARIABLE, plan->name, "the sandbox itself");
+			return env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
 	}
 	return 0;
 }

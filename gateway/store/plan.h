@@ -70,6 +70,20 @@ struct run_request {
 #define PLAN_ENV_MAX 1024
 #define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX + AGENT_STATE_MAX)
 
+/* Where a variable comes from. */
+enum plan_source {
+	PLAN_FROM_SYSTEM, /* PATH */
+	PLAN_FROM_CALLER_PATH,
+	PLAN_FROM_TERMINAL,
+	PLAN_FROM_SANDBOX,
+	PLAN_FROM_PROFILE,
+	PLAN_FROM_API_KEY,
+	PLAN_FROM_OPTION,
+	PLAN_FROM_CREATE,
+	PLAN_FROM_AGENT,
+	PLAN_SOURCE_NUM
+};
+
 struct run_plan {
 	char name[64];
 	bool network;
@@ -95,7 +109,7 @@ struct run_plan {
 	struct sandbox_link links[TOOLS_MAX];
 	size_t n_links;
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL-terminated */
-	const char *env_why[PLAN_ENV_MAX]; /* of each */
+	enum plan_source env_from[PLAN_ENV_MAX]; /* of each */
 	size_t n_env;
 };
 
