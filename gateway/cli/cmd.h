@@ -124,6 +124,8 @@ int cmd_mcp_server(int argc, char **argv);
 int cmd_agents(int argc, char **argv);
 int cmd_agents_import(int argc, char **argv);
 int cmd_agents_reset(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+int cmd_setup(int argc, char **argv);
 int cmd_init(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_completion(int argc, char **argv);

@@ -151,7 +151,9 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_PLUGIN] = { .option = "plugin", .kind = KIND_CHOICE, .choices = "claude|codex|gemini|opencode|mcp",
 		.help = "also write the files by which this client finds the MCP server" },
 	[FIELD_CHECK] = { .option = "check", .kind = KIND_BOOL, .help = "also ask each agent for its version inside its mode" },
-	[FIELD_DRY_RUN] = { .option = "dry-run", .kind = KIND_BOOL, .help = "print what would be written, and write nothing" },
+	[FIELD_DRY_RUN] = { .option = "dry-run", .kind = KIND_BOOL, .help = "print what would be done, and change nothing" },
+	[FIELD_OFFLINE] = { .option = "offline", .kind = KIND_BOOL, .help = "send nothing to the network" },
+	[FIELD_YES] = { .option = "yes", .letter = 'y', .kind = KIND_BOOL, .help = "do not ask: also do what changes the system" },
 	[FIELD_REPLACE] = { .option = "force", .kind = KIND_BOOL, .help = "replace existing files" },
 };
 
@@ -218,6 +220,8 @@ static const struct field_use *const verbs[VERB_NUM] = {
 		{ FIELD_CEILING_MODE, C }, { FIELD_CEILING_PROFILE, C }, { FIELD_CEILING_NO_NETWORK, C }, { FIELD_CEILING_DIR, C }, { FIELD_CEILING_KEEP, C },
 		USE_RULES(C)),
 	[VERB_SERVE] = USES({ FIELD_HOST, C }, { FIELD_PORT, C }, { FIELD_API_KEY_FILE, C }, { FIELD_SERVER_NAME, C }),
+	[VERB_DOCTOR] = USES({ FIELD_OFFLINE, C }, { FIELD_JSON, C }),
+	[VERB_SETUP] = USES({ FIELD_DRY_RUN, C }, { FIELD_YES, C }),
 	[VERB_INIT] = USES({ FIELD_PLUGIN, C }, { FIELD_DRY_RUN, C }, { FIELD_REPLACE, C }),
 };
 /* clang-format on */
