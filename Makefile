@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 export AK_BIN ?= $(CURDIR)/$(BUILD)/agentkernel
 export AGENTKERNEL_DATA_DIR ?= $(CURDIR)
 
-.PHONY: all demo test unit asan net soak bench lint style format fuzz corpus coverage install lab clean deps
+.PHONY: all demo test unit asan net soak bench lint style format fuzz corpus coverage install package dist lab clean deps
 
 all: deps $(BUILD)/build.ninja
 	@echo "== build: $(BUILD)"
@@ -94,5 +94,19 @@ coverage:
 install: all
 	@cmake --install $(BUILD)
 
+# A Debian package and a tarball, in build-package/; the archive of the sources, in build-dist/. The same commit gives the same bytes.
+export SOURCE_DATE_EPOCH ?= $(shell git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 0)
+package:
+	@.ci/deps build package
+	@cmake -G Ninja -B build-package -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=Release -DAK_PACKAGE=ON -DAK_TESTS=OFF >/dev/null
+	@ninja -C build-package -j $(JOBS) --quiet
+	@cd build-package && rm -f *.deb && cpack -G DEB >/dev/null && ../gateway/package/tarball . agentkernel-$$(uname -m).tar.gz
+	@ls build-package/*.deb build-package/*.tar.gz
+
+dist:
+	@mkdir -p build-dist
+	@version=$$(sed -n 's/^project(agentkernel VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt) && git -c safe.directory='*' archive --format=tar --prefix=agentkernel-$$version/ HEAD \
+		| gzip -n9 >build-dist/agentkernel-$$version.tar.gz && ls build-dist/agentkernel-$$version.tar.gz
+
 clean:
-	@rm -rf build build-asan build-fuzz build-coverage build-sabotage
+	@rm -rf build build-asan build-fuzz build-coverage build-sabotage build-package build-dist
