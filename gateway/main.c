@@ -76,7 +76,7 @@ static int dispatch(int argc, char **argv)
 		cmd_print_overview(NULL, stdout);
 		return 0;
 	}
-	if (!strcmp(argv[0], "--version"))
+	if (!strcmp(argv[0], "--version") || !strcmp(argv[0], "-V"))
 		argv[0] = version;
 	if (!strcmp(argv[0], SELFTEST_PROBE))
 		return selftest_probe(argc, argv);

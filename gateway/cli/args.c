@@ -4,14 +4,18 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/table.h"
 #include "gateway/log/audit.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdio_ext.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
+#include <unistd.h>
 
 /* ---- output ---- */
 
@@ -28,7 +32,7 @@ int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err)
 
 int cmd_print_json(const cJSON *obj)
 {
-	char *text = cJSON_Print(obj);
+	char *text = isatty(STDOUT_FILENO) ? cJSON_Print(obj) : cJSON_PrintUnformatted(obj);
 
 	if (!text) {
 		ak_say("out of memory");
@@ -36,6 +40,39 @@ int cmd_print_json(const cJSON *obj)
 	}
 	puts(text);
 	cJSON_free(text);
+	return 0;
+}
+
+int cmd_print_json_text(const struct strbuf *text)
+{
+	_cleanup_json_ cJSON *obj = NULL;
+	struct ak_err err;
+
+	if (text->failed) {
+		ak_say("out of memory");
+		return AK_EXIT_ERROR;
+	}
+	if (isatty(STDOUT_FILENO) && json_parse(text->data, text->len, &obj, &err) == 0)
+		return cmd_print_json(obj);
+	fwrite(text->data, 1, text->len, stdout);
+	putchar('\n');
+	return 0;
+}
+
+int cmd_print_table(struct table *t, const char *hint)
+{
+	bool none = t->n == 0;
+	int rc = none && ak_look_at(stdout).width ? 0 : table_print(t, stdout, false);
+
+	table_done(t);
+	if (rc < 0) {
+		ak_say("out of memory");
+		return AK_EXIT_ERROR;
+	}
+	if (none) {
+		fflush(stdout);
+		ak_say("%s", hint);
+	}
 	return 0;
 }
 
@@ -86,6 +123,17 @@ static const char *hide_value(const char *value)
 	return copy ? copy : value;
 }
 
+/* How output looks is the same for every command: --color and --utc take effect here. */
+static void apply_look(enum field_id id, const char *value)
+{
+	if (id == FIELD_COLOR)
+		ak_color_choose(!strcmp(value, "always")  ? AK_COLOR_ALWAYS
+				: !strcmp(value, "never") ? AK_COLOR_NEVER
+							  : AK_COLOR_AUTO);
+	if (id == FIELD_UTC && setenv("TZ", "UTC0", 1) == 0)
+		tzset();
+}
+
 /* Read the option U. VALUE is the text after '=' or after the letter, or NULL when there is none. */
 static int take_option(struct cmd_args *a, const struct field_use *u, const char *value, const char **ret)
 {
@@ -106,6 +154,7 @@ static int take_option(struct cmd_args *a, const struct field_use *u, const char
 		value = hide_value(value);
 	if (field_parse(f, FIELD_CLI, value, &a->given[u->id], &err) < 0)
 		return bad(a, "%s", err.text);
+	apply_look(u->id, value);
 	*ret = value;
 	return (int)u->id;
 }

@@ -368,12 +368,13 @@ static int report(const struct check *c)
 			(unsigned long long)(c->keyed ? c->macs : 0), (unsigned long long)c->gone,
 			c->problems.len ? c->problems.data : "", c->notes.len ? c->notes.data : "");
 	if (c->broken) {
-		ak_say("audit verify: %llu of %llu files broken; first: %s", (unsigned long long)c->broken,
-			(unsigned long long)c->files, c->first.text);
+		ak_say("audit verify: %llu of %llu file%s broken; first: %s", (unsigned long long)c->broken,
+			(unsigned long long)c->files, c->files == 1 ? "" : "s", c->first.text);
 		return AK_EXIT_ERROR;
 	}
 	if (!c->json)
-		printf("%llu files, %llu records: chain intact\n", (unsigned long long)c->files, (unsigned long long)c->records);
+		printf("%llu file%s, %llu record%s: chain intact\n", (unsigned long long)c->files, c->files == 1 ? "" : "s",
+			(unsigned long long)c->records, c->records == 1 ? "" : "s");
 	return 0;
 }
 

@@ -89,8 +89,13 @@ void cmd_print_overview(const char *group, FILE *out);
 struct ak_paths;
 bool cmd_heal(const struct ak_paths *paths, const char *name, bool quiet);
 
-/* Pretty-print OBJ on stdout; returns the exit code. */
+/* Print JSON on stdout: indented on a terminal, in one line otherwise. Both return the exit code. */
 int cmd_print_json(const cJSON *obj);
+int cmd_print_json_text(const struct strbuf *text);
+
+/* Print and free T. An empty table is followed by HINT on stderr; on a terminal the hint stands alone. Returns the exit code. */
+struct table;
+int cmd_print_table(struct table *t, const char *hint);
 
 /* Report how printing a log ended and return the exit code. CORRUPT is the number of unreadable lines. A closed pipe is not an error. */
 int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err);
@@ -103,6 +108,7 @@ int cmd_start(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
 int cmd_remove(int argc, char **argv);
 int cmd_list(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
 int cmd_attach(int argc, char **argv);
 int cmd_cp(int argc, char **argv);

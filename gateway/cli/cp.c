@@ -8,6 +8,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/service/service.h"
+#include "gateway/store/runs.h"
 #include "gateway/store/shared.h"
 #include "gateway/store/state.h"
 
@@ -158,6 +159,14 @@ static int open_inside(struct side *s, bool read_only, const struct ak_paths *pa
 
 static int open_side(struct side *s, bool read_only, const struct ak_paths *paths, struct ak_err *err)
 {
+	const char *name = s->sandbox;
+	char whole[AK_NAME_MAX];
+	int rc = runs_resolve(paths, &name, whole, err);
+
+	if (rc < 0)
+		return rc;
+	if (name == whole)
+		memcpy(s->sandbox, whole, sizeof(whole));
 	return s->sandbox[0] ? open_inside(s, read_only, paths, err) : open_host(s, paths, err);
 }
 

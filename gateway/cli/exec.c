@@ -5,6 +5,7 @@
 #include "gateway/run/tty.h"
 #include "gateway/service/service.h"
 #include "gateway/service/session.h"
+#include "gateway/store/runs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 
 struct words {
 	const char *name;
+	char whole[AK_NAME_MAX]; /* the name that was abbreviated */
 	struct run_request o; /* only the fields of `exec` are used */
 	struct service_exec_opts opts;
 	bool fresh; /* attach --new */
@@ -129,7 +131,8 @@ int cmd_exec(int argc, char **argv)
 
 	if (code)
 		return code - 1;
-	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
+	if (ak_paths_init(&paths, &err) < 0 || runs_resolve(&paths, &w.name, w.whole, &err) < 0 ||
+		session_init(&s, &paths, w.name, w.opts.tty, &err) < 0)
 		return fail("exec", -EIO, &err);
 	/* Start a missing daemon before the command: without it the sandbox has no network. */
 	cmd_heal(&paths, w.name, w.o.quiet);
@@ -166,7 +169,8 @@ int cmd_attach(int argc, char **argv)
 
 	if (code)
 		return code - 1;
-	if (ak_paths_init(&paths, &err) < 0 || session_init(&s, &paths, w.name, true, &err) < 0)
+	if (ak_paths_init(&paths, &err) < 0 || runs_resolve(&paths, &w.name, w.whole, &err) < 0 ||
+		session_init(&s, &paths, w.name, true, &err) < 0)
 		return fail("attach", -EIO, &err);
 	cmd_heal(&paths, w.name, w.o.quiet);
 	code = take_left(&w, &s, &taken);

@@ -17,6 +17,7 @@
 
 struct view {
 	const char *name; /* NULL: the newest run */
+	char whole[AK_NAME_MAX]; /* the name that was abbreviated */
 	bool last, follow, json, summary;
 	enum netlog_only only;
 	uint64_t since_us;
@@ -129,7 +130,9 @@ static int view_open(struct view *v, struct ak_err *err)
 	char last[AK_NAME_MAX];
 	int rc = ak_paths_init(&v->paths, err);
 
-	if (rc == 0 && !v->name)
+	if (rc == 0 && v->name)
+		rc = runs_resolve(&v->paths, &v->name, v->whole, err);
+	else if (rc == 0)
 		rc = runs_last(&v->paths, last, err);
 	if (rc == 0)
 		rc = runs_dir(&v->paths, v->name ? v->name : last, v->dir, err);

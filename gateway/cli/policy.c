@@ -9,6 +9,7 @@
 #include "gateway/base/strbuf.h"
 #include "gateway/service/service.h"
 #include "gateway/store/policy_dirs.h"
+#include "gateway/store/runs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -38,8 +39,12 @@ static int load_any(const char *name, const struct ak_paths *paths, const struct
 	struct policy **ret, struct ak_err *err)
 {
 	int rc = ak_policy_load(paths, name, edits, n_edits, ret, err);
+	char whole[AK_NAME_MAX];
 
 	if (rc != -ENOENT || looks_like_file(name) || !ak_sandbox_name_ok(name))
+		return rc;
+	rc = runs_resolve(paths, &name, whole, err);
+	if (rc < 0)
 		return rc;
 	rc = service_sandbox_policy(paths, name, edits, n_edits, ret, err);
 	if (rc == -ENOENT)

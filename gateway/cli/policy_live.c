@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/log/follow.h"
 #include "gateway/service/service.h"
+#include "gateway/store/runs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 
 struct words {
 	const char *command, *name, *watch;
+	char whole[AK_NAME_MAX]; /* the name that was abbreviated */
 	struct run_request o; /* only the rules, --mcp and --json are used */
 	struct service_change change;
 };
@@ -239,6 +241,8 @@ static int policy_command(const char *command, int argc, char **argv)
 	if (rc)
 		return rc - 1;
 	rc = ak_paths_init(&paths, &err);
+	if (rc == 0)
+		rc = runs_resolve(&paths, &w.name, w.whole, &err);
 	if (rc == 0 && w.watch)
 		rc = watch(&paths, &w, &err);
 	else if (rc == 0 && (w.change.n_edits || w.change.reset || w.change.mcp))

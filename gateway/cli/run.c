@@ -70,17 +70,18 @@ static void print_json(const struct run_report *r)
 		strbuf_puts(&out, ",\"truncated\":true");
 	strbuf_putc(&out, ',');
 	run_report_put_network(&out, r);
-	strbuf_puts(&out, "}\n");
-	if (!out.failed)
-		(void)ak_write_all(STDOUT_FILENO, out.data, out.len);
+	strbuf_putc(&out, '}');
+	(void)cmd_print_json_text(&out);
 }
 
 static void print_closing_lines(const struct run_request *o, const struct run_report *r)
 {
 	unsigned long long denied = r->outcome.net.denied;
 
-	if (o->keep)
-		ak_say("kept as %s", r->name);
+	if (r->kept)
+		ak_say("kept as %s; see: agentkernel start %s", r->name, r->name);
+	if (r->keep_error.text[0])
+		ak_say("%s could not be kept as a sandbox: %s", r->name, r->keep_error.text);
 	if (r->changed && !o->quiet)
 		ak_say("%s", r->changed);
 	if (r->outcome.net.lost > 0)

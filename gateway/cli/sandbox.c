@@ -1,17 +1,12 @@
-/* create, start, stop, remove, list: manage persistent sandboxes. */
+/* create, start, stop, remove: manage persistent sandboxes. */
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/base/io.h"
-#include "gateway/base/strbuf.h"
-#include "gateway/log/audit.h"
 #include "gateway/run/io.h"
 #include "gateway/service/service.h"
-#include "gateway/store/shared.h"
+#include "gateway/store/runs.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define NAMES_MAX 256
@@ -27,6 +22,7 @@ static int fail(const char *command, int rc, const struct ak_err *err)
 
 struct create {
 	const char *name;
+	bool start;
 	struct run_request opts;
 };
 
@@ -53,6 +49,7 @@ static int parse_create(struct create *c, int argc, char **argv)
 			return 1 + AK_EXIT_USAGE;
 		}
 	}
+	c->start = a.seen[FIELD_START];
 	if (!c->name) {
 		ak_say("create: no name given; for example: agentkernel create work --compatibility-mode codex");
 		return 1 + AK_EXIT_USAGE;
@@ -73,6 +70,23 @@ static void tell_mcp(const struct create *c, const cJSON *info)
 		all ? " (with your environment and home)" : "", c->opts.n_env, c->opts.n_env == 1 ? "" : "s");
 }
 
+/* RET is replaced by the daemon's view of it. */
+static int start_new(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err)
+{
+	cJSON *info = NULL;
+	int rc = service_start(paths, name, NULL, &info, err);
+
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "'%s' was created, but does not start", name);
+	if (info) {
+		run_say_notes(json_text(info, "notes", ""));
+		cJSON_DeleteItemFromObjectCaseSensitive(info, "notes");
+		cJSON_Delete(*ret);
+		*ret = info;
+	}
+	return 0;
+}
+
 int cmd_create(int argc, char **argv)
 {
 	struct create c = { .opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE } };
@@ -86,6 +100,8 @@ int cmd_create(int argc, char **argv)
 	rc = ak_paths_init(&paths, &err);
 	if (rc == 0)
 		rc = service_create(&paths, c.name, &c.opts, &info, &err);
+	if (rc == 0 && c.start)
+		rc = start_new(&paths, c.name, &info, &err);
 	if (rc < 0)
 		return fail("create", rc, &err);
 	tell_mcp(&c, info);
@@ -97,10 +113,14 @@ int cmd_create(int argc, char **argv)
 
 /* ---- start, stop, remove: one or more names ---- */
 
+enum life { LIFE_START, LIFE_STOP, LIFE_REMOVE };
+
 struct names {
 	const char *list[NAMES_MAX];
 	size_t n;
+	bool all;
 	bool force; /* --force, --accept-dir */
+	cJSON *sandboxes; /* owned; with --all, the names are borrowed from it */
 };
 
 static int parse_names(const char *command, struct names *ret, int argc, char **argv)
@@ -108,12 +128,37 @@ static int parse_names(const char *command, struct names *ret, int argc, char **
 	struct cmd_args a;
 	int rc = cmd_read(&a, command, argc, argv, ret->list, NAMES_MAX, &ret->n);
 
-	if (rc == 0 && ret->n == 0) {
-		ak_say("%s: no sandbox given; see 'agentkernel list'", command);
+	if (rc)
+		return rc;
+	ret->all = a.seen[FIELD_ALL];
+	ret->force = a.seen[FIELD_FORCE] || a.seen[FIELD_ACCEPT_DIR];
+	if (!ret->all == !ret->n) {
+		ak_say(ret->n ? "%s: give names or --all, not both" : "%s: no sandbox given; see 'agentkernel list'", command);
 		return 1 + AK_EXIT_USAGE;
 	}
-	ret->force = a.seen[FIELD_FORCE] || a.seen[FIELD_ACCEPT_DIR];
-	return rc;
+	return 0;
+}
+
+/* Is there anything to do for this one? A kept run is started only by its name: its command has ended. */
+static bool concerned(enum life what, const cJSON *info)
+{
+	bool running = !strcmp(json_text(info, "status", ""), "running");
+
+	return what == LIFE_STOP ? running : what == LIFE_START ? !running && !json_truth(info, "kept") : true;
+}
+
+static int find_all(const struct ak_paths *paths, enum life what, struct names *names, struct ak_err *err)
+{
+	const cJSON *item;
+	int rc = service_list(paths, NULL, NULL, &names->sandboxes, err);
+
+	if (rc < 0)
+		return rc;
+	cJSON_ArrayForEach(item, names->sandboxes) {
+		if (names->n < NAMES_MAX && concerned(what, item))
+			names->list[names->n++] = json_text(item, "name", "");
+	}
+	return 0;
 }
 
 static int start_one(const struct ak_paths *paths, const char *name, bool accept_dir, struct ak_err *err)
@@ -141,168 +186,81 @@ static int remove_one(const struct ak_paths *paths, const char *name, bool force
 	return service_remove(paths, name, &(struct service_how){ .force = force }, NULL, err);
 }
 
+/* A past run has a log and no files. The lookup only says that there is no such sandbox. */
+static void explain_missing(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	char dir[PATH_MAX];
+	struct ak_err ignored;
+
+	if (runs_dir(paths, name, dir, &ignored) == 0)
+		(void)ak_fail(err, ENOENT, "'%s' is a past run: only its log is left ('run --keep' keeps the files)", name);
+}
+
+struct act {
+	const char *command;
+	enum life what;
+	int (*fn)(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
+	const char *none; /* what --all says when there is nothing to do */
+};
+
+/* What is the case already is no error: say so and go on. */
+static int do_one(const struct act *act, const struct ak_paths *paths, const char *name, bool force)
+{
+	char whole[AK_NAME_MAX];
+	struct ak_err err;
+	int rc = runs_resolve(paths, &name, whole, &err);
+
+	if (rc == 0)
+		rc = act->fn(paths, name, force, &err);
+	if (rc == -ENOENT)
+		explain_missing(paths, name, &err);
+	if ((act->what == LIFE_START && rc == -EALREADY) || (act->what == LIFE_STOP && (rc == -ESRCH || rc == -EALREADY))) {
+		ak_say("%s: %s", act->command, err.text);
+		rc = 0;
+	}
+	if (rc < 0)
+		return fail(act->command, rc, &err);
+	puts(name);
+	return 0;
+}
+
 /* Handle each name independently: a failure does not stop the others. */
-static int for_each_name(const char *command, int argc, char **argv,
-	int (*fn)(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err))
+static int for_each_name(const struct act *act, int argc, char **argv)
 {
 	struct names names = { .n = 0 };
 	struct ak_paths paths;
 	struct ak_err err;
-	int code = parse_names(command, &names, argc, argv);
+	int code = parse_names(act->command, &names, argc, argv), rc;
 
 	if (code)
 		return code - 1;
-	if (ak_paths_init(&paths, &err) < 0)
-		return fail(command, -EIO, &err);
+	rc = ak_paths_init(&paths, &err);
+	if (rc == 0 && names.all)
+		rc = find_all(&paths, act->what, &names, &err);
+	if (rc < 0)
+		return fail(act->command, -EIO, &err);
+	if (names.n == 0)
+		ak_say("%s: %s", act->command, act->none);
 	for (size_t i = 0; i < names.n; i++) {
-		int rc = fn(&paths, names.list[i], names.force, &err);
+		int one = do_one(act, &paths, names.list[i], names.force);
 
-		if (rc < 0)
-			code = fail(command, rc, &err);
-		else
-			puts(names.list[i]);
+		code = one ? one : code;
 	}
+	cJSON_Delete(names.sandboxes);
 	return code;
 }
 
 int cmd_start(int argc, char **argv)
 {
-	return for_each_name("start", argc, argv, start_one);
+	return for_each_name(&(struct act){ "start", LIFE_START, start_one, "no sandbox is stopped" }, argc, argv);
 }
 
 int cmd_stop(int argc, char **argv)
 {
-	return for_each_name("stop", argc, argv, stop_one);
+	return for_each_name(&(struct act){ "stop", LIFE_STOP, stop_one, "no sandbox is running" }, argc, argv);
 }
 
 int cmd_remove(int argc, char **argv)
 {
-	return for_each_name("remove", argc, argv, remove_one);
-}
-
-/* ---- list ---- */
-
-/* "42s", "7m", "3h", "12d": how long ago. */
-static const char *age_text(const char *created, uint64_t now_us, char *buf, size_t size)
-{
-	uint64_t then = 0, s;
-
-	if (audit_time_parse(created, &then) < 0)
-		return "-";
-	s = now_us > then ? (now_us - then) / 1000000 : 0;
-	if (s < 60)
-		snprintf(buf, size, "%llus", (unsigned long long)s);
-	else if (s < 3600)
-		snprintf(buf, size, "%llum", (unsigned long long)s / 60);
-	else if (s < 86400)
-		snprintf(buf, size, "%lluh", (unsigned long long)s / 3600);
-	else
-		snprintf(buf, size, "%llud", (unsigned long long)s / 86400);
-	return buf;
-}
-
-static int name_width(const cJSON *list)
-{
-	const cJSON *item;
-	int width = 4;
-
-	cJSON_ArrayForEach(item, list) {
-		int n = (int)strlen(json_text(item, "name", "-"));
-
-		width = n > width ? n : width;
-	}
-	return width;
-}
-
-static void print_table(const cJSON *list)
-{
-	int width = name_width(list);
-	uint64_t now = ak_wall_us();
-	const cJSON *item;
-
-	printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8s %8s  %s\n", width, "NAME", "STATUS", "BACKEND", "MODE", "PROFILE",
-		"ADDRESS", "ALLOWED", "DENIED", "AGE");
-	cJSON_ArrayForEach(item, list) {
-		char age[32];
-
-		printf("%-*s  %-8s %-7s %-7s %-11s  %-15s %8" PRIu64 " %8" PRIu64 "  %s\n", width, json_text(item, "name", "-"),
-			json_text(item, "status", "-"), json_text(item, "backend", "-"), json_text(item, "mode", "-"),
-			json_text(item, "profile", "-"), json_text(item, "ip", "-"), json_number(item, "allowed", 0),
-			json_number(item, "denied", 0), age_text(json_text(item, "created_at", "-"), now, age, sizeof(age)));
-	}
-}
-
-static void tell_bad(void *ctx, const char *name, const char *reason)
-{
-	ak_say("list: %s", reason);
-}
-
-static bool any_runs(const cJSON *list)
-{
-	const cJSON *item;
-
-	cJSON_ArrayForEach(item, list) {
-		if (!strcmp(json_text(item, "status", "-"), "running") && json_truth(item, "network"))
-			return true;
-	}
-	return false;
-}
-
-static void say_shared(const cJSON *list)
-{
-	const cJSON *item, *name;
-
-	cJSON_ArrayForEach(item, list) {
-		const cJSON *with = cJSON_GetObjectItemCaseSensitive(item, "shared_with");
-		_cleanup_strbuf_ struct strbuf names = { 0 };
-
-		cJSON_ArrayForEach(name, with)
-			strbuf_printf(&names, "%s%s", names.len ? ", " : "", name->valuestring);
-		if (names.data)
-			ak_say("%s shares its project folder with sandboxes that have another policy: %s",
-				json_text(item, "name", "-"), names.data);
-	}
-}
-
-static void print_names(const cJSON *list)
-{
-	const cJSON *item;
-
-	cJSON_ArrayForEach(item, list)
-		puts(json_text(item, "name", "-"));
-}
-
-int cmd_list(int argc, char **argv)
-{
-	_cleanup_json_ cJSON *list = NULL;
-	struct ak_paths paths;
-	struct cmd_args a;
-	struct ak_err err;
-	int rc = cmd_read(&a, "list", argc, argv, NULL, 0, NULL);
-	bool quiet = a.seen[FIELD_NAMES_ONLY];
-
-	if (rc)
-		return rc - 1;
-	rc = ak_paths_init(&paths, &err);
-	if (rc == 0)
-		rc = service_list(&paths, quiet ? NULL : tell_bad, NULL, &list, &err);
-	if (rc == 0 && any_runs(list) && cmd_heal(&paths, NULL, quiet)) {
-		cJSON_Delete(TAKE(list)); /* the first list lacks the daemon's counters */
-		rc = service_list(&paths, NULL, NULL, &list, &err);
-	}
-	if (rc < 0)
-		return fail("list", rc, &err);
-	if (quiet) {
-		print_names(list);
-		return 0;
-	}
-	rc = shared_mark(&paths, list, &err);
-	if (rc < 0)
-		return fail("list", rc, &err);
-	if (a.seen[FIELD_JSON])
-		return cmd_print_json(list);
-	print_table(list);
-	fflush(stdout);
-	say_shared(list);
-	return 0;
+	return for_each_name(&(struct act){ "remove", LIFE_REMOVE, remove_one, "there are no sandboxes" }, argc, argv);
 }

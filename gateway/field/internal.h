@@ -24,6 +24,7 @@ bool field_is_choice(const char *choices, const char *word, size_t len);
 int field_put_pair(const struct field_sink *sink, const struct field *f, const char *key, const char *value, struct ak_err *err);
 int field_put_argv(const struct field_sink *sink, const cJSON *list, struct ak_err *err);
 
+int field_set_name(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_mode(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_profile(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_agent_state(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
@@ -32,6 +33,7 @@ int field_set_fast(struct run_request *o, const struct field *f, const struct fi
 int field_set_vcpus(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_pids(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_variable(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
+int field_add_env_file(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_rule(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 
 #endif

@@ -10,6 +10,13 @@
 
 /* ---- setters for fields that do not map to one member as they are ---- */
 
+/* The first member of a request: its offset is 0, which stands for "none". */
+int field_set_name(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	o->name = v->text;
+	return 0;
+}
+
 int field_set_mode(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
 	return ak_mode_parse(v->text, &o->mode, err);

@@ -111,6 +111,17 @@ static int add_log(struct events_story *s, const cJSON *obj, enum log_story_what
 	return 0;
 }
 
+/* A run became a persistent sandbox, and its log the sandbox's: the log must still have what the run ended with. */
+static int add_kept(struct events_story *s, const cJSON *obj, bool keyless)
+{
+	struct run_story event = { .gone = true };
+	int rc = add_run(s, cJSON_GetObjectItemCaseSensitive(obj, "sandbox"), &event);
+
+	if (rc == 0)
+		rc = add_log(s, obj, LOG_STORY_CREATED, keyless);
+	return rc < 0 ? rc : add_log(s, obj, LOG_STORY_MARK, keyless);
+}
+
 static int add_log_event(struct events_story *s, const char *event, const cJSON *obj, bool keyless)
 {
 	if (!strcmp(event, "sandbox_create"))
@@ -133,6 +144,8 @@ static int add_event(struct events_story *s, const cJSON *obj, bool keyless)
 		return add_end(s, obj, keyless);
 	if (!strcmp(event, "run_prune") || !strcmp(event, "run_discard"))
 		return add_pruned(s, obj);
+	if (!strcmp(event, "run_keep"))
+		return add_kept(s, obj, keyless);
 	if (!strcmp(event, "log_gap"))
 		return add_gap(s, obj);
 	if (!strcmp(event, "run_start") && cJSON_HasObjectItem(obj, "origin"))

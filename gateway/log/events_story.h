@@ -15,7 +15,7 @@ struct run_story {
 	char name[AK_NAME_MAX];
 	size_t order; /* position of its newest event */
 	bool started; /* by a version that also records the removal of a run */
-	bool gone; /* pruned, or never ran */
+	bool gone; /* pruned, never ran, or became a persistent sandbox */
 	bool ended;
 	bool keyless; /* its end has no MAC: it is older than the key */
 	uint64_t records; /* number of records in its network log at the end, … */

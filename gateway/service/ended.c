@@ -2,20 +2,16 @@
 #include "gateway/service/service.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/base/io.h"
 #include "gateway/base/json.h"
 #include "gateway/daemon/daemon.h"
-#include "gateway/store/rundir.h"
+#include "gateway/store/runs.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
-
-#define RUN_JSON_MAX (4u << 20) /* a command line may be long */
 
 static bool process_gone(const cJSON *run)
 {
@@ -27,35 +23,17 @@ static bool process_gone(const cJSON *run)
 	return kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
-/* The last line of TEXT. *LEN is the length of TEXT on entry and the length of the line on return. */
-static const char *last_line(const char *text, size_t *len)
-{
-	size_t end = *len, start;
-
-	if (end && text[end - 1] == '\n')
-		end--;
-	for (start = end; start && text[start - 1] != '\n'; start--)
-		continue;
-	*len = end - start;
-	return text + start;
-}
-
 static bool run_ended(const char *dir)
 {
-	_cleanup_free_ char *text = NULL;
 	_cleanup_json_ cJSON *run = NULL;
-	const char *ended = "", *line;
+	const char *ended = "";
 	struct ak_err ignored;
-	char path[PATH_MAX];
-	size_t len;
+	int rc = runs_record(dir, &run);
 
-	if (ak_path_join(path, dir, RUNDIR_FILE, NULL) < 0)
-		return true;
-	if (ak_read_file(AT_FDCWD, path, RUN_JSON_MAX, &text, &len) < 0)
-		return access(dir, F_OK) < 0; /* not written yet: the run is just starting */
-	line = last_line(text, &len);
-	if (json_parse(line, len, &run, &ignored) < 0)
+	if (rc == -EBADMSG)
 		return false; /* the line is being written */
+	if (rc < 0)
+		return access(dir, F_OK) < 0; /* not written yet: the run is just starting */
 	return (json_get_string(run, "ended", &ended, &ignored) > 0 && ended[0]) || process_gone(run);
 }
 

@@ -4,7 +4,7 @@
  * A failure before the command starts is not reported: the cold path does the same with the same plan, only slower, and reports what is
  * wrong. A command is never started twice.
  */
-#include "gateway/service/service.h"
+#include "gateway/service/internal.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
@@ -198,17 +198,28 @@ static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *
 	return conclude(&w, ret, err);
 }
 
+/* The run has ended. What fails now leaves its files in the run's folder, where `cp` still finds them. */
+static void keep(const struct run_request *opts, const struct ak_paths *paths, struct run_report *report)
+{
+	report->kept = service_keep(paths, opts, report, &report->keep_error) == 0;
+}
+
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
 	static struct run_front
 		f; /* too large for the stack, which the gateway process inherits; a process runs one command at a time */
-	int rc = run_front_init(&f, opts, paths, err);
+	int rc = opts->name ? service_claim_name(paths, opts->name, err) : 0;
 
 	memset(ret, 0, sizeof(*ret));
+	if (rc < 0)
+		return rc;
+	rc = run_front_init(&f, opts, paths, err);
 	if (rc == 0)
 		rc = f.plan.network && !opts->keep && !opts->cold ? run_warm(&f, ret, err) : -EAGAIN;
 	if (rc == -EAGAIN)
 		rc = run_cold(&f, ret, err);
 	run_front_done(&f);
+	if (rc == 0 && opts->keep)
+		keep(opts, paths, ret);
 	return rc;
 }

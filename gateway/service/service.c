@@ -4,12 +4,13 @@
  * Creating and listing need no daemon: a process that changes the state folder locks it and writes files atomically. Only what
  * involves the gateway goes through the daemon, which is started if none is running.
  */
-#include "gateway/service/service.h"
+#include "gateway/service/internal.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/log/events.h"
 #include "gateway/store/info.h"
+#include "gateway/store/runs.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
 
@@ -75,8 +76,7 @@ static int fill_mcp(const struct run_request *opts, struct state_sandbox *s, str
 	return 0;
 }
 
-/* Checks the folder, the variables and the rules before anything is written. */
-static int fill_state(const struct ak_paths *paths, const struct run_request *opts, struct state_sandbox *s, struct ak_err *err)
+int service_fill_state(const struct ak_paths *paths, const struct run_request *opts, struct state_sandbox *s, struct ak_err *err)
 {
 	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
 
@@ -140,7 +140,9 @@ int service_create(
 	if (rc < 0)
 		return rc;
 	memcpy(s.name, name, strlen(name) + 1);
-	rc = fill_state(paths, opts, &s, err);
+	rc = service_claim_name(paths, name, err);
+	if (rc == 0)
+		rc = service_fill_state(paths, opts, &s, err);
 	if (rc == 0)
 		rc = check_state(paths, &s, &policy, err);
 	if (rc == 0)
@@ -260,6 +262,18 @@ static const cJSON *live_of(const struct listing *l, const char *name)
 	return NULL;
 }
 
+/* A kept run also tells how the run ended. */
+static bool put_kept(const struct ak_paths *paths, const char *name, cJSON *info)
+{
+	_cleanup_json_ cJSON *record = NULL;
+	char dir[PATH_MAX];
+
+	if (state_path(paths, name, NULL, dir) < 0 || runs_record(dir, &record) < 0)
+		return true;
+	return cJSON_AddTrueToObject(info, "kept") &&
+		cJSON_AddNumberToObject(info, "exit_code", (double)json_number(record, "exit_code", 0));
+}
+
 /* The daemon has the current counters, the state those of the last stop. */
 static int add_info(void *ctx, struct state_sandbox *s)
 {
@@ -275,7 +289,7 @@ static int add_info(void *ctx, struct state_sandbox *s)
 	about.allowed = json_number(live, "allowed", s->allowed);
 	about.denied = json_number(live, "denied", s->denied);
 	info = sandbox_info_json(&about);
-	if (info && cJSON_AddItemToArray(l->found, info))
+	if (info && put_kept(l->paths, s->name, info) && cJSON_AddItemToArray(l->found, info))
 		return 0;
 	cJSON_Delete(info);
 	return -ENOMEM;

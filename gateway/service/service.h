@@ -55,6 +55,15 @@ int service_get(const struct ak_paths *paths, const char *name, cJSON **ret, str
 int service_list(const struct ak_paths *paths, void (*bad)(void *ctx, const char *name, const char *reason), void *ctx,
 	cJSON **ret, struct ak_err *err);
 
+/* Append the runs in STATE/runs to LIST, newest first: {"name","status":"running"|"exited"|"killed","mode","exit_code",…}. */
+int service_list_runs(const struct ak_paths *paths, cJSON *list, struct ak_err *err);
+
+/*
+ * Everything known about a sandbox or a run, as one object: SandboxInfo, policy, mounts, limits and the names of its variables. Values of variables are
+ * never part of it.
+ */
+int service_inspect(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
+
 /*
  * For a command that works on running sandboxes: if their daemon has died, restart it and wait until NAME has its network back. NAME need not
  * exist or be running; NULL if the caller knows that some sandbox is running. True if the caller should show RET, one line, to the user.

@@ -57,6 +57,7 @@ struct run_request {
 	const char *workdir;
 	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */
 	size_t n_env;
+	size_t n_env_files; /* how many of them, at the beginning, come from --env-file: --env beats those */
 	char *const *
 		fixed_env; /* not NULL: the environment that run_plan_capture saved when the sandbox was created; the caller's own
 				   environment and folder are then ignored, and a NULL dir means no project */

@@ -29,6 +29,8 @@ struct run_outcome {
 struct run_report {
 	char name[AK_NAME_MAX];
 	struct run_outcome outcome;
+	bool kept; /* it is a stopped sandbox of that name now */
+	struct ak_err keep_error; /* why it is not, although it was to be kept; "" otherwise */
 	char *notes; /* owned; notes for the user, one per line; NULL if none */
 	char *changed; /* owned; protected project files that changed, in the format of guard_tell; NULL if none */
 	char *out, *err; /* owned; captured output, only if requested */

@@ -366,7 +366,7 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 	return rc;
 }
 
-/* STATE/last contains the name of the newest run. All run names have the same length, so that one write replaces it entirely. */
+/* STATE/last contains the name of the newest run in its first line. What a longer name left behind that line is ignored. */
 void rundir_point_last(const struct ak_paths *paths, const char *name)
 {
 	char last[PATH_MAX], line[AK_NAME_MAX + 1];

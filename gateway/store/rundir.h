@@ -60,6 +60,11 @@ void rundir_stock(const struct ak_paths *paths, unsigned n);
 void rundir_prune(const struct ak_paths *paths);
 void rundir_prune_sometimes(const struct ak_paths *paths);
 
+/*
+ * Free the name of a past run that a user chose: prune that run now. False if the run is alive, was kept or cannot be recorded as pruned. NAME is valid.
+ */
+bool rundir_forget(const struct ak_paths *paths, const char *name);
+
 void rundir_done(struct rundir *d);
 
 #endif

@@ -139,7 +139,7 @@ static void examine(const struct pass *p, struct past *run)
 static void list(struct pass *p, DIR *dir)
 {
 	for (struct dirent *e; (e = readdir(dir));) {
-		if (strncmp(e->d_name, "run-", 4) || !ak_sandbox_name_ok(e->d_name))
+		if (!ak_sandbox_name_ok(e->d_name))
 			continue;
 		if (p->n == p->cap) {
 			size_t cap = p->cap ? 2 * p->cap : 256;
@@ -354,7 +354,7 @@ static void mark(const struct pass *p, DIR *dir)
 
 	rewinddir(dir);
 	for (struct dirent *e; (e = readdir(dir));)
-		left += !strncmp(e->d_name, "run-", 4);
+		left += ak_sandbox_name_ok(e->d_name);
 	if (fd >= 0)
 		(void)!ftruncate(fd, left); /* a sparse file: its size is the number */
 }
@@ -375,6 +375,27 @@ void rundir_prune(const struct ak_paths *paths)
 	}
 	free(p.all);
 	closedir(dir);
+}
+
+/* Best effort, without the lock of the runs folder: `audit verify` holds it for as long as it reads, and a start must not wait for it. */
+bool rundir_forget(const struct ak_paths *paths, const char *name)
+{
+	struct pass p = { .paths = paths, .now_us = ak_wall_us() };
+	_cleanup_close_ int fd = -1;
+	struct past run = { 0 };
+
+	if (ak_path_join(p.runs, paths->state, "runs", NULL) < 0 ||
+		ak_path_join(p.events, paths->state, "events.jsonl", NULL) < 0 ||
+		(fd = open(p.runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+		return true;
+	p.fd = fd;
+	if (faccessat(fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return true;
+	memcpy(run.name, name, strlen(name) + 1);
+	examine(&p, &run);
+	prune_run(&p, &run);
+	flush_batch(&p);
+	return faccessat(fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
 }
 
 void rundir_prune_sometimes(const struct ak_paths *paths)

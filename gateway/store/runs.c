@@ -13,10 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define NAMED_IN_ERRORS 5
+#define RUN_JSON_MAX (4u << 20) /* a command line may be long */
+#define PREFIX "run-"
 
 static int newest_first(const void *a, const void *b)
 {
@@ -150,4 +153,99 @@ int runs_dir(const struct ak_paths *p, const char *name, char ret[static PATH_MA
 			return ak_fail_errno(err, errno, "cannot read '%s'", dir);
 	}
 	return unknown_name(p, name, err);
+}
+
+/* ---- unique prefixes ---- */
+
+struct matches {
+	const char *text;
+	char found[AK_NAME_MAX];
+	char list[NAMED_IN_ERRORS * (AK_NAME_MAX + 2)];
+	size_t n, used;
+};
+
+static void add_match(struct matches *m, const char *name)
+{
+	/* A kept run that was started may have both folders for a moment. */
+	if (strncmp(name, m->text, strlen(m->text)) != 0 || !strcmp(name, m->found))
+		return;
+	if (m->n == NAMED_IN_ERRORS)
+		m->used += (size_t)snprintf(m->list + m->used, sizeof(m->list) - m->used, ", …");
+	else if (m->n < NAMED_IN_ERRORS)
+		m->used += (size_t)snprintf(m->list + m->used, sizeof(m->list) - m->used, "%s%s", m->n ? ", " : "", name);
+	memcpy(m->found, name, strlen(name) + 1);
+	m->n++;
+}
+
+static int match_folder(const struct ak_paths *p, const char *folder, struct matches *m, bool *ret_exact, struct ak_err *err)
+{
+	_cleanup_free_ struct run_entry *list = NULL;
+	size_t n = 0;
+	int rc = list_folder(p, folder, &list, &n, err);
+
+	for (size_t i = 0; i < n; i++) {
+		*ret_exact |= !strcmp(list[i].name, m->text);
+		add_match(m, list[i].name);
+	}
+	return rc;
+}
+
+int runs_resolve(const struct ak_paths *p, const char **name, char buf[static AK_NAME_MAX], struct ak_err *err)
+{
+	struct matches m = { .text = *name };
+	bool exact = false;
+	int rc;
+
+	/* Other names are chosen by people: a shorter one is more likely a mistake than an abbreviation. */
+	if (strncmp(*name, PREFIX, strlen(PREFIX)) != 0 || strlen(*name) <= strlen(PREFIX) || strlen(*name) >= AK_NAME_MAX)
+		return 0;
+	rc = match_folder(p, "sandboxes", &m, &exact, err);
+	if (rc == 0)
+		rc = match_folder(p, "runs", &m, &exact, err);
+	if (rc < 0 || exact || m.n == 0)
+		return rc;
+	if (m.n > 1)
+		return ak_fail(err, ENOTUNIQ, "'%.63s' is the beginning of %zu names: %s; give more of it", *name, m.n, m.list);
+	memcpy(buf, m.found, sizeof(m.found));
+	*name = buf;
+	return 0;
+}
+
+/* ---- the record of a run ---- */
+
+/* The last line of TEXT. *LEN is the length of TEXT on entry and the length of the line on return. */
+static const char *last_line(const char *text, size_t *len)
+{
+	size_t end = *len, start;
+
+	if (end && text[end - 1] == '\n')
+		end--;
+	for (start = end; start && text[start - 1] != '\n'; start--)
+		continue;
+	*len = end - start;
+	return text + start;
+}
+
+int runs_record(const char *dir, cJSON **ret)
+{
+	_cleanup_free_ char *text = NULL;
+	struct ak_err ignored;
+	char path[PATH_MAX];
+	const char *line;
+	size_t len;
+	int rc = ak_path_join(path, dir, RUNDIR_FILE, NULL);
+
+	if (rc == 0)
+		rc = ak_read_file(AT_FDCWD, path, RUN_JSON_MAX, &text, &len);
+	if (rc < 0)
+		return rc;
+	line = last_line(text, &len);
+	return json_parse(line, len, ret, &ignored) < 0 ? -EBADMSG : 0;
+}
+
+bool runs_alive(const char *dir)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }

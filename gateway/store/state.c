@@ -299,10 +299,10 @@ const char *state_origin(const struct state_sandbox *s)
 	return run_origin_name(s->mcp.server[0] ? RUN_ORIGIN_MCP : RUN_ORIGIN_CLI);
 }
 
-int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err)
+/* Lock STATE/sandboxes, check that the name is free, and set what identifies the sandbox. Returns the locked folder. */
+static int begin_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err)
 {
 	_cleanup_close_ int all = -1;
-	char tmp[AK_NAME_MAX + 8];
 	int rc;
 
 	if (!ak_sandbox_name_ok(s->name))
@@ -326,13 +326,51 @@ int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct a
 	s->created_us = ak_wall_us();
 	s->generation = s->mcp.generation = 1;
 	s->running = false;
+	return TAKE_FD(all);
+}
+
+static int fail_create(struct ak_err *err, int rc, const char *name)
+{
+	return rc == -EEXIST ? ak_fail(err, EEXIST, "a sandbox named '%s' exists already", name) : fail_disk(err, -rc, name);
+}
+
+int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err)
+{
+	_cleanup_close_ int all = begin_create(paths, s, err);
+	char tmp[AK_NAME_MAX + 8];
+	int rc;
+
+	if (all < 0)
+		return all;
 	snprintf(tmp, sizeof(tmp), ".new-%s", s->name);
 	rc = build_folder(all, tmp, s);
 	if (rc < 0) {
 		(void)ak_remove_tree(all, tmp);
-		return rc == -EEXIST ? ak_fail(err, EEXIST, "a sandbox named '%s' exists already", s->name)
-				     : fail_disk(err, -rc, s->name);
+		return fail_create(err, rc, s->name);
 	}
+	(void)fsync(all);
+	return 0;
+}
+
+/* The rename is atomic: the folder is either a run with an unused sandbox.json, or a complete sandbox. */
+int state_keep(const struct ak_paths *paths, struct state_sandbox *s, const char *dir, struct ak_err *err)
+{
+	_cleanup_close_ int all = begin_create(paths, s, err), fd = -1, runs = -1;
+	char path[PATH_MAX];
+	int rc;
+
+	if (all < 0)
+		return all;
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	rc = fd < 0 ? -errno : write_at(fd, s);
+	/* `audit verify` holds this lock while it compares the folders with the events. */
+	runs = ak_path_join(path, paths->state, "runs", NULL) < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (runs >= 0)
+		(void)lock_dir(runs);
+	if (rc == 0 && renameat2(AT_FDCWD, dir, all, s->name, RENAME_NOREPLACE) < 0)
+		rc = -errno;
+	if (rc < 0)
+		return fail_create(err, rc, s->name);
 	(void)fsync(all);
 	return 0;
 }

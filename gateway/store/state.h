@@ -4,6 +4,7 @@
  *   policy.json      the canonical effective policy, for `network check NAME`
  *   network.jsonl    the network log (rotated next to it)
  *   upper/           the files that the sandbox wrote
+ *   run.jsonl        only of a kept run: how that run ended (store/rundir.h)
  * Every change holds an exclusive lock on the folder, so that concurrent commands and crashes never lose or half-write one.
  * A folder is created under a name that starts with a dot and renamed when it is complete; it is renamed again before it is removed.
  */
@@ -70,6 +71,9 @@ const char *state_origin(const struct state_sandbox *s);
  * Sets uuid, created_us, link_id and generation.
  */
 int state_create(const struct ak_paths *paths, struct state_sandbox *s, struct ak_err *err);
+
+/* The same of a run that was kept: its folder DIR, with its files, log and record, becomes the folder of the sandbox. */
+int state_keep(const struct ak_paths *paths, struct state_sandbox *s, const char *dir, struct ak_err *err);
 
 /* -ENOENT: "no sandbox named 'x'"; -EBADMSG: sandbox.json is damaged; -EPROTONOSUPPORT: a newer version wrote it. */
 int state_load(const struct ak_paths *paths, const char *name, struct state_sandbox *ret, struct ak_err *err);

@@ -85,7 +85,7 @@ def test_h11_a_kept_run_gives_its_files(any_user):
     outside = secret(lab)
     r = lab.run(["--keep", "--quiet", "--", "sh", "-c", "echo kept > /srv/f; ln -s %s /srv/out; echo tmp > /tmp/t" % outside])
     assert r.code == 0, r
-    (name,) = [n for n in os.listdir(lab.path("state", "agentkernel", "runs")) if n.startswith("run-")]
+    (name,) = [n for n in os.listdir(lab.path("state", "agentkernel", "sandboxes")) if n.startswith("run-")]
     assert lab.ak(["cp", name + ":/srv/f", "f"]).code == 0
     assert lab.ak(["cp", name + ":/tmp/t", "t"]).code == 0
     assert lab.ak(["cp", name + ":/srv/out/secret", "got"]).code == 1

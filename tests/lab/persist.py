@@ -141,9 +141,7 @@ class Boxes:
         return self.lab.ak(["daemon", "status", "--json"]).code == 0
 
     def close(self):
-        names = self.lab.ak(["list", "-q"]).out.split()
-        if names:
-            self.lab.ak(["remove", "--force", *names])
+        self.lab.ak(["remove", "--all", "--force"])
         if self.runs():
             self.lab.ak(["daemon", "stop"])
 

@@ -86,13 +86,11 @@ def test_wrong_states_are_told_and_change_nothing(boxes):
     b.fails("network", "policy", "ghost", says="ghost")
     b.create("x")
     b.fails("create", "x", says="x")
-    b.fails("stop", "x", says="not running")
     b.fails("exec", "x", "true", code=125, says="not running")
     b.fails("attach", "x", code=125, says="not running")
     b.fails("cp", "x:/etc/passwd", "p", says="not running")
     b.ak("start", "x")
     b.sh("x", "echo kept > ~/f")
-    b.fails("start", "x", says="running already")
     b.fails("create", "x", "--compatibility-mode", "codex", says="x")
     b.fails("remove", "x", says="--force")
     assert b.sh("x", "cat ~/f") == "kept\n"
@@ -127,8 +125,8 @@ def test_many_at_once_never_lose_one(boxes):
     rows = b.list()
     assert len({row["ip"] for row in rows.values()}) == 13
     procs = [lab.spawn([lab.binary, "start", "same"], env=lab.env()) for _ in range(4)]
-    codes = sorted(p.wait(60).code for p in procs)
-    assert codes == [0, 1, 1, 1], codes
+    results = [p.wait(60) for p in procs]
+    assert [r.code for r in results] == [0, 0, 0, 0] and sorted("running already" in r.err for r in results) == [False, True, True, True], results
     assert b.sh("same", "printf %s $N") == str(winner)
 
 
