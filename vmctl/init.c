@@ -37,6 +37,7 @@ struct init {
 	int failure; /* reports why the command could not be executed; -1 if none */
 	bool going; /* GO was received */
 	struct sb_served *served; /* commands that arrived later */
+	struct sb_channels channels; /* of published ports */
 };
 
 /* ---- start ---- */
@@ -360,6 +361,10 @@ static void on_message(struct init *in)
 	case SB_MSG_EXEC_SIGNAL:
 		sb_serve_signal(in->served, in->ctx, msg.id, msg.value);
 		break;
+	case SB_MSG_CHANNEL:
+		if (n_fds)
+			sb_channel_add(&in->channels, TAKE_FD(fds[0]));
+		break;
 	}
 	for (size_t i = 0; i < n_fds; i++)
 		ak_close(fds[i]);
@@ -372,7 +377,8 @@ static struct pollfd *fill_poll(const struct init *in, size_t *ret_n)
 {
 	static struct pollfd *p;
 	static size_t cap;
-	size_t n = P_STARTING + sb_serve_poll(in->served, NULL, 0);
+	size_t starting = sb_serve_poll(in->served, NULL, 0);
+	size_t n = P_STARTING + starting + in->channels.n;
 
 	if (n > cap) {
 		p = realloc(p, 2 * n * sizeof(*p));
@@ -382,7 +388,8 @@ static struct pollfd *fill_poll(const struct init *in, size_t *ret_n)
 		_exit(1);
 	p[P_CTL] = (struct pollfd){ .fd = in->ctx->ctl, .events = POLLIN };
 	p[P_CHILDREN] = (struct pollfd){ .fd = in->children, .events = POLLIN };
-	sb_serve_poll(in->served, p + P_STARTING, n - P_STARTING);
+	sb_serve_poll(in->served, p + P_STARTING, starting);
+	sb_channels_poll(&in->channels, p + P_STARTING + starting, in->channels.n);
 	*ret_n = n;
 	return p;
 }
@@ -397,8 +404,10 @@ static _Noreturn void loop(struct init *in)
 		if (ready < 0 && errno != EINTR)
 			_exit(1);
 		ready -= (p[P_CTL].revents != 0) + (p[P_CHILDREN].revents != 0);
-		if (ready > 0)
+		if (ready > 0) {
 			sb_serve_look(in->served, in->ctx);
+			sb_channels_look(&in->channels);
+		}
 		if (p[P_CHILDREN].revents)
 			reap(in);
 		if (p[P_CTL].revents)

@@ -7,6 +7,7 @@
 #define AK_VMCTL_INTERNAL_H
 
 #include "gateway/base/err.h"
+#include "gateway/base/publish.h"
 #include "vmctl/cgroup.h"
 #include "vmctl/pack.h"
 #include "vmctl/sandbox.h"
@@ -33,6 +34,7 @@ enum sb_msg_type {
 	SB_MSG_EXEC_STARTED, /* init → caller: command ID runs; with the pty's master, if any */
 	SB_MSG_EXEC_LEFT, /* init → caller, before ENDED: command ID left VALUE processes running, listed in TEXT */
 	SB_MSG_EXEC_ENDED, /* init → caller: command ID ended; exit code in VALUE, reason in TEXT */
+	SB_MSG_CHANNEL, /* caller → init: one end of a channel; see channel.c */
 	SB_MSG_NUM
 };
 
@@ -253,6 +255,16 @@ void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pi
 /* Fill in at most MAX descriptors to poll; returns how many there are in all. Call sb_serve_look after poll. */
 size_t sb_serve_poll(const struct sb_served *list, struct pollfd *p, size_t max);
 void sb_serve_look(struct sb_served *list, const struct sb_ctx *ctx);
+
+/* channel.c: sockets of the sandbox's network namespace, for the gateway (base/publish.h). */
+struct sb_channels {
+	int fds[AK_PUBLISH_MAX]; /* owned */
+	size_t n;
+};
+void sb_channel_add(struct sb_channels *c, int fd); /* takes ownership; closes FD when there are too many */
+/* Fill in at most MAX descriptors to poll; returns how many there are in all. Call sb_channels_look after poll. */
+size_t sb_channels_poll(const struct sb_channels *c, struct pollfd *p, size_t max);
+void sb_channels_look(struct sb_channels *c);
 
 /* mark.c: mark each command with a number that all its descendants inherit. */
 int sb_mark_protect(void); /* call once, in init: afterwards only sb_mark_set can set a mark */

@@ -185,6 +185,12 @@ bool sandbox_exec_next(struct sandbox *sb, struct sandbox_exec_event *ret);
  */
 int sandbox_root_fd(const struct sandbox *sb);
 
+/*
+ * Give init one end of a channel (FD, borrowed), by which the gateway gets sockets of the sandbox's network namespace (base/publish.h). The channel ends
+ * when the other end is closed. READY or RUNNING only; at most AK_PUBLISH_MAX at once.
+ */
+int sandbox_channel(struct sandbox *sb, int fd, struct ak_err *err);
+
 /* ---- give a parked sandbox a job ---- */
 
 /*

@@ -155,6 +155,19 @@ int sandbox_exec_signal(struct sandbox *sb, uint32_t id, int sig)
 	return send_patiently(sb, &msg, NULL, 0);
 }
 
+/* ---- published ports ---- */
+
+int sandbox_channel(struct sandbox *sb, int fd, struct ak_err *err)
+{
+	struct sb_msg msg = { .type = SB_MSG_CHANNEL };
+	int rc;
+
+	if (sb->state != SANDBOX_READY && sb->state != SANDBOX_RUNNING)
+		return ak_fail(err, ENOENT, "the sandbox is not running");
+	rc = send_patiently(sb, &msg, &fd, 1);
+	return rc < 0 ? ak_fail_errno(err, -rc, "passing a channel to the sandbox") : 0;
+}
+
 /* ---- events ---- */
 
 static void tell(struct sandbox *sb, struct exec *e)

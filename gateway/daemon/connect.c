@@ -33,7 +33,8 @@ int daemon_connect(const struct ak_paths *paths, bool start, struct ak_err *err)
 	return fd < 0 ? ak_err_prefix(err, fd, "the daemon started and ended at once") : fd;
 }
 
-int daemon_run_send(int sock, const struct run_request *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err)
+int daemon_run_send(
+	int sock, const struct run_request *opts, const struct run_plan *plan, const int *fds, size_t n_fds, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *obj = NULL;
 	int rc;
@@ -43,7 +44,7 @@ int daemon_run_send(int sock, const struct run_request *opts, const struct run_p
 	obj = run_ask_to_json(opts, plan);
 	if (!obj || !cJSON_AddStringToObject(obj, "op", "run"))
 		return ak_fail(err, ENOMEM, "out of memory");
-	rc = ipc_send(sock, obj, stdio, 3);
+	rc = ipc_send(sock, obj, fds, n_fds);
 	if (rc < 0 && rc != -EPIPE)
 		ak_fail_errno(err, -rc, "daemon");
 	return rc;

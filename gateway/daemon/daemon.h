@@ -13,7 +13,7 @@
  *   {"op":"status"} → {"pid","version","started_us","gateway":{"state","pid","restarts","reason"?},"sandboxes":{"total","running"},
  *        "pool":[{"mode","min","max","warm","building","in_use","hits","misses","failed","reason"?}]}
  *   {"op":"prewarm","mode":…,"count":N,"wait":bool} → {"mode","warm","min"}; keeps N warm from now on; waits until they are, unless wait is false
- *   {"op":"run",…} + fds 0,1,2 (daemon_run_send) → {"event":"started","name":…} [+ the pty's master], then
+ *   {"op":"run",…} + fds 0,1,2, listeners (daemon_run_send) → {"event":"started","name":…} [+ the pty's master], then
  *        {"event":"exit"} with the members of run_report_to_json. Meanwhile the client may send {"op":"signal","sig":N}; disconnecting
  *        ends the job. EAGAIN when no warm sandbox fits: the caller then silently takes the cold path
  *   {"op":"shutdown"} → {}
@@ -57,8 +57,8 @@ int daemon_heal_main(void);
 
 int daemon_socket_path(const struct ak_paths *paths, char ret[static PATH_MAX]);
 
-/* Send {"op":"run"} for OPTS and its PLAN. The caller reads the events from SOCK. */
+/* Send {"op":"run"} for OPTS and its PLAN, with the streams and the listeners of its published ports. The caller reads the events from SOCK. */
 int daemon_run_send(
-	int sock, const struct run_request *opts, const struct run_plan *plan, const int stdio[3], struct ak_err *err);
+	int sock, const struct run_request *opts, const struct run_plan *plan, const int *fds, size_t n_fds, struct ak_err *err);
 
 #endif

@@ -241,6 +241,11 @@ void job_peer_message(struct daemon *d, struct ipc_peer *peer, const cJSON *obj)
 int job_log_path(struct daemon *d, uint32_t link_id, char ret[static PATH_MAX]);
 void job_free(struct job *j);
 
+/* ---- published ports (daemon/publish.c) ---- */
+
+/* Hand the port AT of sandbox ID to the gateway; takes ownership of LISTENER and CHANNEL (base/publish.h). */
+void port_send(struct daemon *d, uint32_t id, const struct ak_publish *at, int listener, int channel);
+
 /* ---- shared policies (daemon/share.c) ---- */
 
 #define SHARED_MAX 8

@@ -21,22 +21,22 @@
 #include <string.h>
 
 #define START_MAX_MS 10000
+#define STREAMS 3
 
 struct job {
 	struct warm *w; /* borrowed: owns us */
 	uint64_t peer_id; /* 0 once the client has disconnected */
 	struct run_ask ask;
 	struct run_life life;
-	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2 */
+	int fds[IPC_FDS_MAX]; /* owned: 0, 1, 2, then the listeners of its published ports */
 	size_t n_fds;
 	struct event *on_time; /* owned */
 };
 
-static void close_fds(struct job *j)
+static void close_fds(struct job *j, size_t from, size_t to)
 {
-	for (size_t i = 0; i < j->n_fds; i++)
-		ak_close(j->fds[i]);
-	j->n_fds = 0;
+	for (size_t i = from; i < to && i < j->n_fds; i++)
+		j->fds[i] = ak_close(j->fds[i]);
 }
 
 void job_free(struct job *j)
@@ -47,7 +47,7 @@ void job_free(struct job *j)
 		ipc_server_forget(j->w->d->clients, j->peer_id);
 	if (j->on_time)
 		event_free(j->on_time);
-	close_fds(j);
+	close_fds(j, 0, j->n_fds);
 	life_done(&j->life);
 	run_ask_done(&j->ask);
 	free(j);
@@ -136,7 +136,7 @@ static int build(struct run_life *l, struct ak_err *err)
 	spec.tty = j->ask.opts.tty;
 	memcpy(spec.stdio, j->fds, sizeof(spec.stdio));
 	rc = sandbox_assign(j->w->sandbox, &spec, err);
-	close_fds(j); /* else the reader of a pipe sees no end of file when the command closes it */
+	close_fds(j, 0, STREAMS); /* else the reader of a pipe sees no end of file when the command closes it */
 	return rc;
 }
 
@@ -171,6 +171,24 @@ static int host(struct run_life *l, struct ak_err *err)
 		return ak_fail(err, ENOMEM, "out of memory");
 	j->w->hosting = true;
 	return 0;
+}
+
+/* The command is about to run: hand its published ports to the gateway. */
+static void going(struct run_life *l)
+{
+	struct job *j = l->ctx;
+
+	for (size_t i = 0; i < j->ask.opts.n_publish; i++) {
+		_cleanup_close_ int listener = TAKE_FD(j->fds[STREAMS + i]), ours = -1, theirs = -1;
+		struct ak_publish *at = &j->ask.opts.publish[i];
+		struct ak_err err;
+
+		(void)ak_publish_bound(at, listener);
+		if (ak_channel_open(&ours, &theirs, &err) < 0 || sandbox_channel(j->w->sandbox, theirs, &err) < 0)
+			ak_say("%s: %s", l->plan->name, err.text);
+		else
+			port_send(j->w->d, j->w->net.id, at, TAKE_FD(listener), TAKE_FD(ours));
+	}
 }
 
 static void started(struct run_life *l)
@@ -217,6 +235,7 @@ static void over(struct run_life *l)
 static const struct life_ops life_ops = {
 	.build = build,
 	.host = host,
+	.going = going,
 	.started = started,
 	.unhost = unhost,
 	.over = over,
@@ -279,8 +298,8 @@ void op_run(struct request *r)
 	struct ak_err err;
 	int rc = j && j->on_time ? run_ask_from_json(&j->ask, &err) : ak_fail(&err, ENOMEM, "out of memory");
 
-	if (rc == 0 && j->n_fds != 3)
-		rc = ak_fail(&err, EINVAL, "run needs three descriptors: stdin, stdout, stderr");
+	if (rc == 0 && j->n_fds != STREAMS + j->ask.opts.n_publish)
+		rc = ak_fail(&err, EINVAL, "run needs stdin, stdout, stderr and a listener for each published port");
 	if (rc == 0)
 		rc = ak_policy_load(d->paths, j->ask.plan.policy, j->ask.opts.edits, j->ask.opts.n_edits, &j->life.policy, &err);
 	if (rc == 0) {

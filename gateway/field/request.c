@@ -75,6 +75,14 @@ int field_add_rule(struct run_request *o, const struct field *f, const struct fi
 	return 0;
 }
 
+int field_add_publish(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	struct ak_publish p;
+	int rc = ak_publish_parse(v->text, &p, err);
+
+	return rc < 0 || ak_publish_add(o->publish, &o->n_publish, &p, err) < 0 ? -EINVAL : 0;
+}
+
 /* ---- one value ---- */
 
 static void set_member(void *member, const struct field *f, const struct field_value *v)

@@ -72,6 +72,9 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_BLOCK_HOST] = RULES("deny", "block-host", "HOST[:PORT]", "deny a host"),
 	[FIELD_ALLOW_CIDR] = RULES("allow_cidr", "allow-cidr", "CIDR", "allow a range of addresses, private ones too"),
 	[FIELD_BLOCK_CIDR] = RULES("deny_cidr", "block-cidr", "CIDR", "deny a range of addresses"),
+	[FIELD_PUBLISH] = { .name = "publish", .option = "publish", .letter = 'p', .kind = KIND_RULES, .arg = "[ADDR:]PORT[:PORT]", .max = AK_PUBLISH_MAX,
+		.help = "connect a port of the host (on 127.0.0.1 unless given; 0 picks a free one) to a port on the sandbox's own loopback",
+		.set = field_add_publish },
 	[FIELD_PASS_API_KEY] = { .option = "pass-api-key", .kind = KIND_BOOL, .help = "pass on the API key variable of the mode", AT(pass_api_key) },
 	[FIELD_INTERACTIVE] = { .option = "interactive", .letter = 'i', .kind = KIND_BOOL, .help = "pass stdin on (the default)" },
 	[FIELD_TTY] = { .option = "tty", .letter = 't', .kind = KIND_BOOL, .help = "give the command a terminal", AT(tty) },
@@ -182,7 +185,7 @@ static const struct field_use *const verbs[VERB_NUM] = {
 		{ FIELD_KEEP, C | H }, { FIELD_RUN_NAME, C | H }, { FIELD_CONFIG, C }, { FIELD_BACKEND, C }, { FIELD_DIR, C }, { FIELD_BROAD_DIR, C },
 		{ FIELD_PROJECT_WRITABLE, C }, { FIELD_AGENT_STATE, C | H }, { FIELD_EXPLAIN, C }, { FIELD_ENV, C | H | M }, { FIELD_ENV_FILE, C }, { FIELD_WORKDIR, C }, { FIELD_CWD, H | M }, { FIELD_TIMEOUT, C | H | M },
 		{ FIELD_MEMORY, C | H | M }, { FIELD_VCPUS, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C }, USE_RULES(C | H),
-		{ FIELD_PASS_API_KEY, C }, { FIELD_INTERACTIVE, C }, { FIELD_TTY, C }, { FIELD_QUIET, C }, { FIELD_JSON_RESULT, C }, { FIELD_FAST, H }),
+		{ FIELD_PUBLISH, C | H }, { FIELD_PASS_API_KEY, C }, { FIELD_INTERACTIVE, C }, { FIELD_TTY, C }, { FIELD_QUIET, C }, { FIELD_JSON_RESULT, C }, { FIELD_FAST, H }),
 	[VERB_BATCH] = USES({ FIELD_COMMANDS, H | MUST }),
 	[VERB_CREATE] = USES(
 		{ FIELD_NAME, H | M | MUST },

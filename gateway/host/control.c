@@ -187,6 +187,33 @@ static void on_learned(struct gw *gw, struct request *r)
 	answer(gw, r, rc, &err);
 }
 
+static void on_publish(struct gw *gw, struct request *r)
+{
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+	char text[AK_PUBLISH_TEXT];
+	struct ak_err err;
+	int rc;
+
+	if (!sb)
+		rc = ak_fail(&err, ENOENT, "the gateway has no sandbox %u", r->msg.id);
+	else if (r->fds[0] < 0 || r->fds[1] < 0)
+		rc = ak_fail(&err, EBADF, "a published port needs a listener and a channel");
+	else
+		rc = relay_publish(gw->relay, &sb->relay, &r->msg.publish, TAKE_FD(r->fds[0]), TAKE_FD(r->fds[1]));
+	if (rc < 0 && sb)
+		ak_fail_errno(&err, -rc, "publishing %s", ak_publish_host(&r->msg.publish, text));
+	answer(gw, r, rc, &err);
+}
+
+static void on_unpublish(struct gw *gw, struct request *r)
+{
+	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
+
+	if (sb)
+		(void)relay_unpublish(&sb->relay, &r->msg.publish);
+	answer(gw, r, 0, NULL);
+}
+
 static void on_log_fd(struct gw *gw, struct request *r)
 {
 	struct gw_sandbox *sb = gw_sandbox_find(gw, r->msg.id);
@@ -230,6 +257,8 @@ static void (*const handlers[GW_MSG_NUM])(struct gw *gw, struct request *r) = {
 	[GW_MSG_ASSIGN] = on_assign,
 	[GW_MSG_LEARNED] = on_learned,
 	[GW_MSG_COUNTS] = on_counts,
+	[GW_MSG_PUBLISH] = on_publish,
+	[GW_MSG_UNPUBLISH] = on_unpublish,
 };
 
 void gw_control_readable(struct gw *gw)

@@ -253,6 +253,21 @@ static const struct {
 	[RELAY_END_STOPPED] = { "allow", "sandbox ended" },
 };
 
+/* A refused connection to a published port has no bytes: repetitions are counted, because the host's clients may be many. */
+static void explain_published(const struct relay_event *event, struct audit_net *rec)
+{
+	rec->event = "publish";
+	rec->has_bytes = event->dial_us > 0;
+	if (event->end == RELAY_END_UNREACHABLE && !event->detail)
+		rec->reason = "nothing listens on this port inside";
+	else if (event->end == RELAY_END_LIMIT && !rec->has_bytes)
+		rec->reason = "limit of published ports reached";
+	if (event->end == RELAY_END_REVOKED) {
+		rec->verdict = "allow";
+		rec->reason = NULL;
+	}
+}
+
 static const char *flow_proto(const struct relay_event *event)
 {
 	if (event->end == RELAY_END_DENIED && event->seen && event->seen[0])
@@ -293,11 +308,13 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 	} else if (ak_addr_eq(&event->dst, &sb->link.gw4) || ak_addr_eq(&event->dst, &sb->link.gw6)) {
 		rec.name = POLICY_HOST_NAME;
 	}
+	if (event->published)
+		explain_published(event, &rec);
 	if (event->end == RELAY_END_DENIED) {
 		rec.reason = event->detail ? event->detail : policy_reason_text(event->decision.reason, event->decision.allow);
 	} else {
 		rec.detail = event->detail;
-		sb->allowed += event->again ? 0 : 1;
+		sb->allowed += event->again || (event->published && !event->dial_us) ? 0 : 1;
 	}
 	write_verdict(sb, &rec);
 }

@@ -9,6 +9,7 @@
 #define AK_GW_H
 
 #include "gateway/base/err.h"
+#include "gateway/base/publish.h"
 #include "gateway/base/sha256.h"
 #include "gateway/log/stats.h"
 #include "policies/policy.h"
@@ -45,6 +46,8 @@ enum gw_msg_type {
 	GW_MSG_DONE, /* ← */
 	GW_MSG_REFUSED, /* ← text */
 	GW_MSG_LOG_STUCK, /* ← the log cannot be written: no new flows of this sandbox are allowed for now */
+	GW_MSG_PUBLISH, /* → publish; fds: the host's listening socket, a channel to the sandbox's init. ← DONE or REFUSED */
+	GW_MSG_UNPUBLISH, /* → publish: its address and port of the host. ← DONE, also if it was not published */
 	GW_MSG_ANCHOR, /* ← STATS: the current end of the log; about once a second while it grows */
 	GW_MSG_NUM
 };
@@ -72,6 +75,7 @@ struct gw_msg {
 		char text[GW_TEXT_MAX];
 		struct gw_stats stats;
 		struct gw_log_state log;
+		struct ak_publish publish;
 	};
 };
 

@@ -10,9 +10,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum direction { TO_SUPERVISOR, TO_GATEWAY };
-enum body { NOTHING, TEXT, STATS, LOG };
+enum body { NOTHING, TEXT, STATS, LOG, PUBLISH };
 
 static const struct {
 	enum direction direction;
@@ -35,6 +36,8 @@ static const struct {
 	[GW_MSG_DONE] = { TO_SUPERVISOR, NOTHING, false },
 	[GW_MSG_REFUSED] = { TO_SUPERVISOR, TEXT, false },
 	[GW_MSG_LOG_STUCK] = { TO_SUPERVISOR, NOTHING, false },
+	[GW_MSG_PUBLISH] = { TO_GATEWAY, PUBLISH, false },
+	[GW_MSG_UNPUBLISH] = { TO_GATEWAY, PUBLISH, false },
 	[GW_MSG_ANCHOR] = { TO_SUPERVISOR, STATS, false },
 };
 
@@ -53,6 +56,11 @@ static bool stats_ok(const struct gw_stats *s)
 		s->flows <= GW_COUNT_MAX && hash_ok(s->hash) && net_counts_ok(&s->counts);
 }
 
+static bool publish_ok(const struct ak_publish *p)
+{
+	return (p->addr.family == AF_INET || p->addr.family == AF_INET6) && p->host_port && p->port;
+}
+
 static int take_body(enum body body, const struct gw_msg *in, struct gw_msg *out)
 {
 	switch (body) {
@@ -67,6 +75,9 @@ static int take_body(enum body body, const struct gw_msg *in, struct gw_msg *out
 	case LOG:
 		out->log = in->log;
 		return hash_ok(out->log.own.prev) && hash_ok(out->log.kept.prev) ? 0 : -EPROTO;
+	case PUBLISH:
+		out->publish = in->publish;
+		return publish_ok(&out->publish) ? 0 : -EPROTO;
 	}
 	return -EPROTO;
 }

@@ -45,7 +45,7 @@
 /* A network record. Pointers are borrowed for the duration of the call; NULL and 0 fields are omitted. */
 struct audit_net {
 	const char *sandbox;
-	const char *event; /* "dns", "flow", "packet", "policy", "loss", "evict", "start", "end" */
+	const char *event; /* "dns", "flow", "publish", "packet", "policy", "loss", "evict", "start", "end" */
 	const char *verdict; /* "allow", "deny" or "error" */
 	const char *reason;
 	const char *rule; /* with its source: "codex: api.openai.com:443", "builtin: metadata", "default" */

@@ -23,6 +23,7 @@ enum relay_route {
 	RELAY_ROUTE_OPEN, /* allow_cidr: open unless the flow gives a name that a rule denies */
 	RELAY_ROUTE_ANY, /* default allow: open unless the flow gives a denied name */
 	RELAY_ROUTE_NAMED, /* default deny: needs an allowed name that was learned for this address */
+	RELAY_ROUTE_PUBLISHED, /* from the host to a published port; the user opened it, and no policy applies */
 	RELAY_ROUTE_NUM
 };
 
@@ -98,6 +99,9 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named);
 
 /* May a new flow to the target start? Checks the limits, the route, and that the target is not an address of the host. */
 bool relay_flow_admit(struct relay_flow *f);
+
+/* The same for a connection to a published port. */
+bool relay_flow_admit_published(struct relay_flow *f);
 
 /* Is the destination an address of the host? If so, marks the flow as denied. Queries the kernel, because addresses change. */
 bool relay_flow_is_host(struct relay_flow *f);
@@ -179,9 +183,17 @@ struct relay_tcp {
 	struct relay_names *names; /* owned: other names from its requests; NULL until there is a second one */
 	enum relay_upgrade upgrade;
 	struct relay_tcp *run_next, **run_pprev; /* the run queue; pprev is NULL outside of it */
+	struct relay_publish *published; /* borrowed: the port that accepted it; NULL for a flow of the sandbox */
+	uint32_t asked; /* the request for a socket that was not answered yet; 0: none */
 };
 
 void relay_tcp_accept(struct relay *r, int fd);
+
+/* A flow without sockets, in no list; NULL: out of memory. Ends with relay_tcp_end. */
+struct relay_tcp *relay_tcp_new(struct relay *r, struct relay_sandbox *sb, const struct relay_target *target);
+
+/* Client and server are connected: splice them. */
+void relay_tcp_join(struct relay_tcp *t);
 void relay_tcp_end(struct relay_tcp *t, enum relay_end end, const char *detail);
 void relay_tcp_run(struct relay_tcp *t);
 bool relay_tcp_rejudge(struct relay_tcp *t);
@@ -218,6 +230,10 @@ struct relay_udp;
 void relay_udp_receive(struct relay *r, int fd, int family);
 void relay_udp_end(struct relay_udp *u, enum relay_end end, const char *detail);
 bool relay_udp_rejudge(struct relay_udp *u);
+
+/* ---- published ports (relay/publish.c) ---- */
+
+void relay_unpublish_all(struct relay_sandbox *sb);
 
 /* ---- the relay itself ---- */
 

@@ -41,6 +41,7 @@ bool relay_must_read(const struct relay_sandbox *sb, enum relay_route route, con
 	case RELAY_ROUTE_OPEN:
 		return policy_denies_names(sb->policy, t->proto, t->port);
 	case RELAY_ROUTE_HOST:
+	case RELAY_ROUTE_PUBLISHED:
 	case RELAY_ROUTE_NONE:
 	case RELAY_ROUTE_NUM:
 		break;
@@ -153,6 +154,7 @@ void relay_judge_named(const struct relay_sandbox *sb, enum relay_route route, c
 			policy_addr_class(sb->policy, &t->dst, &ret->decision);
 		return;
 	case RELAY_ROUTE_HOST:
+	case RELAY_ROUTE_PUBLISHED:
 		judge_host(sb, t, ret);
 		return;
 	case RELAY_ROUTE_NONE:

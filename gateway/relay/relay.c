@@ -38,12 +38,14 @@ void relay_flow_link(struct relay_flow *f)
 		f->next->pprev = &f->next;
 	f->sb->flows = f;
 	f->sb->n_flows++;
+	f->sb->n_published += f->route == RELAY_ROUTE_PUBLISHED;
 }
 
 void relay_flow_tell(struct relay_flow *f)
 {
 	struct relay_event ev = {
 		.end = f->end,
+		.published = f->route == RELAY_ROUTE_PUBLISHED,
 		.proto = f->target.proto,
 		.dst = f->target.dst,
 		.port = f->target.port,
@@ -71,6 +73,7 @@ void relay_flow_done(struct relay_flow *f)
 		if (f->next)
 			f->next->pprev = f->pprev;
 		f->sb->n_flows--;
+		f->sb->n_published -= f->route == RELAY_ROUTE_PUBLISHED;
 		f->pprev = NULL;
 	}
 	if (event_initialized(&f->timer))
@@ -126,7 +129,7 @@ bool relay_flow_admit(struct relay_flow *f)
 	struct relay_verdict v;
 	bool wait_for_name;
 
-	if (f->sb->n_flows >= (cap ? cap : CONNECTIONS_DEFAULT))
+	if (f->sb->n_flows - f->sb->n_published >= (cap ? cap : CONNECTIONS_DEFAULT))
 		return over_limit(f, "limits.connections", "too many connections at once");
 	if (!relay_egress_left(f->sb))
 		return over_limit(f, "limits.egress_bytes", "egress limit reached");
@@ -140,6 +143,15 @@ bool relay_flow_admit(struct relay_flow *f)
 	if (!v.allow && !wait_for_name)
 		return false;
 	return !relay_flow_is_host(f);
+}
+
+bool relay_flow_admit_published(struct relay_flow *f)
+{
+	if (f->sb->n_published >= RELAY_PUBLISHED_FLOWS) {
+		relay_flow_fail(f, RELAY_END_LIMIT, "too many connections to published ports at once");
+		return false;
+	}
+	return recordable(f);
 }
 
 bool relay_flow_rejudge(struct relay_flow *f, bool named)
@@ -217,7 +229,9 @@ bool relay_flow_is_host(struct relay_flow *f)
 {
 	uint8_t proto = f->target.proto == POLICY_TCP ? IPPROTO_TCP : IPPROTO_UDP;
 
-	if (f->route == RELAY_ROUTE_HOST || !relay_host_owns(f->relay->host, &f->target.dst, proto, f->target.port))
+	if (f->route == RELAY_ROUTE_HOST || f->route == RELAY_ROUTE_PUBLISHED)
+		return false;
+	if (!relay_host_owns(f->relay->host, &f->target.dst, proto, f->target.port))
 		return false;
 	f->decision = (struct policy_decision){ .reason = POLICY_REASON_LOOPBACK, .policy = "builtin", .rule = "host" };
 	relay_flow_fail(f, RELAY_END_DENIED, "an address of the host itself");
@@ -494,6 +508,7 @@ void relay_sandbox_close(struct relay *r, struct relay_sandbox *sb)
 	if (sb->next)
 		sb->next->pprev = sb->pprev;
 	sb->pprev = NULL;
+	relay_unpublish_all(sb);
 	while (sb->flows)
 		flow_end(sb->flows, RELAY_END_STOPPED);
 }

@@ -14,6 +14,7 @@
 
 #include "gateway/base/addr.h"
 #include "gateway/base/err.h"
+#include "gateway/base/publish.h"
 #include "gateway/relay/learned.h"
 #include "policies/policy.h"
 
@@ -23,6 +24,7 @@
 
 struct event_base;
 struct relay;
+struct relay_publish;
 
 /* One sandbox; embedded by the gateway, which fills it in before relay_sandbox_open. */
 struct relay_sandbox {
@@ -34,7 +36,9 @@ struct relay_sandbox {
 	struct ak_addr gw4, gw6; /* the gateway's end; flows to it are for POLICY_HOST_NAME: connect to the host's loopback */
 	void *flows; /* private list of the relay; starts as NULL */
 	struct relay_sandbox *next, **pprev; /* private to the relay: list of open sandboxes; start as NULL */
-	uint32_t n_flows;
+	struct relay_publish *published; /* private to the relay: owned list of published ports; starts as NULL */
+	uint32_t n_flows; /* all, and those of published ports among them */
+	uint32_t n_published;
 	uint32_t n_large; /* private to the relay: number of flows with a large buffer */
 	uint64_t bytes_out, bytes_in;
 };
@@ -57,6 +61,7 @@ enum relay_end {
  */
 struct relay_event {
 	enum relay_end end;
+	bool published; /* from the host to a published port: dst is a loopback address inside */
 	enum policy_proto proto;
 	struct ak_addr dst;
 	uint16_t port;
@@ -114,5 +119,18 @@ void relay_sandbox_close(struct relay *r, struct relay_sandbox *sb); /* ends its
  * no pointer into the previous policy.
  */
 void relay_sandbox_set_policy(struct relay *r, struct relay_sandbox *sb, struct policy *p, uint64_t generation);
+
+/* ---- published ports (relay/publish.c) ---- */
+
+#define RELAY_PUBLISHED_FLOWS 256 /* at once, of all published ports of a sandbox; they do not count as its own connections */
+
+/*
+ * Connect what LISTENER accepts to AT's port inside, with sockets from CHANNEL (base/publish.h). Takes ownership of both, also on failure. The sandbox must
+ * be open; closing it ends its ports.
+ */
+int relay_publish(struct relay *r, struct relay_sandbox *sb, const struct ak_publish *at, int listener, int channel);
+
+/* Close the port with AT's address and port of the host, and cut its connections. -ENOENT if there is none. */
+int relay_unpublish(struct relay_sandbox *sb, const struct ak_publish *at);
 
 #endif

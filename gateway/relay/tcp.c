@@ -364,7 +364,6 @@ static int tcp_begin(struct relay_tcp *t)
 	int one = 1;
 
 	setsockopt(t->client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	event_assign(&t->flow.timer, r->base, -1, 0, on_timer, t);
 	event_assign(&t->on_client, r->base, t->client, EV_READ | EV_WRITE | EV_ET | EV_PERSIST, on_client, t);
 	if (event_add(&t->on_client, NULL) < 0)
 		return relay_flow_fail(&t->flow, RELAY_END_LIMIT, "out of memory");
@@ -382,6 +381,32 @@ static void tcp_set_demands(struct relay_tcp *t)
 	t->must_read = relay_must_read(t->flow.sb, t->flow.route, &t->flow.target);
 }
 
+struct relay_tcp *relay_tcp_new(struct relay *r, struct relay_sandbox *sb, const struct relay_target *target)
+{
+	struct relay_tcp *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->client = t->server = -1;
+	relay_flow_init(&t->flow, r, sb, target);
+	event_assign(&t->flow.timer, r->base, -1, 0, on_timer, t);
+	return t;
+}
+
+void relay_tcp_join(struct relay_tcp *t)
+{
+	struct event_base *base = t->flow.relay->base;
+
+	event_assign(&t->on_client, base, t->client, EV_READ | EV_WRITE | EV_ET | EV_PERSIST, on_client, t);
+	event_assign(&t->on_server, base, t->server, EV_READ | EV_WRITE | EV_ET | EV_PERSIST, on_server, t);
+	if (event_add(&t->on_client, NULL) < 0 || event_add(&t->on_server, NULL) < 0) {
+		relay_tcp_end(t, RELAY_END_LIMIT, "out of memory");
+		return;
+	}
+	t->out.readable = true;
+	tcp_after(t, tcp_established(t));
+}
+
 void relay_tcp_accept(struct relay *r, int fd)
 {
 	struct relay_target target;
@@ -390,14 +415,12 @@ void relay_tcp_accept(struct relay *r, int fd)
 	struct ak_addr src;
 
 	sb = tcp_endpoints(fd, &src, &target) < 0 ? NULL : relay_sandbox_of(r, &src);
-	t = sb ? calloc(1, sizeof(*t)) : NULL;
+	t = sb ? relay_tcp_new(r, sb, &target) : NULL;
 	if (!t) {
 		close_reset(fd);
 		return;
 	}
 	t->client = fd;
-	t->server = -1;
-	relay_flow_init(&t->flow, r, sb, &target);
 	if (!relay_flow_admit(&t->flow)) {
 		tcp_finish(t);
 		return;
@@ -410,8 +433,11 @@ void relay_tcp_accept(struct relay *r, int fd)
 
 bool relay_tcp_rejudge(struct relay_tcp *t)
 {
-	bool stays = relay_flow_rejudge(&t->flow, t->state != RELAY_PEEK);
+	bool stays;
 
+	if (t->published)
+		return true;
+	stays = relay_flow_rejudge(&t->flow, t->state != RELAY_PEEK);
 	relay_names_forget(t);
 	/* A flow whose name was optional may now need one. */
 	tcp_set_demands(t);

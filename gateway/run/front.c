@@ -7,8 +7,44 @@
 #include "gateway/store/rundir.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Tell the user what is not obvious from the option: the port that was chosen, and that other machines can connect. */
+static void note_published(struct run_front *f, const struct ak_publish *asked, const struct ak_publish *p)
+{
+	char host[AK_PUBLISH_TEXT], line[256];
+
+	if (asked->host_port && ak_publish_is_local(p))
+		return;
+	snprintf(line, sizeof(line), "%s leads to port %u of the sandbox%s", ak_publish_host(p, host), p->port,
+		ak_publish_is_local(p) ? "" : "; other machines that reach this address can connect");
+	run_plan_note(&f->plan, line);
+}
+
+/* Open the host's ports before anything is started: a port that is taken leaves nothing behind. */
+static int open_ports(struct run_front *f, struct ak_err *err)
+{
+	for (size_t i = 0; i < f->opts->n_publish; i++) {
+		struct ak_publish *p = &f->publish[i];
+		int fd;
+
+		*p = f->opts->publish[i];
+		fd = ak_publish_listen(p, err);
+		if (fd < 0)
+			return -EIO; /* whatever the reason, the request was well-formed */
+		f->listeners[f->n_listeners++] = fd;
+		note_published(f, &f->opts->publish[i], p);
+	}
+	return 0;
+}
+
+void run_front_close_ports(struct run_front *f)
+{
+	while (f->n_listeners)
+		ak_close(f->listeners[--f->n_listeners]);
+}
 
 int run_front_init(struct run_front *f, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
@@ -19,6 +55,7 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 	f->paths = paths;
 	f->began_us = ak_now_us();
 	f->looked = false;
+	f->n_listeners = 0;
 	f->plan.n_env = 0;
 	f->plan.guard = NULL;
 	f->plan.tools = (struct tools){ 0 };
@@ -31,11 +68,14 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 		rc = run_io_signals(&f->io, err);
 	if (rc == 0)
 		rc = run_io_open(&f->io, opts->json, f->stdio, err);
+	if (rc == 0)
+		rc = open_ports(f, err);
 	return rc;
 }
 
 void run_front_done(struct run_front *f)
 {
+	run_front_close_ports(f);
 	run_io_close_writers(f->stdio);
 	run_io_done(&f->io);
 	run_plan_done(&f->plan);

@@ -14,6 +14,9 @@ struct run_front {
 	const struct ak_paths *paths;
 	struct run_plan plan;
 	struct run_io io;
+	struct ak_publish publish[AK_PUBLISH_MAX]; /* as in OPTS, with the ports of the host that are in use */
+	int listeners[AK_PUBLISH_MAX]; /* owned: of each; valid are the first n_listeners */
+	size_t n_listeners;
 	int stdio[3]; /* for the command; ends of our pipes are valid until run_io_close_writers */
 	uint64_t began_us;
 	bool looked;
@@ -33,6 +36,9 @@ struct run_backend {
 /* Plan the request, redirect signals and open the streams; the result serves every backend that is tried. Call run_front_done even after a failure. */
 int run_front_init(struct run_front *f, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err);
 void run_front_done(struct run_front *f);
+
+/* The gateway has the listeners of published ports: close ours, so that the ports end with it. */
+void run_front_close_ports(struct run_front *f);
 
 /* Call run_plan_look once, while the sandbox is being built. */
 void run_front_look(struct run_front *f);

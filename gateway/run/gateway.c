@@ -65,6 +65,20 @@ int run_gw_start(struct run_gw *g, const struct gwns_link *link, int net_sock, s
 	return rc;
 }
 
+int run_gw_publish(struct run_gw *g, const struct ak_publish *p, int fd, struct ak_err *err)
+{
+	struct gw_msg msg = { .type = GW_MSG_PUBLISH, .id = RUN_LINK_ID, .publish = *p };
+	_cleanup_close_ int channel = -1, theirs = -1;
+	int rc = ak_channel_open(&channel, &theirs, err);
+
+	if (rc == 0)
+		rc = sandbox_channel(g->life->sandbox, theirs, err);
+	if (rc < 0)
+		return rc;
+	rc = ak_send_fds(g->control, &msg, sizeof(msg), (const int[]){ fd, channel }, 2);
+	return rc < 0 ? ak_fail_errno(err, -rc, "gateway") : 0;
+}
+
 /* ---- messages from it ---- */
 
 static void hand_new_log(struct run_gw *g)
@@ -108,6 +122,9 @@ static void on_message(struct run_gw *g, const struct gw_msg *msg)
 		break;
 	case GW_MSG_LOG_STUCK:
 		ak_say("%s cannot be written (is the disk full?): new connections are denied until it can", l->dir.log_path);
+		break;
+	case GW_MSG_REFUSED: /* to publish a port: nothing else is asked of it */
+		ak_say("%s", msg->text);
 		break;
 	case GW_MSG_ANCHOR:
 		gw_log_anchor(l->paths, l->plan->name, &msg->stats);

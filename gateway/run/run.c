@@ -10,6 +10,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/sabotage.h"
+#include "gateway/base/say.h"
 #include "gateway/run/gateway.h"
 
 #include <errno.h>
@@ -69,8 +70,22 @@ static int host(struct run_life *l, struct ak_err *err)
 	return rc;
 }
 
+/* Before the command runs, so that a client never meets a program whose port is not open yet. */
+static void publish(struct cold *c)
+{
+	struct run_front *f = c->front;
+	struct ak_err err;
+
+	for (size_t i = 0; i < f->n_listeners; i++) {
+		if (run_gw_publish(&c->gw, &f->publish[i], f->listeners[i], &err) < 0)
+			ak_say("%s", err.text);
+	}
+	run_front_close_ports(f);
+}
+
 static void going(struct run_life *l)
 {
+	publish(l->ctx);
 	if (!l->opts->quiet)
 		run_say_notes(l->plan->notes);
 }

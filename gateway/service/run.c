@@ -40,6 +40,7 @@ static void on_started(struct warm_run *w, int *fds, size_t n)
 {
 	w->started = true;
 	run_io_close_writers(w->front->stdio); /* only the sandbox keeps them open */
+	run_front_close_ports(w->front);
 	if (!w->front->opts->quiet)
 		run_say_notes(w->front->plan.notes);
 	if (n && w->tty_fd < 0)
@@ -182,6 +183,18 @@ static void warm_done(struct warm_run *w)
 	run_report_done(&w->report);
 }
 
+/* The streams, then the listeners of published ports, in the order of the request. */
+static int send_run(const struct run_front *f, int sock)
+{
+	int fds[IPC_FDS_MAX] = { f->stdio[0], f->stdio[1], f->stdio[2] };
+	struct ak_err ignored;
+
+	if (3 + f->n_listeners > IPC_FDS_MAX)
+		return -E2BIG; /* the cold path can publish them all */
+	memcpy(fds + 3, f->listeners, f->n_listeners * sizeof(*fds));
+	return daemon_run_send(sock, f->opts, &f->plan, fds, 3 + f->n_listeners, &ignored);
+}
+
 /* -EAGAIN: the command was not started. */
 static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *err)
 {
@@ -189,7 +202,7 @@ static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *
 	struct ak_err ignored;
 
 	w.sock = daemon_connect(f->paths, false, &ignored);
-	if (w.sock < 0 || daemon_run_send(w.sock, f->opts, &f->plan, f->stdio, &ignored) < 0)
+	if (w.sock < 0 || send_run(f, w.sock) < 0)
 		return -EAGAIN;
 	memcpy(ret->name, f->plan.name, sizeof(ret->name));
 	run_front_look(f);

@@ -68,6 +68,17 @@ static void put_variables(struct strbuf *out, const struct run_plan *plan)
 	}
 }
 
+static void put_published(struct strbuf *out, const struct run_request *request)
+{
+	for (size_t i = 0; i < request->n_publish; i++) {
+		const struct ak_publish *p = &request->publish[i];
+		char host[AK_PUBLISH_TEXT];
+
+		strbuf_printf(out, "  %s of the host%s leads to port %u inside (--publish)\n", ak_publish_host(p, host),
+			p->host_port ? "" : " (any free port)", p->port);
+	}
+}
+
 static void put_network(struct strbuf *out, const struct run_request *request, const struct policy *policy)
 {
 	strbuf_puts(out, "\nNETWORK\n");
@@ -78,6 +89,7 @@ static void put_network(struct strbuf *out, const struct run_request *request, c
 	strbuf_printf(out, "  policy %s%s\n", ak_mode_name(request->mode), request->n_edits ? ", changed by" : "");
 	for (size_t i = 0; i < request->n_edits; i++)
 		strbuf_printf(out, "    --%s %s\n", policy_edit_name(request->edits[i].op), request->edits[i].text);
+	put_published(out, request);
 	strbuf_puts(out, "  all of it:\n");
 	policy_print(policy, out);
 }

@@ -638,6 +638,16 @@ static int plan_isolation(struct run_plan *plan, const struct run_request *opts,
 	return 0;
 }
 
+int run_plan_publish(const struct run_request *opts, struct ak_err *err)
+{
+	if (!opts->n_publish || (profiles[opts->profile].network && !opts->no_network))
+		return 0;
+	return ak_fail(err, EINVAL,
+		"%s cannot be combined with --publish: published ports are connected by the network gateway, which this sandbox would not have; "
+		"an allowlist mode such as codex limits what the sandbox can reach",
+		opts->no_network ? "--no-network" : "--profile restrictive, which has no network,");
+}
+
 int run_plan_init(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err)
 {
@@ -650,6 +660,8 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	plan->network = profiles[opts->profile].network && !opts->no_network;
 	plan->policy = modes[opts->mode].name;
 	rc = plan_isolation(plan, opts, err);
+	if (rc == 0)
+		rc = run_plan_publish(opts, err);
 	if (rc < 0)
 		return rc;
 	user = plan_user(plan);

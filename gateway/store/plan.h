@@ -7,6 +7,7 @@
 
 #include "gateway/base/err.h"
 #include "gateway/base/paths.h"
+#include "gateway/base/publish.h"
 #include "gateway/project/guard.h"
 #include "gateway/project/owndir.h"
 #include "gateway/project/project.h"
@@ -63,6 +64,8 @@ struct run_request {
 				   environment and folder are then ignored, and a NULL dir means no project */
 	struct policy_edit edits[PLAN_LIST_MAX];
 	size_t n_edits;
+	struct ak_publish publish[AK_PUBLISH_MAX];
+	size_t n_publish;
 	uint64_t timeout_ms; /* 0: none */
 	struct sandbox_limits limits;
 	char *const *argv;
@@ -118,6 +121,9 @@ struct run_plan {
 int run_plan_init(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err);
 void run_plan_done(struct run_plan *plan);
+
+/* Can the ports of OPTS be published? -EINVAL without a network. */
+int run_plan_publish(const struct run_request *opts, struct ak_err *err);
 
 /* Choose another name, unless OPTS fixes it: a failed earlier attempt may have left a folder with the old name. */
 int run_plan_rename(struct run_plan *plan, const struct run_request *opts);

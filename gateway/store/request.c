@@ -2,6 +2,7 @@
 #include "gateway/store/request.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/store/publish.h"
 #include "gateway/store/state.h"
 
 #include <assert.h>
@@ -316,6 +317,16 @@ static int get_edits(const cJSON *obj, const struct member *m, struct run_ask *t
 	return 0;
 }
 
+static bool put_publish(cJSON *obj, const struct member *m, const struct source *from)
+{
+	return publish_put(obj, m->key, from->opts->publish, from->opts->n_publish);
+}
+
+static int get_publish(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err)
+{
+	return publish_get(obj, m->key, to->opts.publish, &to->opts.n_publish, err);
+}
+
 static bool put_limits(cJSON *obj, const struct member *m, const struct source *from)
 {
 	return state_limits_put(obj, &from->opts->limits);
@@ -346,6 +357,7 @@ static const struct member members[] = {
 	{ "mounts", put_mounts, get_mounts, PLAN(mounts), 0 },
 	{ "links", put_links, get_links, PLAN(links), 0 },
 	{ "edits", put_edits, get_edits, REQUEST(edits), 0 },
+	{ "publish", put_publish, get_publish, REQUEST(publish), 0 },
 	{ "limits", put_limits, get_limits, REQUEST(limits), 0 },
 	{ "tty", put_bool, get_bool, REQUEST(tty), 0 },
 	{ "timeout_ms", put_uint, get_uint, REQUEST(timeout_ms), RUN_TIMEOUT_MAX_MS },

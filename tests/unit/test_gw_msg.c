@@ -87,7 +87,7 @@ static void an_answer_carries_only_what_belongs_to_it(void **state)
 
 static void each_side_hears_only_what_the_other_may_say(void **state)
 {
-	struct gw_msg msg = { 0 }, got;
+	struct gw_msg msg = { .publish = { .addr.family = AF_INET, .host_port = 1, .port = 1 } }, got;
 	int fds[GW_FDS_MAX], answers = 0, requests = 0;
 
 	(void)state;
@@ -101,7 +101,22 @@ static void each_side_hears_only_what_the_other_may_say(void **state)
 		requests += rc != 1 && msg.type != GW_MSG_NUM;
 	}
 	assert_int_equal(answers, 8);
-	assert_int_equal(requests, 9);
+	assert_int_equal(requests, 11);
+}
+
+static void a_published_port_is_whole(void **state)
+{
+	const struct ak_publish bad[] = { { .addr.family = AF_UNIX, .host_port = 1, .port = 1 },
+		{ .addr.family = AF_INET, .port = 1 }, { .addr.family = AF_INET6, .host_port = 1 } };
+	struct gw_msg msg = { .type = GW_MSG_PUBLISH }, got;
+	int fds[GW_FDS_MAX];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		msg.publish = bad[i];
+		assert_int_equal(ak_send_fds(s[0], &msg, sizeof(msg), NULL, 0), 0);
+		assert_int_equal(gw_request_recv(s[1], &got, fds), -EPROTO);
+	}
 }
 
 static void descriptors_are_the_requests_or_closed(void **state)
@@ -136,6 +151,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(counts_that_no_state_file_holds_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_answer_carries_only_what_belongs_to_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(each_side_hears_only_what_the_other_may_say, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_published_port_is_whole, setup, teardown),
 		cmocka_unit_test_setup_teardown(descriptors_are_the_requests_or_closed, setup, teardown),
 	};
 
