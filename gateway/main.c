@@ -78,6 +78,8 @@ static int dispatch(int argc, char **argv)
 	}
 	if (!strcmp(argv[0], "--version") || !strcmp(argv[0], "-V"))
 		argv[0] = version;
+	if (!strcmp(argv[0], CMD_COMPLETE))
+		return cmd_complete(argc - 1, argv + 1);
 	if (!strcmp(argv[0], SELFTEST_PROBE))
 		return selftest_probe(argc, argv);
 	if (!strcmp(argv[0], SUPER_WORD))

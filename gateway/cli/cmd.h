@@ -135,6 +135,11 @@ int cmd_setup(int argc, char **argv);
 int cmd_init(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
+
+/* What the completion scripts ask; ARGV are the words after the program's name up to the cursor. */
+#define CMD_COMPLETE "__complete"
+int cmd_complete(int argc, char **argv);
+
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 

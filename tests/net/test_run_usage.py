@@ -147,7 +147,7 @@ def test_help_version_and_completion(lab):
     assert lab.ak(["version"]).code == 0
     for shell in ("bash", "zsh", "fish"):
         r = lab.ak(["completion", shell])
-        assert r.code == 0 and "compatibility-mode" in r.out, r
+        assert r.code == 0 and "__complete" in r.out, r
     for args in (["nonsense"], [], ["network", "nonsense"], ["completion", "tcsh"], ["policy"]):
         assert lab.ak(args).code == 2, args
 
