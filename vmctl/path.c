@@ -115,6 +115,7 @@ int path_make_file(int root_fd, const char *path, int *ret_fd)
 	_cleanup_close_ int dir_fd = -1, made = -1;
 	char parent[PATH_MAX];
 	size_t len = slash ? (size_t)(slash - path) : 0;
+	struct stat st;
 	int rc, fd;
 
 	if (len >= sizeof(parent))
@@ -127,6 +128,13 @@ int path_make_file(int root_fd, const char *path, int *ret_fd)
 	if (rc < 0)
 		return rc;
 	fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && same_mount(root_fd, dir_fd) && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) { /* left by a sandbox */
+		ak_close(fd);
+		rc = move_aside(dir_fd, name);
+		if (rc < 0)
+			return rc;
+		fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	}
 	if (fd < 0 && errno == ENOENT) {
 		made = openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 		fd = made < 0 ? -1 : openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);

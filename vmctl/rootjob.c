@@ -122,7 +122,7 @@ static int shield_mount(const struct sb_root *r, const struct sandbox_mount *m, 
 
 	if (rc == -EINVAL)
 		return ak_fail(err, EINVAL,
-			"'%s' cannot be shown: other file systems are mounted below it; unmount them, or use another profile",
+			"'%s' cannot be shown: other file systems are mounted below it; unmount them, or leave it out (another --mount or --profile)",
 			m->source);
 	return rc < 0 ? ak_fail_errno(err, -rc, "'%s' cannot be shown without the sockets in it", m->source) : 0;
 }

@@ -13,7 +13,7 @@
 
 struct sb_ids;
 
-#define SB_MOUNTS_MAX 192
+#define SB_MOUNTS_MAX 288
 #define SB_LINKS_MAX 64
 
 struct sb_trees {

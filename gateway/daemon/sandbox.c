@@ -192,6 +192,8 @@ int dsb_new(struct daemon *d, struct state_sandbox *s, struct dsb **ret)
 		return -ENOMEM;
 	}
 	s->env = NULL;
+	s->mounts = NULL;
+	s->n_mounts = 0;
 	s->edits = NULL;
 	s->n_edits = 0;
 	*ret = sb;
@@ -619,14 +621,20 @@ static void fail_state(struct request *r, int code, const char *what)
 	request_fail(r, code, text);
 }
 
-/* "accept_dir": the user confirms that the folder now at the project's path is the right one, even if it was replaced. */
+/* "accept_dir": the user confirms that what is now at the paths of the project and the mounts is right, even if it was replaced. */
 static int accept_dir(struct request *r, struct ak_err *err)
 {
 	static const struct project_id anything = { .ino = 0 };
 	struct state_sandbox *s = &r->sb->state;
 	int asked = 0, rc = json_get_bool(r->obj, "accept_dir", &asked, err);
+	mode_t mode;
 
-	return rc < 0 || !asked || !s->dir[0] ? rc : project_again(s->dir, &anything, &s->dir_id, err);
+	if (rc < 0 || !asked)
+		return rc;
+	rc = s->dir[0] ? project_again(s->dir, &anything, &s->dir_id, err) : 0;
+	for (size_t i = 0; i < s->n_mounts && rc == 0; i++)
+		rc = project_again_any(s->mounts[i].source, "mount", &anything, &s->mounts[i].id, &mode, err);
+	return rc;
 }
 
 void op_start(struct request *r)

@@ -79,7 +79,7 @@ static int check_name(const char *text, struct ak_err *err)
 static int check_text(
 	const struct field *f, enum field_front front, const char *text, struct field_value *ret, struct ak_err *err)
 {
-	static const struct field rule = { .min = 1, .max = 300 };
+	static const struct field rule = { .min = 1, .max = 300 }, mount = { .min = 1, .max = 2 * PATH_MAX };
 	int rc = 0;
 
 	ret->text = text;
@@ -91,7 +91,7 @@ static int check_text(
 		return check_path(f, front, text, err);
 	if (f->kind == KIND_VARIABLES)
 		return check_pair(front, text, err);
-	rc = check_length(f->kind == KIND_RULES ? &rule : f, text, err);
+	rc = check_length(f->kind == KIND_RULES ? &rule : f->kind == KIND_MOUNTS ? &mount : f, text, err);
 	if (rc == 0 && f->kind == KIND_TIME)
 		rc = audit_parse_since(text, ak_wall_us(), &ret->number, err);
 	return rc;
@@ -213,6 +213,10 @@ static int take_item(const struct field *f, enum field_front front, const cJSON 
 	struct field_value v = { .text = item->valuestring };
 	int rc = 0;
 
+	if (f->kind == KIND_MOUNTS && (rc = field_put_mount(sink, item, err)) < 0)
+		return ak_err_prefix(err, rc, "%s[%zu]", f->name, i);
+	if (f->kind == KIND_MOUNTS)
+		return 0;
 	if (!cJSON_IsString(item) && item->string)
 		return ak_fail(err, EINVAL, "%s.%.60s: must be a string", f->name, item->string);
 	if (!cJSON_IsString(item))
@@ -294,6 +298,7 @@ static int take_member(
 		[KIND_STRINGS] = { true, false, "an array of strings" },
 		[KIND_RULES] = { true, false, "an array of strings" },
 		[KIND_VARIABLES] = { true, true, "an object of strings or an array of K=V strings" },
+		[KIND_MOUNTS] = { true, false, "an array of objects" },
 		[KIND_TEXTS] = { false, true, "an object of strings" },
 		[KIND_RUNS] = { true, false, "an array of objects" },
 	};

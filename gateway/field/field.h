@@ -39,6 +39,7 @@ enum field_kind {
 	KIND_STRINGS, /* items: a command */
 	KIND_RULES, /* items; on the command line, one per repeated option */
 	KIND_VARIABLES, /* items: "K=V" each, or an object */
+	KIND_MOUNTS, /* items: "SRC[:DST][:ro|rw]" on the command line, one per repeated option; objects in JSON */
 	KIND_TEXTS, /* items: an object of strings */
 	KIND_RUNS, /* items: an array of `run` requests */
 	KIND_NUM
@@ -85,6 +86,7 @@ enum field_id {
 	FIELD_DIR,
 	FIELD_BROAD_DIR,
 	FIELD_PROJECT_WRITABLE,
+	FIELD_MOUNT,
 	FIELD_ENV,
 	FIELD_ENV_FILE,
 	FIELD_WORKDIR,

@@ -20,8 +20,9 @@ int field_place(const struct field *f, enum field_front front, int rc, struct ak
 /* Is WORD (LEN bytes) one of CHOICES ("a|b|c")? */
 bool field_is_choice(const char *choices, const char *word, size_t len);
 
-/* Store a member of a JSON object as "K=V", and a list of strings as argv. SINK->mem owns the copies. */
+/* Store a member of a JSON object as "K=V", a mount, and a list of strings as argv. SINK->mem owns the copies. SINK may be NULL for a mount. */
 int field_put_pair(const struct field_sink *sink, const struct field *f, const char *key, const char *value, struct ak_err *err);
+int field_put_mount(const struct field_sink *sink, const cJSON *item, struct ak_err *err);
 int field_put_argv(const struct field_sink *sink, const cJSON *list, struct ak_err *err);
 
 int field_set_name(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
@@ -35,6 +36,7 @@ int field_set_pids(struct run_request *o, const struct field *f, const struct fi
 int field_add_variable(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_env_file(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_publish(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
+int field_add_mount(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_rule(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "gateway/field/internal.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/store/mounts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -62,6 +63,28 @@ int field_add_variable(struct run_request *o, const struct field *f, const struc
 		return ak_fail(err, EINVAL, "more than %d variables", PLAN_LIST_MAX);
 	o->env[o->n_env++] = v->text;
 	return 0;
+}
+
+static int add_mount(struct run_request *o, const struct run_mount *m, struct ak_err *err)
+{
+	if (o->n_mounts == RUN_MOUNTS_MAX)
+		return ak_fail(err, EINVAL, "more than %d mounts", RUN_MOUNTS_MAX);
+	o->mounts[o->n_mounts++] = *m;
+	return 0;
+}
+
+/* On the command line: the parts are in a copy that is never freed. */
+int field_add_mount(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	char *copy = strdup(v->text);
+	struct run_mount m;
+	int rc = copy ? run_mount_parse(copy, &m, err) : ak_fail(err, ENOMEM, "out of memory");
+
+	if (rc == 0)
+		rc = add_mount(o, &m, err);
+	if (rc < 0)
+		free(copy);
+	return rc;
 }
 
 int field_add_rule(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
@@ -140,6 +163,30 @@ int field_put_pair(const struct field_sink *sink, const struct field *f, const c
 	if (!v.text)
 		return ak_fail(err, ENOMEM, "out of memory");
 	return field_set(sink->o, f, FIELD_HTTP, &v, err);
+}
+
+int field_put_mount(const struct field_sink *sink, const cJSON *item, struct ak_err *err)
+{
+	static const char *const known[] = { "source", "target", "mode", NULL };
+	struct run_mount m = { .source = NULL };
+	const char *mode = "ro";
+	int rc = cJSON_IsObject(item) ? json_check_keys(item, known, err) : ak_fail(err, EINVAL, "must be an object");
+
+	if (rc == 0)
+		rc = json_get_string(item, "source", &m.source, err);
+	if (rc >= 0)
+		rc = json_get_string(item, "target", &m.target, err);
+	if (rc >= 0)
+		rc = json_get_string(item, "mode", &mode, err);
+	if (rc >= 0)
+		rc = run_mount_mode(mode, &m.writable, err);
+	if (rc < 0)
+		return rc;
+	if (!m.source || m.source[0] != '/' || strlen(m.source) >= PATH_MAX)
+		return ak_fail(err, EINVAL, "source: must be an absolute path of the host");
+	if (m.target && (m.target[0] != '/' || strlen(m.target) >= PATH_MAX))
+		return ak_fail(err, EINVAL, "target: must be an absolute path inside the sandbox");
+	return sink ? add_mount(sink->o, &m, err) : 0;
 }
 
 int field_put_argv(const struct field_sink *sink, const cJSON *list, struct ak_err *err)

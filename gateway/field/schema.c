@@ -4,6 +4,10 @@
 #include <string.h>
 
 #define TEXT "{\"type\":\"string\"}"
+#define PLACE "{\"type\":\"string\",\"pattern\":\"^/\"}"
+#define MOUNT                                                                                                                    \
+	"{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"source\"],\"properties\":{\"source\":" PLACE        \
+	",\"target\":" PLACE ",\"mode\":{\"type\":\"string\",\"enum\":[\"ro\",\"rw\"]}}}"
 
 static void put_bounds(struct strbuf *out, const struct field *f, const char *low, const char *high)
 {
@@ -49,6 +53,8 @@ static void put_array(struct strbuf *out, const struct field *f, enum field_fron
 	strbuf_puts(out, "\"type\":\"array\",\"items\":");
 	if (f->kind == KIND_RUNS)
 		fields_schema(out, VERB_RUN, front);
+	else if (f->kind == KIND_MOUNTS)
+		strbuf_puts(out, MOUNT);
 	else
 		strbuf_puts(out, TEXT);
 	put_bounds(out, f, "minItems", "maxItems");
@@ -68,6 +74,7 @@ static void put_type(struct strbuf *out, const struct field *f, enum field_front
 		break;
 	case KIND_STRINGS:
 	case KIND_RULES:
+	case KIND_MOUNTS:
 	case KIND_RUNS:
 		put_array(out, f, front);
 		break;

@@ -49,9 +49,12 @@ const struct field field_table[FIELD_NUM] = {
 		.help = "what the sandbox is made of; only ns in this version" },
 	[FIELD_DIR] = { .name = "dir", .option = "dir", .kind = KIND_DIR, .min = 1, .max = PATH_BYTES, .help = "the project folder on the host", AT(dir),
 		MORE_CLI(" (the current folder, where the mode or profile mounts it)") },
-	[FIELD_BROAD_DIR] = { .option = "allow-broad-dir", .kind = KIND_BOOL, .help = "with --dir: accept a broad folder such as /tmp or the whole home", AT(allow_broad_dir) },
+	[FIELD_BROAD_DIR] = { .option = "allow-broad-dir", .kind = KIND_BOOL, .help = "with --dir or --mount: accept a broad folder such as /tmp or the whole home", AT(allow_broad_dir) },
 	[FIELD_PROJECT_WRITABLE] = { .option = "project-writable", .kind = KIND_BOOL,
 		.help = "let it change project files that your own tools run later", AT(project_writable) },
+	[FIELD_MOUNT] = { .name = "mounts", .option = "mount", .kind = KIND_MOUNTS, .arg = "SRC[:DST][:ro|rw]", .max = RUN_MOUNTS_MAX,
+		.help = "show a file or folder of the host inside, read-only unless rw is said", .set = field_add_mount,
+		MORE_HTTP("; each {source, target?, mode?}") },
 	[FIELD_ENV] = { .name = "env", .option = "env", .letter = 'e', .kind = KIND_VARIABLES, .secret = true, .max = PLAN_LIST_MAX, .help = "set a variable inside",
 		.set = field_add_variable, MORE_CLI("; K alone passes on the value from your environment"), MORE_HTTP("; an object, or an array of K=V strings") },
 	[FIELD_ENV_FILE] = { .option = "env-file", .kind = KIND_TEXT, .arg = "FILE", .min = 1, .repeat = true, .set = field_add_env_file,
@@ -92,7 +95,7 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_LIST_ALL] = { .option = "all", .letter = 'a', .kind = KIND_BOOL, .help = "also past runs, and kept ones that are stopped" },
 	[FIELD_COLOR] = { .option = "color", .kind = KIND_CHOICE, .choices = "auto|always|never", .help = "colours (auto: on a terminal)" },
 	[FIELD_UTC] = { .option = "utc", .kind = KIND_BOOL, .help = "print times in UTC, not in local time" },
-	[FIELD_ACCEPT_DIR] = { .option = "accept-dir", .kind = KIND_BOOL, .help = "accept the folder that is at the project's path now" },
+	[FIELD_ACCEPT_DIR] = { .option = "accept-dir", .kind = KIND_BOOL, .help = "accept what is at the paths of the project and the mounts now" },
 	[FIELD_FORCE] = { .name = "force", .option = "force", .letter = 'f', .kind = KIND_BOOL, .help = "remove it even when it is running or damaged" },
 	[FIELD_NAMES_ONLY] = { .option = "quiet", .letter = 'q', .kind = KIND_BOOL, .help = "print only the names" },
 	[FIELD_NEW_SHELL] = { .option = "new", .kind = KIND_BOOL, .help = "open a new shell even when a detached command is running" },
@@ -183,13 +186,13 @@ static const struct field_use *const verbs[VERB_NUM] = {
 		{ FIELD_COMMAND, H | M | MUST },
 		{ FIELD_MODE, C | H | M }, { FIELD_PROFILE, C | H | M }, { FIELD_NETWORK, C | H | M }, { FIELD_IMAGE, C | H | M },
 		{ FIELD_KEEP, C | H }, { FIELD_RUN_NAME, C | H }, { FIELD_CONFIG, C }, { FIELD_BACKEND, C }, { FIELD_DIR, C }, { FIELD_BROAD_DIR, C },
-		{ FIELD_PROJECT_WRITABLE, C }, { FIELD_AGENT_STATE, C | H }, { FIELD_EXPLAIN, C }, { FIELD_ENV, C | H | M }, { FIELD_ENV_FILE, C }, { FIELD_WORKDIR, C }, { FIELD_CWD, H | M }, { FIELD_TIMEOUT, C | H | M },
+		{ FIELD_PROJECT_WRITABLE, C }, { FIELD_MOUNT, C | H }, { FIELD_AGENT_STATE, C | H }, { FIELD_EXPLAIN, C }, { FIELD_ENV, C | H | M }, { FIELD_ENV_FILE, C }, { FIELD_WORKDIR, C }, { FIELD_CWD, H | M }, { FIELD_TIMEOUT, C | H | M },
 		{ FIELD_MEMORY, C | H | M }, { FIELD_VCPUS, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C }, USE_RULES(C | H),
 		{ FIELD_PUBLISH, C | H }, { FIELD_PASS_API_KEY, C }, { FIELD_INTERACTIVE, C }, { FIELD_TTY, C }, { FIELD_QUIET, C }, { FIELD_JSON_RESULT, C }, { FIELD_FAST, H }),
 	[VERB_BATCH] = USES({ FIELD_COMMANDS, H | MUST }),
 	[VERB_CREATE] = USES(
 		{ FIELD_NAME, H | M | MUST },
-		{ FIELD_DIR, C | H }, { FIELD_BROAD_DIR, C }, { FIELD_PROJECT_WRITABLE, C },
+		{ FIELD_DIR, C | H }, { FIELD_BROAD_DIR, C }, { FIELD_PROJECT_WRITABLE, C }, { FIELD_MOUNT, C | H },
 		{ FIELD_MODE, C | H | M }, { FIELD_PROFILE, C | H | M }, { FIELD_NETWORK, C | H | M }, { FIELD_IMAGE, C | H | M }, { FIELD_CONFIG, C },
 		{ FIELD_BACKEND, C }, { FIELD_VCPUS, C | H | M }, { FIELD_MEMORY, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C },
 		{ FIELD_ENV, C | H | M }, { FIELD_ENV_FILE, C }, USE_RULES(C | H), { FIELD_OPEN_TO_MCP, C }, { FIELD_START, C | M }, { FIELD_JSON_RESULT, C }),
@@ -281,7 +284,7 @@ const char *field_arg(const struct field *f)
 
 bool field_repeats(const struct field *f)
 {
-	return f->repeat || f->kind == KIND_RULES || f->kind == KIND_VARIABLES;
+	return f->repeat || f->kind == KIND_RULES || f->kind == KIND_VARIABLES || f->kind == KIND_MOUNTS;
 }
 
 bool field_absent(const struct field *f)

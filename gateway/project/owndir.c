@@ -433,7 +433,7 @@ static int check_turn(void *ctx, int dir, const char *tail, enum turn turn)
 	return 0;
 }
 
-int owndir_check_writable(struct owndir *o, const char *project, struct ak_err *err)
+int owndir_check_writable(struct owndir *o, const char *project, const char *what, const char *instead, struct ak_err *err)
 {
 	struct check c = { .t = &o->table };
 	int rc = look(o, err);
@@ -442,20 +442,103 @@ int owndir_check_writable(struct owndir *o, const char *project, struct ak_err *
 		return rc;
 	rc = shown_open(&c.shown, &o->table, project);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "cannot determine the file system of the project folder '%s'", project);
+		return ak_fail_errno(err, -rc, "cannot determine the file system of %s '%s'", what, project);
 	for (size_t i = 0; i < OWN_NUM; i++) {
 		c.own = &o->own[i];
 		rc = each_turn(c.own->path, check_turn, &c);
 		if (rc > 0 || rc == -ECANCELED)
 			return ak_fail(err, EINVAL,
-				"the project folder '%s' contains agentkernel's own folder '%s' or part of the path to it, which no sandbox may reach; "
-				"name another project with --dir, or set %s to a folder outside of it",
-				project, c.own->path, c.own->variable);
+				"%s '%s' contains agentkernel's own folder '%s' or part of the path to it, which no sandbox may reach; "
+				"%s, or set %s to a folder outside of it",
+				what, project, c.own->path, instead, c.own->variable);
 		if (rc < 0)
 			return ak_fail_errno(
 				err, -rc, "cannot determine the file system of agentkernel's own folder '%s'", c.own->path);
 	}
 	return 0;
+}
+
+/* ---- single folders ---- */
+
+static int place_of_folder(struct owndir *o, const char *path, struct place *ret, struct ak_err *err)
+{
+	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int rc = look(o, err);
+
+	if (rc < 0)
+		return rc;
+	rc = fd < 0 ? -errno : place_of(&o->table, fd, "", ret);
+	return rc < 0 ? ak_fail_errno(err, -rc, "cannot determine the file system of '%s'", path) : 0;
+}
+
+struct outside {
+	const struct table *t;
+	const struct place *place; /* of the folder */
+};
+
+/* Returns 1 if the folder lies in ours. */
+static int outside_turn(void *ctx, int dir, const char *tail, enum turn turn)
+{
+	const struct outside *c = ctx;
+	struct place p;
+	int rc;
+
+	if (turn != TURN_END)
+		return 0;
+	rc = place_of(c->t, dir, tail, &p);
+	return rc < 0 ? rc : !strcmp(p.device, c->place->device) && inside(c->place->path, p.path);
+}
+
+int owndir_check_outside(struct owndir *o, const char *folder, const char *named, bool writable, struct ak_err *err)
+{
+	struct place place;
+	const struct outside c = { .t = &o->table, .place = &place };
+	int rc = place_of_folder(o, folder, &place, err);
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < (writable ? OWN_NUM : OWN_COVERED); i++) {
+		rc = each_turn(o->own[i].path, outside_turn, (void *)&c);
+		if (rc > 0)
+			return ak_fail(err, EINVAL, "'%s' lies in agentkernel's own folder '%s', which no sandbox may reach",
+				named, o->own[i].path);
+		if (rc < 0)
+			return ak_fail_errno(
+				err, -rc, "cannot determine the file system of agentkernel's own folder '%s'", o->own[i].path);
+	}
+	return 0;
+}
+
+/* Whether B, or a part of it, is seen below A. */
+static int is_seen(struct owndir *o, const char *a, const struct place *b)
+{
+	const char *point, *device, *path;
+	struct shown s;
+	int rc = shown_open(&s, &o->table, a);
+
+	if (rc < 0)
+		return rc;
+	while (shown_next(&s, &point, &device, &path)) {
+		if (!strcmp(device, b->device) && (inside(b->path, path) || (s.next > 1 && inside(path, b->path))))
+			return 1;
+	}
+	return 0;
+}
+
+int owndir_relation(struct owndir *o, const char *a, const char *b, struct ak_err *err)
+{
+	struct place pa, pb;
+	int rc = place_of_folder(o, a, &pa, err), in, around;
+
+	if (rc == 0)
+		rc = place_of_folder(o, b, &pb, err);
+	if (rc < 0)
+		return rc;
+	in = is_seen(o, b, &pa);
+	around = is_seen(o, a, &pb);
+	if (in < 0 || around < 0)
+		return ak_fail_errno(err, in < 0 ? -in : -around, "comparing '%s' and '%s'", a, b);
+	return (in ? OWNDIR_INSIDE : 0) | (around ? OWNDIR_AROUND : 0);
 }
 
 /* ---- readable folders ---- */

@@ -74,55 +74,68 @@ bool project_inside(const char *a, const char *b)
  * The identity is that of PATH, not of the result: if a link is swapped in between, the two differ, and whoever opens the
  * result notices.
  */
-int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
+int project_name_any(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, mode_t *ret_mode,
+	struct ak_err *err)
 {
-	mode_t mode = 0;
 	int rc;
 
 	if (!realpath(path, ret))
 		return ak_fail_errno(err, errno, "%s '%s'", what, path);
-	rc = identify(AT_FDCWD, path, ret_id, &mode);
+	rc = identify(AT_FDCWD, path, ret_id, ret_mode);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s '%s'", what, ret);
-	if (!S_ISDIR(mode))
-		return ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret);
-	if (access(ret, R_OK | X_OK) < 0)
+	if (access(ret, S_ISDIR(*ret_mode) ? R_OK | X_OK : R_OK) < 0)
 		return ak_fail_errno(err, errno, "%s '%s' cannot be read", what, ret);
 	return 0;
 }
 
-int project_again(const char *path, const struct project_id *was, struct project_id *ret_now, struct ak_err *err)
+int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
+{
+	mode_t mode = 0;
+	int rc = project_name_any(path, what, ret, ret_id, &mode, err);
+
+	return rc == 0 && !S_ISDIR(mode) ? ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret) : rc;
+}
+
+int project_again_any(const char *path, const char *what, const struct project_id *was, struct project_id *ret_now,
+	mode_t *ret_mode, struct ak_err *err)
 {
 	_cleanup_close_ int fd = -1;
 	struct ak_err why;
-	mode_t mode;
 	int rc;
 
 	fd = mnt_source_open(&(struct sandbox_mount){ .source = path }, &why);
 	if (fd == -ELOOP)
 		return ak_fail(err, ELOOP,
-			"project folder '%s': it, or a folder above it, is now a symbolic link; nothing was mounted. "
-			"Put the folder back, or remove the sandbox and create it again",
-			path);
+			"%s '%s': it, or a folder above it, is now a symbolic link; nothing was mounted. "
+			"Put it back, or remove the sandbox and create it again",
+			what, path);
 	if (fd < 0)
-		return ak_fail_errno(err, -fd, "project folder '%s'", path);
-	rc = identify(fd, "", ret_now, &mode);
+		return ak_fail_errno(err, -fd, "%s '%s'", what, path);
+	rc = identify(fd, "", ret_now, ret_mode);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "project folder '%s'", path);
-	if (!S_ISDIR(mode))
-		return ak_fail(err, ENOTDIR, "project folder '%s' is no longer a folder; nothing was mounted", path);
+		return ak_fail_errno(err, -rc, "%s '%s'", what, path);
 	if (was->ino && !same(was, ret_now))
 		return ak_fail(err, ESTALE,
-			"project folder '%s': it is not the folder that it was when the sandbox was created; nothing was mounted. "
+			"%s '%s': it is not what it was when the sandbox was created; nothing was mounted. "
 			"Put the old one back, remove the sandbox and create it again, or accept the new one with 'start --accept-dir'",
-			path);
+			what, path);
 	return 0;
+}
+
+int project_again(const char *path, const struct project_id *was, struct project_id *ret_now, struct ak_err *err)
+{
+	mode_t mode = S_IFDIR;
+	int rc = project_again_any(path, "project folder", was, ret_now, &mode, err);
+
+	if (!S_ISDIR(mode) && (rc == 0 || rc == -ESTALE))
+		return ak_fail(err, ENOTDIR, "project folder '%s' is no longer a folder; nothing was mounted", path);
+	return rc;
 }
 
 /* ---- permission ---- */
 
-/* Folders in which programs of the whole machine, or all programs of a user, keep files and sockets. */
-static bool is_broad(const char *project, const char *home)
+bool project_is_broad(const char *project, const char *home)
 {
 	static const char *const broad[] = { "/tmp", "/var/tmp", "/run", "/var", "/home", "/root", "/mnt", "/media", "/opt",
 		"/srv" };
@@ -138,34 +151,44 @@ static bool is_broad(const char *project, const char *home)
 	return home[0] && !strcmp(project, home);
 }
 
+const char *const project_private_names[] = { ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store",
+	".mozilla", ".thunderbird", ".oci", ".config/gcloud", ".config/gh", ".config/glab-cli", ".config/doctl", ".config/hcloud",
+	".config/rclone", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge",
+	".config/vivaldi", ".config/opera", ".config/op", ".config/Bitwarden", ".local/share/keyrings", ".local/share/kwalletd",
+	"snap/firefox", "snap/chromium", NULL };
+
 bool project_is_private(const char *project, const char *home)
 {
-	static const char *const names[] = { ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store",
-		".mozilla", ".thunderbird", ".config/gcloud", ".config/gh", ".config/google-chrome", ".config/chromium",
-		".config/BraveSoftware", ".config/op", ".local/share/keyrings", ".local/share/kwalletd" };
 	char path[PATH_MAX];
 
-	for (size_t i = 0; home[0] && i < ARRAY_SIZE(names); i++) {
-		if (snprintf(path, sizeof(path), "%s/%s", home, names[i]) < (int)sizeof(path) && project_inside(project, path))
+	for (size_t i = 0; home[0] && project_private_names[i]; i++) {
+		if (snprintf(path, sizeof(path), "%s/%s", home, project_private_names[i]) < (int)sizeof(path) &&
+			project_inside(project, path))
 			return true;
 	}
 	return false;
 }
 
-static int check_broad(const char *project, enum project_word word, struct ak_err *err)
+void project_home(char ret[static PATH_MAX])
 {
 	const char *named = getenv("HOME");
+
+	if (!named || !realpath(named, ret))
+		ret[0] = '\0';
+}
+
+static int check_broad(const char *project, enum project_word word, struct ak_err *err)
+{
 	char home[PATH_MAX];
 
 	if (word == PROJECT_CONFIRMED)
 		return 0;
-	if (!named || !realpath(named, home))
-		home[0] = '\0';
+	project_home(home);
 	if (project_is_private(project, home))
 		return ak_fail(err, EINVAL,
 			"the project folder would be '%s', which holds keys or sessions; name another with --dir, or confirm it with --dir %s --allow-broad-dir",
 			project, project);
-	if (!is_broad(project, home))
+	if (!project_is_broad(project, home))
 		return 0;
 	return ak_fail(err, EINVAL,
 		"the project folder would be '%s': the sandbox could reach all files and sockets of other programs in it; go into a project or name "
@@ -173,25 +196,32 @@ static int check_broad(const char *project, enum project_word word, struct ak_er
 		project, project);
 }
 
-/* The project is mounted writable: refuse folders that would give the sandbox the whole system or our own records. */
-int project_check(const char *project, enum project_word word, struct owndir *own, struct ak_err *err)
+bool project_is_system(const char *path)
 {
 	static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64",
 		"/boot" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(system_dirs); i++) {
+		if (project_inside(path, system_dirs[i]))
+			return true;
+	}
+	return false;
+}
+
+/* The project is mounted writable: refuse folders that would give the sandbox the whole system or our own records. */
+int project_check(const char *project, enum project_word word, struct owndir *own, struct ak_err *err)
+{
 	int rc;
 
 	if (!strcmp(project, "/"))
 		return ak_fail(err, EINVAL,
 			"the project folder is '/': that would expose the whole system; go into a project, or name one with --dir");
-	for (size_t i = 0; i < ARRAY_SIZE(system_dirs); i++) {
-		if (project_inside(project, system_dirs[i]))
-			return ak_fail(
-				err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
-	}
+	if (project_is_system(project))
+		return ak_fail(err, EINVAL, "the project folder '%s' is part of the system; name another with --dir", project);
 	if (project_inside(project, "/run") && word != PROJECT_CONFIRMED)
 		return ak_fail(err, EINVAL,
 			"the project folder '%s' is part of the system; name another with --dir, or confirm it with --allow-broad-dir",
 			project);
 	rc = check_broad(project, word, err);
-	return rc < 0 ? rc : owndir_check_writable(own, project, err);
+	return rc < 0 ? rc : owndir_check_writable(own, project, "the project folder", "name another project with --dir", err);
 }

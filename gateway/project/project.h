@@ -35,8 +35,14 @@ bool project_inside(const char *a, const char *b);
 /* Resolve the folder PATH that the user named and return its identity. WHAT names it in errors: "project folder". */
 int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err);
 
+/* The same for a file or a folder; *RET_MODE says which. */
+int project_name_any(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, mode_t *ret_mode,
+	struct ak_err *err);
+
 /* Check PATH, a result of project_name, again later: -ELOOP or -ESTALE if it is no longer WAS (whose ino may be 0). */
 int project_again(const char *path, const struct project_id *was, struct project_id *ret_now, struct ak_err *err);
+int project_again_any(const char *path, const char *what, const struct project_id *was, struct project_id *ret_now,
+	mode_t *ret_mode, struct ak_err *err);
 
 struct owndir;
 
@@ -48,13 +54,25 @@ enum project_word {
 	PROJECT_WORD_NUM
 };
 
+/* Whether PATH is a folder in which programs of the whole machine, or all programs of a user, keep files and sockets. */
+bool project_is_broad(const char *path, const char *home);
+
+/* Whether PATH is, or lies in, a folder of the system itself, whatever its user confirms. */
+bool project_is_system(const char *path);
+
+/* The caller's home, resolved; "" if there is none. */
+void project_home(char ret[static PATH_MAX]);
+
 /* Whether PROJECT may be a project, given how the user chose it. OWN must be current. */
 int project_check(const char *project, enum project_word word, struct owndir *own, struct ak_err *err);
+
+/* Folders of a home that hold keys or sessions; ends with NULL. */
+extern const char *const project_private_names[];
 
 /* Whether PATH is, or lies in, a folder of HOME that holds keys or sessions. HOME is resolved; "": none. */
 bool project_is_private(const char *path, const char *home);
 
-/* Describe the sockets in PROJECT that a short search finds, in one line; "" if none. */
-void project_sockets(const char *project, char *ret, size_t size);
+/* Describe the sockets in PROJECT, which WHAT names, that a short search finds, in one line; "" if none. */
+void project_sockets(const char *project, const char *what, char *ret, size_t size);
 
 #endif

@@ -63,7 +63,7 @@ static void look_into(struct search *s, const char *path)
 	closedir(dir);
 }
 
-void project_sockets(const char *project, char *ret, size_t size)
+void project_sockets(const char *project, const char *what, char *ret, size_t size)
 {
 	struct ak_err ignored;
 	_cleanup_close_ int root = mnt_source_open(&(struct sandbox_mount){ .source = project }, &ignored);
@@ -77,7 +77,7 @@ void project_sockets(const char *project, char *ret, size_t size)
 		look_into(&s, s.dirs[s.at]);
 	if (s.found && !s.names.failed)
 		snprintf(ret, size,
-			"the project holds %zu socket%s (%.300s%s): the sandbox can connect to the programs that listen there",
+			"%.200s holds %zu socket%s (%.200s%s): the sandbox can connect to the programs that listen there", what,
 			s.found, s.found == 1 ? "" : "s", s.names.data, s.found > NAMED_MAX ? ", …" : "");
 	for (size_t i = 0; i < s.n_dirs; i++)
 		free(s.dirs[i]);

@@ -58,6 +58,7 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 	f->n_listeners = 0;
 	f->plan.n_env = 0;
 	f->plan.guard = NULL;
+	f->plan.brought = NULL;
 	f->plan.tools = (struct tools){ 0 };
 	memset(f->stdio, -1, sizeof(f->stdio));
 	run_io_init(&f->io);
@@ -163,7 +164,7 @@ int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *e
 
 	memcpy(r->name, f->plan.name, sizeof(r->name));
 	free(r->changed);
-	r->changed = guard_tell(f->plan.guard, f->paths, f->plan.name, run_origin_name(f->opts->origin));
+	r->changed = run_plan_tell(&f->plan, f->paths, run_origin_name(f->opts->origin));
 	if (f->opts->json)
 		run_io_take(&f->io, r);
 	if (!failed)

@@ -10,6 +10,7 @@
 #include "gateway/base/io.h"
 #include "gateway/log/events.h"
 #include "gateway/store/info.h"
+#include "gateway/store/mounts.h"
 #include "gateway/store/runs.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
@@ -81,6 +82,8 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
 
 	if (rc == 0)
+		rc = run_plan_bring(opts, paths, s->dir, &s->mounts, &s->n_mounts, err);
+	if (rc == 0)
 		rc = fill_mcp(opts, s, err);
 	if (rc == 0)
 		rc = run_plan_capture(opts, &s->env, err);
@@ -123,6 +126,7 @@ static void note_create(const struct ak_paths *paths, const struct state_sandbox
 	strbuf_printf(&more, ",\"network\":%s", state_network(s) ? "true" : "false");
 	if (s->dir[0])
 		event_put_text(&more, "project", s->dir);
+	run_mounts_event(&more, NULL, 0, s->mounts, s->n_mounts);
 	if (s->mcp.project[0])
 		event_put_text(&more, "mcp", s->mcp.server[0] ? "server" : "user");
 	event_put_text(&more, "origin", state_origin(s));

@@ -5,8 +5,8 @@
 #include "gateway/base/io.h"
 #include "gateway/project/owndir.h"
 #include "gateway/store/agent.h"
+#include "gateway/store/mounts.h"
 #include "gateway/store/shared.h"
-#include "vmctl/source.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -321,7 +321,25 @@ void run_env_free(char **env)
 
 /* ---- folders ---- */
 
-static void add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly, const struct project_id *id,
+/*
+ * The user name inside is the caller's; root becomes `agent`. It is taken from the environment, because querying the user database
+ * could load a directory service.
+ */
+static const char *plan_user(struct run_plan *plan)
+{
+	const char *home = getenv("HOME"), *user = getenv("USER");
+	bool self = getuid() != 0;
+
+	if (!self || !user || !*user || user[strspn(user, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")])
+		user = "agent";
+	if (self && home && home[0] == '/' && home[1])
+		snprintf(plan->home, sizeof(plan->home), "%s", home);
+	else
+		snprintf(plan->home, sizeof(plan->home), "/home/%s", user);
+	return user;
+}
+
+void plan_add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly, const struct project_id *id,
 	const char *why)
 {
 	assert(plan->n_mounts < PLAN_MOUNTS_MAX);
@@ -338,25 +356,17 @@ static enum project_word word_of(const struct run_request *opts)
 	return !opts->dir ? PROJECT_STOOD_IN : opts->allow_broad_dir ? PROJECT_CONFIRMED : PROJECT_NAMED;
 }
 
-/* A sandbox may have placed a link in the path of the folder, see shared_open_folder. Usually the path has no links. */
+/* A sandbox may have placed a link in the path of the folder. Usually the path has no links. */
 static int check_way(const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
 	const char *named = opts->dir ? opts->dir : getenv("PWD");
 	struct stat here, there;
-	struct ak_err why;
-	int fd;
 
 	if (!named || stat(named, &there) < 0)
 		return 0;
 	if (!opts->dir && (stat(".", &here) < 0 || here.st_dev != there.st_dev || here.st_ino != there.st_ino))
 		return 0; /* PWD names another folder */
-	fd = mnt_source_open(&(struct sandbox_mount){ .source = named }, &why);
-	if (fd == -ELOOP)
-		fd = shared_open_folder(paths, named, err);
-	if (fd == -ELOOP)
-		return fd;
-	ak_close(fd);
-	return 0; /* the code that opens the folder reports any other error */
+	return shared_check_way(paths, named, err);
 }
 
 static int name_project(const struct run_request *opts, const struct ak_paths *paths, struct owndir *own,
@@ -389,6 +399,24 @@ int run_plan_project(const struct run_request *opts, const struct ak_paths *path
 	return rc < 0 ? rc : name_project(opts, paths, own, ret, ret_id, err);
 }
 
+int run_plan_bring(const struct run_request *opts, const struct ak_paths *paths, const char *project, struct run_mount **ret,
+	size_t *ret_n, struct ak_err *err)
+{
+	static struct run_plan plan; /* too large for the stack; only its mounts are used */
+	_cleanup_(owndir_freep) struct owndir *own = NULL;
+	int rc = opts->n_mounts ? owndir_new(paths, &own, err) : 1;
+
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	snprintf(plan.project, sizeof(plan.project), "%s", project);
+	(void)plan_user(&plan);
+	rc = plan_mounts_name(&plan, opts, paths, own, err);
+	*ret = rc < 0 ? NULL : run_mounts_copy(plan.asked, plan.n_asked);
+	*ret_n = plan.n_asked;
+	run_plan_done(&plan);
+	return rc < 0 || *ret ? rc : ak_fail(err, ENOMEM, "out of memory");
+}
+
 /* Mount the host's home folder read-only. Strict isolation never shows it. */
 static int plan_host_home(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
@@ -402,26 +430,40 @@ static int plan_host_home(struct run_plan *plan, const struct run_request *opts,
 	if (rc < 0)
 		return rc;
 	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
-	add_mount(plan, plan->host_home, plan->host_home, true, &id, "your home (permissive profile)");
+	plan_add_mount(plan, plan->host_home, plan->host_home, true, &id, "your home (permissive profile)");
 	plan->mounts[plan->n_mounts - 1].shielded = true;
 	return 0;
+}
+
+/* What has written a program, if a sandbox may have: the writable mounts of this run, and persistent sandboxes. */
+struct writers {
+	const struct run_plan *plan; /* borrowed */
+	struct shared_projects projects;
+};
+
+static bool has_written(void *ctx, const char *path)
+{
+	struct writers *w = ctx;
+
+	return plan_mounts_writes(w->plan, path) || shared_wrote(&w->projects, path);
 }
 
 /* What the command needs of the host besides its system folders, each at its own path. */
 static int plan_tools(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
-	_cleanup_(shared_projects_done) struct shared_projects projects = { .paths = paths };
+	struct writers writers = { .plan = plan, .projects = { .paths = paths } };
 	struct tools_ask ask = {
 		.command = opts->argv ? opts->argv[0] : "",
 		.path = getenv("PATH"),
 		.home = getenv("HOME"),
 		.project = plan->project,
 		.shown = plan->host_home,
-		.written = shared_wrote,
-		.written_ctx = &projects,
+		.written = has_written,
+		.written_ctx = &writers,
 	};
 	int rc = opts->fixed_env || !opts->argv ? 0 : tools_find(&ask, &plan->tools, err);
 
+	shared_projects_done(&writers.projects);
 	for (size_t i = 0; rc == 0 && i < plan->tools.n; i++) {
 		const struct tool *t = &plan->tools.list[i];
 
@@ -429,7 +471,7 @@ static int plan_tools(struct run_plan *plan, const struct run_request *opts, con
 			plan->links[plan->n_links++] = (struct sandbox_link){ .path = t->path, .target = t->target };
 			continue;
 		}
-		add_mount(plan, t->path, t->path, true, &(struct project_id){ .dev = t->dev, .ino = t->ino }, t->why);
+		plan_add_mount(plan, t->path, t->path, true, &(struct project_id){ .dev = t->dev, .ino = t->ino }, t->why);
 		plan->mounts[plan->n_mounts - 1].shielded = t->kind == TOOL_FOLDER;
 	}
 	return rc;
@@ -450,7 +492,7 @@ static int plan_agent_folder(struct run_plan *plan, size_t i, const char *dir, c
 		return ak_fail_errno(err, -rc, "the agent's folder '%s/%s'", dir, folder);
 	rc = project_name(path, "the agent's folder", plan->agent_state[i].source, &id, err);
 	if (rc == 0)
-		add_mount(plan, plan->agent_state[i].source, plan->agent_state[i].target, false, &id,
+		plan_add_mount(plan, plan->agent_state[i].source, plan->agent_state[i].target, false, &id,
 			"sign-in, settings and sessions of the agent, kept for the next run");
 	return rc;
 }
@@ -525,7 +567,7 @@ static int plan_covers(struct run_plan *plan, struct owndir *own, const char *em
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < n; i++)
-		add_mount(plan, plan->empty, plan->covers[i], true, &empty, "an empty folder over our own");
+		plan_add_mount(plan, plan->empty, plan->covers[i], true, &empty, "an empty folder over our own");
 	return 0;
 }
 
@@ -544,7 +586,7 @@ static int plan_project(struct run_plan *plan, const struct run_request *opts, c
 
 	if (!plan->project[0])
 		return 0;
-	add_mount(plan, plan->project, plan->project, false, &plan->project_id, "the project");
+	plan_add_mount(plan, plan->project, plan->project, false, &plan->project_id, "the project");
 	rc = guard_new(plan->project, &plan->project_id, paths, shared_claims, !opts->project_writable, &plan->guard, err);
 	if (rc < 0)
 		return rc;
@@ -559,11 +601,14 @@ void run_plan_look(struct run_plan *plan, const struct run_request *opts, const 
 {
 	char line[512];
 
-	if (!plan->project[0])
+	plan_mounts_look(plan);
+	if (!plan->project[0] && !plan->n_asked)
 		return;
-	project_sockets(plan->project, line, sizeof(line));
-	run_plan_note(plan, line);
-	shared_note(paths, plan->name, plan->project, guard_outside(plan->guard), opts, line, sizeof(line));
+	if (plan->project[0]) {
+		project_sockets(plan->project, "the project", line, sizeof(line));
+		run_plan_note(plan, line);
+	}
+	shared_note(paths, plan, opts, line, sizeof(line));
 	run_plan_note(plan, line);
 }
 
@@ -591,24 +636,6 @@ int run_plan_rename(struct run_plan *plan, const struct run_request *opts)
 			return env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
 	}
 	return 0;
-}
-
-/*
- * The user name inside is the caller's; root becomes `agent`. It is taken from the environment, because querying the user database
- * could load a directory service.
- */
-static const char *plan_user(struct run_plan *plan)
-{
-	const char *home = getenv("HOME"), *user = getenv("USER");
-	bool self = getuid() != 0;
-
-	if (!self || !user || !*user || user[strspn(user, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")])
-		user = "agent";
-	if (self && home && home[0] == '/' && home[1])
-		snprintf(plan->home, sizeof(plan->home), "%s", home);
-	else
-		snprintf(plan->home, sizeof(plan->home), "/home/%s", user);
-	return user;
 }
 
 static int plan_workdir(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
@@ -669,6 +696,8 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	if (rc == 0)
 		rc = name_project(opts, paths, own, plan->project, &plan->project_id, err);
 	if (rc == 0)
+		rc = plan_mounts_name(plan, opts, paths, own, err);
+	if (rc == 0)
 		rc = plan_host_home(plan, opts, err);
 	if (rc == 0)
 		rc = plan_tools(plan, opts, paths, err);
@@ -681,7 +710,11 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	if (rc == 0)
 		rc = plan_agent(plan, opts, paths, err);
 	if (rc == 0)
+		rc = plan_mounts_add(plan, opts, paths, own, empty_dir, PLAN_MOUNTS_BELOW_PROJECT, err);
+	if (rc == 0)
 		rc = plan_project(plan, opts, paths, err);
+	if (rc == 0)
+		rc = plan_mounts_add(plan, opts, paths, own, empty_dir, PLAN_MOUNTS_OTHER, err);
 	if (rc < 0)
 		run_plan_done(plan);
 	return rc;
@@ -693,6 +726,7 @@ void run_plan_done(struct run_plan *plan)
 		free(plan->env[i]);
 	plan->n_env = 0;
 	guard_free(TAKE(plan->guard));
+	plan_mounts_free(TAKE(plan->brought));
 	tools_done(&plan->tools);
 }
 

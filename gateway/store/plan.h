@@ -40,6 +40,15 @@ int agent_state_parse(const char *text, enum agent_state *ret, struct ak_err *er
 
 #define PLAN_LIST_MAX 256
 
+/* A file or folder of the host that the user brings in besides the project: see store/mounts.h. */
+struct run_mount {
+	const char *source; /* on the host */
+	const char *target; /* inside; NULL: the same path as the source */
+	bool writable;
+	struct project_id id; /* of the source when the sandbox was created; unknown in a new request */
+};
+#define RUN_MOUNTS_MAX 16
+
 /* The user's request; everything is borrowed from argv. */
 struct run_request {
 	const char *name; /* NULL: a new one, "run-<8 hex>" */
@@ -62,6 +71,8 @@ struct run_request {
 	char *const *
 		fixed_env; /* not NULL: the environment that run_plan_capture saved when the sandbox was created; the caller's own
 				   environment and folder are then ignored, and a NULL dir means no project */
+	struct run_mount mounts[RUN_MOUNTS_MAX];
+	size_t n_mounts;
 	struct policy_edit edits[PLAN_LIST_MAX];
 	size_t n_edits;
 	struct ak_publish publish[AK_PUBLISH_MAX];
@@ -72,7 +83,8 @@ struct run_request {
 };
 
 #define PLAN_ENV_MAX 1024
-#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX + AGENT_STATE_MAX)
+#define PLAN_INNER_MAX 96 /* mounts on top of the user's own, in all */
+#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX + AGENT_STATE_MAX + RUN_MOUNTS_MAX + PLAN_INNER_MAX)
 
 /* Where a variable comes from. */
 enum plan_source {
@@ -107,6 +119,9 @@ struct run_plan {
 	struct {
 		char source[PATH_MAX], target[PATH_MAX];
 	} agent_state[AGENT_STATE_MAX];
+	struct plan_mounts *brought; /* owned; NULL without mounts of the user's */
+	const struct run_mount *asked; /* borrowed from BROUGHT, or from a request: the user's mounts, resolved */
+	size_t n_asked;
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	const char *mounts_why[PLAN_MOUNTS_MAX]; /* of each */
 	size_t n_mounts;
@@ -130,6 +145,15 @@ int run_plan_rename(struct run_plan *plan, const struct run_request *opts);
 
 void run_plan_note(struct run_plan *plan, const char *line); /* ignores "" */
 
+void plan_add_mount(struct run_plan *plan, const char *source, const char *target, bool readonly, const struct project_id *id,
+	const char *why);
+
+/*
+ * Call after the sandbox has ended: guard_tell for the project and for every writable mount, in one line. NULL if there is nothing
+ * to report; the caller frees it.
+ */
+char *run_plan_tell(struct run_plan *plan, const struct ak_paths *paths, const char *origin);
+
 /* Add the notes that take a moment to compute; call it while the sandbox is being created. */
 void run_plan_look(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths);
 
@@ -147,6 +171,8 @@ void run_plan_spec(
  */
 int run_plan_project(const struct run_request *opts, const struct ak_paths *paths, char ret[static PATH_MAX],
 	struct project_id *ret_id, struct ak_err *err);
+int run_plan_bring(const struct run_request *opts, const struct ak_paths *paths, const char *project, struct run_mount **ret,
+	size_t *ret_n, struct ak_err *err); /* the user's mounts; free them with run_mounts_free */
 int run_plan_capture(const struct run_request *opts, char ***ret, struct ak_err *err);
 void run_env_free(char **env);
 

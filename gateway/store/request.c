@@ -2,6 +2,7 @@
 #include "gateway/store/request.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/store/mounts.h"
 #include "gateway/store/publish.h"
 #include "gateway/store/state.h"
 
@@ -249,6 +250,21 @@ static int get_mounts(const cJSON *obj, const struct member *m, struct run_ask *
 	return 0;
 }
 
+/* What the user asked for, for the record of the run: the mounts themselves are above. */
+static bool put_asked(cJSON *obj, const struct member *m, const struct source *from)
+{
+	return run_mounts_put(obj, m->key, from->plan->asked, from->plan->n_asked);
+}
+
+static int get_asked(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err)
+{
+	int rc = run_mounts_get(obj, m->key, to->opts.mounts, &to->opts.n_mounts, err);
+
+	to->plan.asked = to->opts.mounts;
+	to->plan.n_asked = to->opts.n_mounts;
+	return rc;
+}
+
 static bool put_links(cJSON *obj, const struct member *m, const struct source *from)
 {
 	cJSON *array = cJSON_AddArrayToObject(obj, m->key);
@@ -356,6 +372,7 @@ static const struct member members[] = {
 	{ "env", put_env, get_env, PLAN(env), 0 },
 	{ "mounts", put_mounts, get_mounts, PLAN(mounts), 0 },
 	{ "links", put_links, get_links, PLAN(links), 0 },
+	{ "asked", put_asked, get_asked, PLAN(asked), 0 },
 	{ "edits", put_edits, get_edits, REQUEST(edits), 0 },
 	{ "publish", put_publish, get_publish, REQUEST(publish), 0 },
 	{ "limits", put_limits, get_limits, REQUEST(limits), 0 },

@@ -5,6 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/log/audit.h"
 #include "gateway/log/events.h"
+#include "gateway/store/mounts.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -273,13 +274,11 @@ static void put_time(struct strbuf *out, const char *key, uint64_t us)
 /* Mounts of the host besides the system and the project. */
 static void put_mounts(struct strbuf *out, const struct run_plan *plan)
 {
-	char *list[TOOLS_MAX + 1];
+	char *list[TOOLS_MAX];
 
 	for (size_t i = 0; i < plan->tools.n; i++)
 		list[i] = plan->tools.list[i].path;
-	list[plan->tools.n] = NULL;
-	if (plan->tools.n)
-		event_put_list(out, "mounts", list);
+	run_mounts_event(out, list, plan->tools.n, plan->asked, plan->n_asked);
 }
 
 /* The JSON members that start and end share; each begins with a comma. */

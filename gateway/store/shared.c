@@ -6,6 +6,7 @@
 #include "gateway/project/owndir.h"
 #include "gateway/project/project.h"
 #include "gateway/store/state.h"
+#include "vmctl/source.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,21 +18,28 @@
 
 /* ---- links in projects ---- */
 
-static int add_project(void *ctx, struct state_sandbox *s)
+static int add_folder(struct shared_projects *p, const char *path)
 {
-	struct shared_projects *p = ctx;
-	char **grown = s->dir[0] ? reallocarray(p->list, p->n + 1, sizeof(*grown)) : p->list;
+	char **grown = reallocarray(p->list, p->n + 1, sizeof(*grown));
 
-	if (!s->dir[0])
-		return 0;
 	if (!grown)
 		return -ENOMEM;
 	p->list = grown;
-	p->list[p->n] = strdup(s->dir);
+	p->list[p->n] = strdup(path);
 	if (!p->list[p->n])
 		return -ENOMEM;
 	p->n++;
 	return 0;
+}
+
+/* The project, and what else the sandbox may write. */
+static int add_project(void *ctx, struct state_sandbox *s)
+{
+	int rc = s->dir[0] ? add_folder(ctx, s->dir) : 0;
+
+	for (size_t i = 0; i < s->n_mounts && rc == 0; i++)
+		rc = s->mounts[i].writable ? add_folder(ctx, s->mounts[i].source) : 0;
+	return rc;
 }
 
 void shared_projects_done(struct shared_projects *p)
@@ -73,7 +81,26 @@ int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak
 	return rc < 0 ? ak_err_prefix(err, rc, "sandboxes") : owndir_open(path, p.list, p.n, err);
 }
 
+/* Usually the path has no links, and one call tells. */
+int shared_check_way(const struct ak_paths *paths, const char *path, struct ak_err *err)
+{
+	struct ak_err why;
+	int fd = mnt_source_open(&(struct sandbox_mount){ .source = path }, &why);
+
+	if (fd == -ELOOP)
+		fd = shared_open_folder(paths, path, err);
+	if (fd == -ELOOP)
+		return fd;
+	ak_close(fd);
+	return 0;
+}
+
 /* ---- folders that a sandbox may have written ---- */
+
+static bool overlap(const char *a, const char *b)
+{
+	return a[0] && b[0] && (project_inside(a, b) || project_inside(b, a));
+}
 
 struct claim {
 	const char *path; /* borrowed */
@@ -85,6 +112,8 @@ static int compare_claim(void *ctx, struct state_sandbox *s)
 	struct claim *c = ctx;
 	char git[PATH_MAX];
 
+	for (size_t i = 0; i < s->n_mounts; i++)
+		c->taken |= s->mounts[i].writable && overlap(s->mounts[i].source, c->path);
 	if (!s->dir[0])
 		return 0;
 	if (ak_path_join(git, s->dir, ".git", NULL) < 0)
@@ -135,19 +164,35 @@ static char *rules_of_run(const struct run_request *o)
 	return strbuf_take(&out);
 }
 
-static bool overlap(const char *a, const char *b)
-{
-	return a[0] && b[0] && (project_inside(a, b) || project_inside(b, a));
-}
-
 /* ---- a note at the start ---- */
 
 struct seeker {
 	const struct ak_paths *paths; /* borrowed, like all of these */
 	const char *self, *project, *outside, *rules;
+	const struct run_mount *mounts;
+	size_t n_mounts;
 	struct strbuf names;
 	size_t n;
 };
+
+/* Whether S may write in PATH, or in a folder around it. */
+static bool writes_in(const struct state_sandbox *s, const char *path)
+{
+	bool yes = overlap(s->dir, path);
+
+	for (size_t i = 0; i < s->n_mounts && !yes; i++)
+		yes = s->mounts[i].writable && overlap(s->mounts[i].source, path);
+	return yes;
+}
+
+static bool meet(const struct seeker *k, const struct state_sandbox *s)
+{
+	bool yes = writes_in(s, k->project) || writes_in(s, k->outside);
+
+	for (size_t i = 0; i < k->n_mounts && !yes; i++)
+		yes = k->mounts[i].writable && writes_in(s, k->mounts[i].source);
+	return yes;
+}
 
 static void compare(struct seeker *k, const char *name)
 {
@@ -158,7 +203,7 @@ static void compare(struct seeker *k, const char *name)
 	if (!strcmp(name, k->self) || state_load(k->paths, name, &s, &ignored) < 0)
 		return;
 	rules = rules_of_state(&s);
-	if (!rules || (!overlap(s.dir, k->project) && !overlap(s.dir, k->outside)) || !strcmp(rules, k->rules))
+	if (!rules || !strcmp(rules, k->rules) || !meet(k, &s))
 		return;
 	if (k->n++ < 8)
 		strbuf_printf(&k->names, "%s%s (%s)", k->names.len ? ", " : "", name, ak_mode_name(s.mode));
@@ -184,33 +229,45 @@ static void each_running(struct seeker *k)
 		closedir(dir);
 }
 
-static void write_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
-	const char *rules, char *ret, size_t size)
+static void write_note(struct seeker *k, char *ret, size_t size)
 {
-	struct seeker k = { .paths = paths, .self = self, .project = project, .outside = outside, .rules = rules };
-
 	ret[0] = '\0';
-	if (project[0] && rules)
-		each_running(&k);
-	if (k.n && !k.names.failed)
-		snprintf(ret, size, "the project is shared with %s%s under another policy: each can use what the other may reach",
-			k.names.data, k.n > 8 ? " and more" : "");
-	strbuf_done(&k.names);
+	if ((k->project[0] || k->n_mounts) && k->rules)
+		each_running(k);
+	if (k->n && !k->names.failed)
+		snprintf(ret, size,
+			"the project%s is shared with %s%s under another policy: each can use what the other may reach",
+			k->n_mounts ? " or a mount" : "", k->names.data, k->n > 8 ? " and more" : "");
+	strbuf_done(&k->names);
 }
 
-void shared_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
-	const struct run_request *opts, char *ret, size_t size)
+void shared_note(
+	const struct ak_paths *paths, const struct run_plan *plan, const struct run_request *opts, char *ret, size_t size)
 {
 	_cleanup_free_ char *rules = rules_of_run(opts);
+	struct seeker k = { .paths = paths,
+		.self = plan->name,
+		.project = plan->project,
+		.outside = guard_outside(plan->guard),
+		.rules = rules,
+		.mounts = plan->asked,
+		.n_mounts = plan->n_asked };
 
-	write_note(paths, self, project, outside, rules, ret, size);
+	write_note(&k, ret, size);
 }
 
 void shared_note_state(const struct ak_paths *paths, const struct state_sandbox *s, const char *outside, char *ret, size_t size)
 {
 	_cleanup_free_ char *rules = rules_of_state(s);
+	struct seeker k = { .paths = paths,
+		.self = s->name,
+		.project = s->dir,
+		.outside = outside,
+		.rules = rules,
+		.mounts = s->mounts,
+		.n_mounts = s->n_mounts };
 
-	write_note(paths, s->name, s->dir, outside, rules, ret, size);
+	write_note(&k, ret, size);
 }
 
 /* ---- all sandboxes ---- */
@@ -234,13 +291,10 @@ static void owners_done(struct owners *o)
 	free(o->list);
 }
 
-static int add_owner(void *ctx, struct state_sandbox *s)
+static int add_owner_of(struct owners *o, const struct state_sandbox *s, const char *dir)
 {
-	struct owners *o = ctx;
 	struct owner *new;
 
-	if (!s->dir[0])
-		return 0;
 	if (o->n == o->cap) {
 		size_t cap = o->cap ? o->cap * 2 : 16;
 		void *grown = realloc(o->list, cap * sizeof(*o->list));
@@ -251,9 +305,18 @@ static int add_owner(void *ctx, struct state_sandbox *s)
 		o->cap = cap;
 	}
 	new = &o->list[o->n++];
-	*new = (struct owner){ .dir = strdup(s->dir), .rules = rules_of_state(s) };
+	*new = (struct owner){ .dir = strdup(dir), .rules = rules_of_state(s) };
 	memcpy(new->name, s->name, sizeof(new->name));
 	return new->dir &&new->rules ? 0 : -ENOMEM;
+}
+
+static int add_owner(void *ctx, struct state_sandbox *s)
+{
+	int rc = s->dir[0] ? add_owner_of(ctx, s, s->dir) : 0;
+
+	for (size_t i = 0; i < s->n_mounts && rc == 0; i++)
+		rc = s->mounts[i].writable ? add_owner_of(ctx, s, s->mounts[i].source) : 0;
+	return rc;
 }
 
 static int by_dir(const void *a, const void *b)
@@ -282,6 +345,10 @@ static int mark(cJSON *list, const char *name, const char *other)
 
 	if (!info)
 		return 0;
+	cJSON_ArrayForEach(text, names) {
+		if (!strcmp(text->valuestring, other)) /* they share several folders */
+			return 0;
+	}
 	if (!names)
 		names = cJSON_AddArrayToObject(info, "shared_with");
 	text = names ? cJSON_CreateString(other) : NULL;

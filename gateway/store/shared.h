@@ -14,17 +14,20 @@
 #include <stddef.h>
 
 /*
- * For SELF with PROJECT, OUTSIDE (guard_outside) and the rules of OPTS: write a line that names the running sandboxes with another
- * policy whose project is the same, contains it or is inside it; "" if there are none.
+ * For PLAN and the rules of OPTS: write a line that names the running sandboxes with another policy that may write where this one may,
+ * in its project or a writable mount; "" if there are none.
  */
-void shared_note(const struct ak_paths *paths, const char *self, const char *project, const char *outside,
-	const struct run_request *opts, char *ret, size_t size);
+void shared_note(
+	const struct ak_paths *paths, const struct run_plan *plan, const struct run_request *opts, char *ret, size_t size);
 
 /*
  * Open a folder of the host by the path that the user typed. The user's own links are followed, but a link inside the project of a
  * persistent sandbox may be from that sandbox: -ELOOP.
  */
 int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err);
+
+/* Refuse PATH, which the user typed, if a sandbox may have placed a link in it: -ELOOP. Other errors are not reported here. */
+int shared_check_way(const struct ak_paths *paths, const char *path, struct ak_err *err);
 
 /*
  * Is PATH inside the project of a persistent sandbox, or does it contain one? Then that sandbox may have written it. True if this

@@ -52,6 +52,8 @@ struct state_sandbox {
 	bool no_network, project_writable;
 	bool nested; /* nested namespaces are allowed */
 	struct sandbox_limits limits;
+	struct run_mount *mounts; /* owned; the user's mounts, resolved at create */
+	size_t n_mounts;
 	char **env; /* owned, NULL-terminated: result of run_plan_capture at create */
 	uint64_t created_us;
 	uint32_t link_id; /* its link in the gateway's namespace; never changes, so logs and rules always use the same address */

@@ -2,6 +2,7 @@
 #include "gateway/store/state.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/store/mounts.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@ void state_done(struct state_sandbox *s)
 {
 	state_edits_clear(s);
 	run_env_free(TAKE(s->env));
+	run_mounts_free(TAKE(s->mounts), s->n_mounts);
+	s->n_mounts = 0;
 }
 
 /* ---- writing ---- */
@@ -86,7 +89,8 @@ cJSON *state_to_json(const struct state_sandbox *s)
 		cJSON_AddNumberToObject(obj, "allowed", (double)s->allowed) &&
 		cJSON_AddNumberToObject(obj, "denied", (double)s->denied);
 
-	if (!ok || !state_limits_put(obj, &s->limits) || !state_mcp_put(obj, &s->mcp) || !put_lists(obj, s))
+	if (!ok || !state_limits_put(obj, &s->limits) || !run_mounts_put(obj, "mounts", s->mounts, s->n_mounts) ||
+		!state_mcp_put(obj, &s->mcp) || !put_lists(obj, s))
 		return NULL;
 	return TAKE(obj);
 }
@@ -301,6 +305,19 @@ static int get_env(const cJSON *obj, struct state_sandbox *s, struct ak_err *err
 	return rc < 0 ? rc : 0;
 }
 
+static int get_mounts(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
+{
+	struct run_mount list[RUN_MOUNTS_MAX];
+	size_t n = 0;
+	int rc = run_mounts_get(obj, "mounts", list, &n, err);
+
+	if (rc < 0 || n == 0)
+		return rc;
+	s->mounts = run_mounts_copy(list, n);
+	s->n_mounts = s->mounts ? n : 0;
+	return s->mounts ? 0 : ak_fail(err, ENOMEM, "out of memory");
+}
+
 static int check_version(const cJSON *obj, struct ak_err *err)
 {
 	uint64_t version = 0;
@@ -321,7 +338,7 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 {
 	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "project_writable",
 		"no_network", "nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied",
-		"edits", "mcp", NULL };
+		"edits", "mcp", "mounts", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");
@@ -340,9 +357,13 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 		rc = get_env(obj, &s, err);
 	if (rc == 0)
 		rc = get_edits(obj, &s, err);
+	if (rc == 0)
+		rc = get_mounts(obj, &s, err);
 	if (rc < 0)
 		return rc;
 	*ret = s;
+	s.mounts = NULL;
+	s.n_mounts = 0;
 	s.env = NULL;
 	s.edits = NULL;
 	s.n_edits = 0;

@@ -168,7 +168,7 @@ void super_finish(struct super *v)
 	unlink(v->path);
 	v->path[0] = '\0';
 	sandbox_free(TAKE(v->sandbox));
-	changed = guard_tell(v->plan.guard, v->paths, v->state->name, state_origin(v->state));
+	changed = run_plan_tell(&v->plan, v->paths, state_origin(v->state));
 	for (size_t i = 0; i < v->n_waiters; i++) {
 		struct ipc_peer *peer = ipc_server_find(v->server, v->waiters[i]);
 

@@ -9,6 +9,7 @@
 #include "gateway/base/say.h"
 #include "vmctl/gwns.h"
 #include "gateway/ipc/spawn.h"
+#include "gateway/store/mounts.h"
 #include "gateway/store/rundir.h"
 #include "gateway/store/shared.h"
 
@@ -98,10 +99,13 @@ static void note_project(struct super *v)
 {
 	char line[512];
 
-	if (!v->plan.project[0])
+	plan_mounts_look(&v->plan);
+	if (!v->plan.project[0] && !v->plan.n_asked)
 		return;
-	project_sockets(v->plan.project, line, sizeof(line));
-	run_plan_note(&v->plan, line);
+	if (v->plan.project[0]) {
+		project_sockets(v->plan.project, "the project", line, sizeof(line));
+		run_plan_note(&v->plan, line);
+	}
 	shared_note_state(v->paths, v->state, guard_outside(v->plan.guard), line, sizeof(line));
 	run_plan_note(&v->plan, line);
 }
