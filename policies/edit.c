@@ -194,6 +194,9 @@ static int apply_edit(struct policy *p, const struct policy_edit *e, struct ak_e
 		return set_default(p, e->text, err);
 	case POLICY_EDIT_REMOVE:
 		return remove_rule(p, e->text, err);
+	case POLICY_EDIT_ADD_POLICY:
+	case POLICY_EDIT_ALLOW_GROUP:
+		return 0; /* done by policy_add_policies */
 	case POLICY_EDIT_NUM:
 		break;
 	}
@@ -207,6 +210,8 @@ static const char *const edit_names[] = {
 	[POLICY_EDIT_BLOCK_CIDR] = "block-cidr",
 	[POLICY_EDIT_DEFAULT] = "default",
 	[POLICY_EDIT_REMOVE] = "remove",
+	[POLICY_EDIT_ADD_POLICY] = "policy",
+	[POLICY_EDIT_ALLOW_GROUP] = "allow-group",
 };
 static_assert(ARRAY_SIZE(edit_names) == POLICY_EDIT_NUM, "a name for each edit");
 
@@ -233,7 +238,17 @@ int policy_apply_edits(struct policy *p, const struct policy_edit *edits, size_t
 		int rc = apply_edit(p, &edits[i], err);
 
 		if (rc < 0)
-			return ak_err_prefix(err, rc, "%s", policy_edit_name(edits[i].op));
+			return ak_err_prefix(err, rc, "--%s", policy_edit_name(edits[i].op));
 	}
 	return 0;
+}
+
+int policy_edit_check(enum policy_edit_op op, const char *text, struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = policy_new();
+	const struct policy_edit e = { op, text };
+
+	if (!p)
+		return ak_fail(err, ENOMEM, "out of memory");
+	return op == POLICY_EDIT_REMOVE ? 0 : apply_edit(p, &e, err);
 }

@@ -15,6 +15,7 @@
 #define POLICY_EXTENDS_MAX 64 /* groups in total, direct and nested */
 #define POLICY_LABELS_MAX 128 /* more than a name of 253 octets can have */
 #define POLICY_LABEL_MAX 63
+#define POLICY_NAMES_MAX 256 /* the names of a policy and those added to it, including the terminating NUL */
 
 /* ---- arena: strings that live as long as the policy ---- */
 
@@ -145,6 +146,12 @@ struct policy *policy_new(void);
 int policy_compile(struct policy *p, struct ak_err *err);
 int policy_build_segments(struct policy *p);
 
+/*
+ * Add what the edits ADD_POLICY and ALLOW_GROUP name. It comes before all other edits, whatever their order, so that a block or a
+ * removal by flag also covers these rules.
+ */
+int policy_add_policies(
+	struct policy *p, const struct policy_dirs *dirs, const struct policy_edit *edits, size_t n, struct ak_err *err);
 int policy_apply_edits(struct policy *p, const struct policy_edit *edits, size_t n, struct ak_err *err);
 
 /* Parse TEXT and append it as a rule of the policy FROM. FROM must be static or in P's arena. */
@@ -175,6 +182,9 @@ static inline uint32_t host_hash_end(uint32_t h)
 
 /* Return the entry of HOST, or NULL. HASH is the result of host_hash_end. */
 const struct host_entry *policy_entry_find(const struct policy *p, uint32_t hash, const char *host, size_t len);
+
+/* policy_print; without DEFAULTS only the limits that a file sets. */
+void policy_print_all(const struct policy *p, bool defaults, struct strbuf *out);
 
 /* ---- nat64.c ---- */
 

@@ -13,13 +13,17 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DESCRIPTION_MAX 1024
 
 struct loader {
 	struct policy *p; /* borrowed */
 	const struct policy_dirs *dirs; /* may be NULL */
-	const char *stack[POLICY_EXTENDS_DEPTH]; /* groups being read, outermost first */
+	struct {
+		const char *name;
+		int dir; /* index into DIRS; -1: given as a path or as text */
+	} stack[POLICY_EXTENDS_DEPTH]; /* files being read, outermost first */
 	size_t depth;
 	const char *seen[POLICY_EXTENDS_MAX]; /* every group read so far; a group may be reached twice */
 	size_t n_seen;
@@ -120,7 +124,26 @@ static int read_version(const cJSON *obj, struct ak_err *err)
 	return 0;
 }
 
-static int read_name(struct loader *l, const cJSON *obj, const char *label, const char **ret, struct ak_err *err)
+/* "codex+mine": the name of a policy to which others were added. Only the printed form has such names. */
+static bool is_sum(const char *name)
+{
+	char word[POLICY_WORD_MAX];
+	size_t n;
+
+	if (strlen(name) >= POLICY_NAMES_MAX)
+		return false;
+	for (;; name += n + 1) {
+		n = strcspn(name, "+");
+		if (n >= sizeof(word))
+			return false;
+		memcpy(word, name, n);
+		word[n] = '\0';
+		if (!policy_word_ok(word) || !name[n])
+			return policy_word_ok(word);
+	}
+}
+
+static int read_name(struct loader *l, const cJSON *obj, const char *label, bool compiled, const char **ret, struct ak_err *err)
 {
 	const char *name;
 	int rc = json_get_string(obj, "name", &name, err);
@@ -129,7 +152,7 @@ static int read_name(struct loader *l, const cJSON *obj, const char *label, cons
 		return rc;
 	if (rc == 0)
 		return name_of_label(l, label, ret, err);
-	if (!policy_word_ok(name))
+	if (!policy_word_ok(name) && !(compiled && is_sum(name)))
 		return ak_fail(
 			err, EINVAL, "name: '%.80s': 1 to 63 letters, digits, '-' and '_', alphanumeric at both ends", name);
 	if (is_reserved(name))
@@ -351,7 +374,7 @@ static int read_object(struct loader *l, const cJSON *obj, const char *label, bo
 	if (rc >= 0)
 		rc = read_version(obj, err);
 	if (rc >= 0)
-		rc = read_name(l, obj, label, &name, err);
+		rc = read_name(l, obj, label, compiled, &name, err);
 	if (rc >= 0)
 		rc = read_description(l, obj, &description, err);
 	if (rc >= 0)
@@ -397,21 +420,46 @@ static int read_path(struct loader *l, const char *path, bool top, struct ak_err
 	return read_text(l, text, len, path, top, err);
 }
 
-/* Look NAME.json up in the folders. The first file found is used, even if it is invalid. */
-static int read_named(struct loader *l, const char *name, bool top, struct ak_err *err)
+/* A file that the user named may lie in a folder that a sandbox writes, where a FIFO would make us wait for ever. */
+static int read_given(struct loader *l, const char *path, struct ak_err *err)
+{
+	struct stat st;
+
+	if (strncmp(path, "/dev/", 5) != 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return ak_fail(err, EINVAL, "%s: not a regular file", path);
+	return read_path(l, path, true, err);
+}
+
+/* The index of the first folder, from FROM on, that has NAME.json; -1 if none has. */
+static int find_named(const struct loader *l, const char *name, int from, char path[static PATH_MAX])
+{
+	for (int i = from; l->dirs && i < (int)ARRAY_SIZE(l->dirs->dirs) && l->dirs->dirs[i]; i++) {
+		int n = snprintf(path, PATH_MAX, "%s/%s.json", l->dirs->dirs[i], name);
+
+		if (n < PATH_MAX && faccessat(AT_FDCWD, path, F_OK, 0) == 0)
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * Look NAME.json up in the folders from index FROM on. The first file found is used, even if it is invalid. The top of the stack
+ * is the entry of that file.
+ */
+static int read_named(struct loader *l, const char *name, int from, bool top, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf looked = { 0 };
 	char path[PATH_MAX];
+	int dir;
 
 	if (!policy_word_ok(name))
 		return ak_fail(err, EINVAL, "'%.80s' is not a policy name", name);
-	for (size_t i = 0; l->dirs && i < ARRAY_SIZE(l->dirs->dirs) && l->dirs->dirs[i]; i++) {
-		int n = snprintf(path, sizeof(path), "%s/%s.json", l->dirs->dirs[i], name);
-
-		if (n < (int)sizeof(path) && faccessat(AT_FDCWD, path, F_OK, 0) == 0)
-			return read_path(l, path, top, err);
+	dir = find_named(l, name, from, path);
+	l->stack[l->depth - 1].dir = dir;
+	if (dir >= 0)
+		return read_path(l, path, top, err);
+	for (int i = from; l->dirs && i < (int)ARRAY_SIZE(l->dirs->dirs) && l->dirs->dirs[i]; i++)
 		strbuf_printf(&looked, "%s%s", looked.len ? ", " : "", l->dirs->dirs[i]);
-	}
 	return ak_fail(err, ENOENT, "no policy named '%s'%s%.200s%s", name, looked.len ? " (looked in " : "",
 		looked.len ? looked.data : "", looked.len ? ")" : "");
 }
@@ -421,25 +469,16 @@ static int fail_cycle(const struct loader *l, size_t from, const char *name, str
 	_cleanup_strbuf_ struct strbuf path = { 0 };
 
 	for (size_t i = from; i < l->depth; i++)
-		strbuf_printf(&path, "%s > ", l->stack[i]);
+		strbuf_printf(&path, "%s > ", l->stack[i].name);
 	return ak_fail(err, EINVAL, "cycle: %.300s%s", path.data ? path.data : "", name);
 }
 
-static int load_group(struct loader *l, const char *name, struct ak_err *err)
+/* Read NAME.json as a group of the innermost file, from the folder with index FROM on. */
+static int push_group(struct loader *l, const char *name, int from, struct ak_err *err)
 {
 	const char *kept;
 	int rc;
 
-	if (!policy_word_ok(name))
-		return ak_fail(err, EINVAL, "'%.80s' is not a policy name", name);
-	for (size_t i = 0; i < l->depth; i++) {
-		if (!strcmp(l->stack[i], name))
-			return fail_cycle(l, i, name, err);
-	}
-	for (size_t i = 0; i < l->n_seen; i++) {
-		if (!strcmp(l->seen[i], name))
-			return 0;
-	}
 	if (l->depth == POLICY_EXTENDS_DEPTH)
 		return ak_fail(err, EINVAL, "'%s': nested more than %d deep", name, POLICY_EXTENDS_DEPTH - 1);
 	if (l->n_seen == POLICY_EXTENDS_MAX)
@@ -447,18 +486,46 @@ static int load_group(struct loader *l, const char *name, struct ak_err *err)
 	rc = keep(l, name, &kept, err);
 	if (rc < 0)
 		return rc;
-	l->stack[l->depth++] = l->seen[l->n_seen++] = kept;
-	rc = read_named(l, kept, false, err);
+	l->stack[l->depth++].name = l->seen[l->n_seen++] = kept;
+	rc = read_named(l, kept, from, false, err);
 	l->depth--;
 	return rc;
 }
 
+/*
+ * A file that extends its own name means the file that it replaces: the next one down (user, system, shipped). When there is
+ * none, and when another group leads back to a file that is being read, it is a cycle.
+ */
+static int load_group(struct loader *l, const char *name, struct ak_err *err)
+{
+	size_t self = l->depth - 1;
+	int below = l->stack[self].dir + 1;
+	char path[PATH_MAX];
+
+	if (!policy_word_ok(name))
+		return ak_fail(err, EINVAL, "'%.80s' is not a policy name", name);
+	if (!strcmp(l->stack[self].name, name))
+		return find_named(l, name, below, path) < 0 ? fail_cycle(l, self, name, err) : push_group(l, name, below, err);
+	for (size_t i = 0; i < self; i++) {
+		if (!strcmp(l->stack[i].name, name))
+			return fail_cycle(l, i, name, err);
+	}
+	for (size_t i = 0; i < l->n_seen; i++) {
+		if (!strcmp(l->seen[i], name))
+			return 0;
+	}
+	return push_group(l, name, 0, err);
+}
+
 /* ---- entry ---- */
 
-static int finish(struct policy **p, const struct policy_edit *edits, size_t n_edits, struct policy **ret, struct ak_err *err)
+static int finish(struct policy **p, const struct policy_dirs *dirs, const struct policy_edit *edits, size_t n_edits,
+	struct policy **ret, struct ak_err *err)
 {
-	int rc = policy_apply_edits(*p, edits, n_edits, err);
+	int rc = policy_add_policies(*p, dirs, edits, n_edits, err);
 
+	if (rc >= 0)
+		rc = policy_apply_edits(*p, edits, n_edits, err);
 	if (rc >= 0)
 		rc = policy_compile(*p, err);
 	if (rc < 0)
@@ -471,26 +538,23 @@ static int finish(struct policy **p, const struct policy_edit *edits, size_t n_e
 static int loader_init(struct loader *l, struct policy *p, const struct policy_dirs *dirs, const char *label, struct ak_err *err)
 {
 	*l = (struct loader){ .p = p, .dirs = dirs, .depth = 1 };
+	l->stack[0].dir = -1;
 	if (!p)
 		return ak_fail(err, ENOMEM, "out of memory");
-	return name_of_label(l, label, &l->stack[0], err);
+	return name_of_label(l, label, &l->stack[0].name, err);
 }
 
 int policy_load(const char *name, const struct policy_dirs *dirs, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *p = policy_new();
-	size_t len = strlen(name);
 	struct loader l;
 	int rc = loader_init(&l, p, dirs, name, err);
 
 	if (rc < 0)
 		return rc;
-	if (strchr(name, '/') || (len > 5 && !strcmp(name + len - 5, ".json")))
-		rc = read_path(&l, name, true, err);
-	else
-		rc = read_named(&l, name, true, err);
-	return rc < 0 ? rc : finish(&p, edits, n_edits, ret, err);
+	rc = policy_is_file(name) ? read_given(&l, name, err) : read_named(&l, name, 0, true, err);
+	return rc < 0 ? rc : finish(&p, dirs, edits, n_edits, ret, err);
 }
 
 int policy_parse(const char *text, size_t len, const char *label, const struct policy_dirs *dirs, const struct policy_edit *edits,
@@ -502,5 +566,5 @@ int policy_parse(const char *text, size_t len, const char *label, const struct p
 
 	if (rc >= 0)
 		rc = read_text(&l, text, len, label, true, err);
-	return rc < 0 ? rc : finish(&p, edits, n_edits, ret, err);
+	return rc < 0 ? rc : finish(&p, dirs, edits, n_edits, ret, err);
 }

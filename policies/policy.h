@@ -76,6 +76,8 @@ enum policy_edit_op {
 	POLICY_EDIT_BLOCK_CIDR,
 	POLICY_EDIT_DEFAULT, /* text is "allow" or "deny" */
 	POLICY_EDIT_REMOVE, /* text is the rule to remove, as written */
+	POLICY_EDIT_ADD_POLICY, /* text is a policy: a name, the path of a file, or a pinned file (policy_pin) */
+	POLICY_EDIT_ALLOW_GROUP, /* text is the name of a policy that consists of allow rules */
 	POLICY_EDIT_NUM
 };
 
@@ -87,6 +89,32 @@ struct policy_edit {
 /* Convert between an edit and its name ("allow-host", "default" …) in options, files and messages. False: unknown name. */
 const char *policy_edit_name(enum policy_edit_op op);
 bool policy_edit_parse(const char *name, enum policy_edit_op *ret);
+
+/* Check the text of an edit as far as that needs no policy: the syntax of a rule, and whether a range can open at all. */
+int policy_edit_check(enum policy_edit_op op, const char *text, struct ak_err *err);
+
+/*
+ * ADD_POLICY adds the rules of another policy to the one that is loaded. Its limits apply too, the lower of two counts, and the
+ * default is allow only if both say so: an allowlist on top of `native` is an allowlist. ALLOW_GROUP adds rules and nothing else.
+ */
+
+/* Does TEXT name a file: does it contain a '/' or end in ".json"? */
+bool policy_is_file(const char *text);
+
+struct policy_dirs;
+/*
+ * Read the policy file PATH once, with the groups it extends, and store it as the text of an edit: "NAME={…}". Such an edit no
+ * longer depends on the file, which a sandbox may be able to change. The caller frees *RET.
+ */
+#define POLICY_PIN_MAX (128u << 10)
+int policy_pin(const char *path, const struct policy_dirs *dirs, char **ret, struct ak_err *err);
+
+/* The text of an edit for people: the name of a pinned policy, otherwise the text. BUF holds the name. */
+#define POLICY_WORD_MAX 64
+const char *policy_edit_label(const struct policy_edit *e, char buf[static POLICY_WORD_MAX]);
+
+/* Does P consist of allow rules, so that it can be given to ALLOW_GROUP? */
+bool policy_is_group(const struct policy *p);
 
 /* Folders searched for NAME.json in order; the first match wins. NULL-terminated. */
 struct policy_dirs {

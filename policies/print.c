@@ -84,7 +84,25 @@ static void put_cidrs(const struct policy *p, struct strbuf *out, const char *ke
 	strbuf_puts(out, first ? "],\n" : "\n  ],\n");
 }
 
-void policy_print(const struct policy *p, struct strbuf *out)
+static void put_limits(const struct policy *p, bool defaults, struct strbuf *out)
+{
+	const char *gap = "";
+
+	strbuf_puts(out, "  \"limits\": {");
+	if (defaults || p->has_connections) {
+		strbuf_printf(out, "\"connections\": %u", p->limits.connections);
+		gap = ", ";
+	}
+	if (defaults || p->has_dns_qps) {
+		strbuf_printf(out, "%s\"dns_qps\": %u", gap, p->limits.dns_qps);
+		gap = ", ";
+	}
+	if (defaults || p->has_egress)
+		strbuf_printf(out, "%s\"egress_bytes\": \"%llu\"", gap, (unsigned long long)p->limits.egress_bytes);
+	strbuf_puts(out, "}\n}\n");
+}
+
+void policy_print_all(const struct policy *p, bool defaults, struct strbuf *out)
 {
 	strbuf_puts(out, "{\n  \"version\": 1,\n  \"compiled\": true,\n  \"name\": ");
 	strbuf_json(out, p->name);
@@ -95,6 +113,10 @@ void policy_print(const struct policy *p, struct strbuf *out)
 	put_hosts(p, out, "deny", false);
 	put_cidrs(p, out, "allow_cidr", true);
 	put_cidrs(p, out, "deny_cidr", false);
-	strbuf_printf(out, "  \"limits\": {\"connections\": %u, \"dns_qps\": %u, \"egress_bytes\": \"%llu\"}\n}\n",
-		p->limits.connections, p->limits.dns_qps, (unsigned long long)p->limits.egress_bytes);
+	put_limits(p, defaults, out);
+}
+
+void policy_print(const struct policy *p, struct strbuf *out)
+{
+	policy_print_all(p, true, out);
 }

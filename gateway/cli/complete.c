@@ -222,16 +222,19 @@ static void add_by_placeholder(struct completion *c, const char *arg, const char
 
 static void add_value(struct completion *c, const struct field *f)
 {
-	if (!strcmp(f->option, "compatibility-mode"))
+	if (f->kind == KIND_MODE || f->kind == KIND_POLICIES) {
 		add_policies(c);
-	else if (f->choices)
+		if (!strcmp(field_arg(f), "NAME|FILE"))
+			c->kind = "files";
+	} else if (f->choices) {
 		field_choices(f, add_choice, c);
-	else if (f->kind == KIND_DIR)
+	} else if (f->kind == KIND_DIR) {
 		c->kind = "folders";
-	else if (f->kind == KIND_NAME)
+	} else if (f->kind == KIND_NAME) {
 		add_sandboxes(c, "");
-	else if (f->kind != KIND_VARIABLES && field_arg(f))
+	} else if (f->kind != KIND_VARIABLES && field_arg(f)) {
 		add_by_placeholder(c, field_arg(f), "");
+	}
 }
 
 static void add_options(struct completion *c, const struct cmd *cmd)
@@ -294,7 +297,7 @@ static const struct field *awaits(const struct cmd *cmd, const char *word)
 
 		if (!field_arg(f))
 			continue;
-		if (word[0] == '-' && word[1] == '-' ? !strcmp(word + 2, f->option)
+		if (word[0] == '-' && word[1] == '-' ? !strcmp(word + 2, f->option) || (f->alias && !strcmp(word + 2, f->alias))
 						     : f->letter && word[0] == '-' && word[last] == f->letter)
 			return f;
 	}

@@ -24,29 +24,55 @@ static void take_request(struct mcp_ceiling *c, const struct run_request *o)
 static int add_mode(struct mcp_ceiling *c, const char *value, size_t *n_modes, struct ak_err *err)
 {
 	enum ak_mode mode;
-	int rc = ak_mode_parse(value, &mode, err);
+	const char *own;
+	int rc = ak_mode_choose(value, &mode, &own, err);
 
 	if (rc < 0)
 		return rc;
-	if ((*n_modes)++ == 0)
+	if (own && c->n_own == MCP_OWN_MAX)
+		return ak_fail(err, EINVAL, "--compatibility-mode: more than %d policies of your own", MCP_OWN_MAX);
+	if ((*n_modes)++ == 0) {
 		c->mode = mode;
-	c->modes[mode] = true;
+		c->own_default = own;
+	}
+	c->modes[mode] = !own;
+	if (own)
+		c->own[c->n_own++] = own;
 	return 0;
 }
 
 /* Report a wrong rule or folder to the user now, not to a model at its first call. */
 static int check(const struct mcp_ceiling *c, const struct ak_paths *paths, char dir[static PATH_MAX], struct ak_err *err)
 {
-	for (int i = 0; i < AK_MODE_NUM; i++) {
+	for (size_t i = 0; i < AK_MODE_OWN + c->n_own; i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
-		int rc = c->modes[i] ? ak_policy_load(paths, ak_mode_name((enum ak_mode)i), c->edits, c->n_edits, &p, err) : 0;
+		const char *name = i >= AK_MODE_OWN ? c->own[i - AK_MODE_OWN] : ak_mode_name((enum ak_mode)i);
+		int rc = i >= AK_MODE_OWN ? ak_policy_check_mode(paths, name, err) : 0;
 
+		if (rc == 0 && (i >= AK_MODE_OWN || c->modes[i]))
+			rc = ak_policy_load(paths, name, c->edits, c->n_edits, &p, err);
 		if (rc < 0)
 			return rc;
 	}
 	if (c->dir && !realpath(c->dir, dir))
 		return ak_fail_errno(err, errno, "--dir '%s'", c->dir);
 	return 0;
+}
+
+/* Read the files of --policy now: later a sandbox that mounts their folder could have changed them. */
+static int pin(struct run_request *o, struct ak_err *err)
+{
+	const struct run_request *pinned = o;
+	struct run_request *own = NULL;
+	struct ak_paths paths;
+	int rc = ak_paths_init(&paths, err);
+
+	if (rc == 0)
+		rc = run_request_pin(&paths, &pinned, &own, err);
+	if (rc == 0 && own)
+		*o = *own; /* its texts live as long as the server */
+	free(own);
+	return rc;
 }
 
 /* Returns 0 to continue, -1 after printing help, else the exit code. */
@@ -72,6 +98,11 @@ static int parse(int argc, char **argv, struct mcp_ceiling *c)
 		ak_say("mcp server: unexpected '%.100s'", value);
 	if (i == CMD_HELP)
 		return -1;
+	rc = i == CMD_END ? pin(&o, &err) : 0;
+	if (rc < 0) {
+		ak_say("mcp server: %s", err.text);
+		return AK_EXIT_USAGE;
+	}
 	take_request(c, &o);
 	mcp_ceiling_finish(c, n_modes);
 	return i == CMD_END ? 0 : AK_EXIT_USAGE;

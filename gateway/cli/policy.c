@@ -27,13 +27,6 @@ static int put_out(const struct strbuf *out, int code)
 	return code;
 }
 
-static bool looks_like_file(const char *text)
-{
-	size_t len = strlen(text);
-
-	return strchr(text, '/') || (len > 5 && !strcmp(text + len - 5, ".json"));
-}
-
 /* Load a policy by NAME: a mode or policy, a file, a persistent sandbox, or the policy of a kept or past run. */
 static int load_any(const char *name, const struct ak_paths *paths, const struct policy_edit *edits, size_t n_edits,
 	struct policy **ret, struct ak_err *err)
@@ -41,7 +34,7 @@ static int load_any(const char *name, const struct ak_paths *paths, const struct
 	int rc = ak_policy_load(paths, name, edits, n_edits, ret, err);
 	char whole[AK_NAME_MAX];
 
-	if (rc != -ENOENT || looks_like_file(name) || !ak_sandbox_name_ok(name))
+	if (rc != -ENOENT || policy_is_file(name) || !ak_sandbox_name_ok(name))
 		return rc;
 	rc = runs_resolve(paths, &name, whole, err);
 	if (rc < 0)
@@ -198,7 +191,7 @@ static int load_file(const char *file, const struct ak_paths *paths, struct poli
 {
 	char path[PATH_MAX];
 
-	if (looks_like_file(file) || access(file, F_OK) < 0)
+	if (policy_is_file(file) || access(file, F_OK) < 0)
 		return ak_policy_load(paths, file, NULL, 0, ret, err);
 	snprintf(path, sizeof(path), "./%s", file);
 	return ak_policy_load(paths, path, NULL, 0, ret, err);

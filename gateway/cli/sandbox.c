@@ -66,8 +66,9 @@ static void tell_mcp(const struct create *c, const cJSON *info)
 	if (!mcp)
 		return;
 	ak_say("create: MCP servers of %s may use '%s' as it is: mode %s, profile %s%s, %zu variable%s given with -e",
-		json_text(mcp, "project", ""), c->name, ak_mode_name(c->opts.mode), ak_profile_name(c->opts.profile),
-		all ? " (with your environment and home)" : "", c->opts.n_env, c->opts.n_env == 1 ? "" : "s");
+		json_text(mcp, "project", ""), c->name, ak_mode_policy(c->opts.mode, c->opts.own),
+		ak_profile_name(c->opts.profile), all ? " (with your environment and home)" : "", c->opts.n_env,
+		c->opts.n_env == 1 ? "" : "s");
 }
 
 /* RET is replaced by the daemon's view of it. */

@@ -148,6 +148,12 @@ static void on_enforced(void *ctx, int rc, const struct gw_msg *reply, const str
 	request_fail(r, -rc, err.text);
 }
 
+static void take_mode(struct request *r)
+{
+	r->change.mode = r->sb->state.mode;
+	memcpy(r->change.own, r->sb->state.own, sizeof(r->change.own));
+}
+
 /* r->change holds the new edits. Compile them, enforce them if the sandbox runs, save them. */
 static void apply(struct request *r)
 {
@@ -155,7 +161,7 @@ static void apply(struct request *r)
 	struct ak_err err;
 	int rc;
 
-	r->change.mode = sb->state.mode;
+	take_mode(r);
 	rc = state_policy(r->d->paths, &r->change, ak_deadline_now_us(), &r->policy, &err);
 	if (rc < 0) {
 		request_fail(r, -rc, err.text);
@@ -221,7 +227,7 @@ void op_policy(struct request *r)
 		rc = ak_fail(&err, EINVAL, "edits: empty; give at least one change");
 	if (rc >= 0 && !reset)
 		rc = state_edits_copy(&r->sb->state, &r->change) < 0 ? ak_fail(&err, ENOMEM, "out of memory") : 0;
-	r->change.mode = r->sb->state.mode;
+	take_mode(r);
 	if (rc >= 0) {
 		(void)state_edits_expire(&r->change, ak_deadline_now_us());
 		rc = policy_edits_read(r->d->paths, r->obj, &r->change, &err);

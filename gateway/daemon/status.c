@@ -243,7 +243,7 @@ void op_status(struct request *r)
 	cJSON *pool = ok ? cJSON_AddArrayToObject(obj, "pool") : NULL;
 
 	ok = ok && pool;
-	for (int mode = 0; ok && mode < AK_MODE_NUM; mode++)
+	for (int mode = 0; ok && mode < AK_MODE_OWN; mode++) /* the pool keeps none for policies of one's own */
 		ok = put_mode(pool, d, (enum ak_mode)mode);
 	if (!ok)
 		request_fail(r, ENOMEM, "out of memory");

@@ -40,6 +40,17 @@ static int check_choice(const struct field *f, const char *text, struct ak_err *
 	return 0;
 }
 
+/* Whether a policy of that name is installed is known only where the request is planned. */
+static int check_mode(const struct field *f, const char *text, struct ak_err *err)
+{
+	char all[CHOICES_MAX] = "";
+
+	if (ak_sandbox_name_ok(text))
+		return 0;
+	field_choices(f, add_choice, all);
+	return ak_fail(err, EINVAL, "'%.100s' is neither one of %s nor the name of a policy", text, all);
+}
+
 static int check_length(const struct field *f, const char *text, struct ak_err *err)
 {
 	size_t len = strlen(text);
@@ -76,6 +87,20 @@ static int check_name(const char *text, struct ak_err *err)
 	return ak_fail(err, EINVAL, "'%.64s' is not a name: 1 to 63 of A-Z a-z 0-9 _ -, a letter or digit at both ends", text);
 }
 
+static int check_policy(enum field_front front, const char *text, struct ak_err *err)
+{
+	static const struct field path = { .min = 1, .max = PATH_MAX - 1 };
+	int rc = check_length(&path, text, err);
+
+	if (rc < 0 || ak_sandbox_name_ok(text))
+		return rc;
+	if (!policy_is_file(text))
+		return ak_fail(err, EINVAL, "'%.64s' is neither the name of a policy nor a file that ends in .json", text);
+	if (front != FIELD_CLI && text[0] != '/')
+		return ak_fail(err, EINVAL, "'%.100s': the path of a policy file must be absolute", text);
+	return 0;
+}
+
 static int check_text(
 	const struct field *f, enum field_front front, const char *text, struct field_value *ret, struct ak_err *err)
 {
@@ -85,8 +110,12 @@ static int check_text(
 	ret->text = text;
 	if (f->kind == KIND_CHOICE)
 		return check_choice(f, text, err);
+	if (f->kind == KIND_MODE)
+		return check_mode(f, text, err);
 	if (f->kind == KIND_NAME)
 		return check_name(text, err);
+	if (f->kind == KIND_POLICIES)
+		return check_policy(front, text, err);
 	if (f->kind == KIND_PATH || f->kind == KIND_DIR)
 		return check_path(f, front, text, err);
 	if (f->kind == KIND_VARIABLES)
@@ -297,6 +326,7 @@ static int take_member(
 	} forms[KIND_NUM] = {
 		[KIND_STRINGS] = { true, false, "an array of strings" },
 		[KIND_RULES] = { true, false, "an array of strings" },
+		[KIND_POLICIES] = { true, false, "an array of strings" },
 		[KIND_VARIABLES] = { true, true, "an object of strings or an array of K=V strings" },
 		[KIND_MOUNTS] = { true, false, "an array of objects" },
 		[KIND_TEXTS] = { false, true, "an object of strings" },

@@ -29,6 +29,7 @@ enum field_kind {
 	KIND_BOOL, /* an option without a value */
 	KIND_TEXT, /* bytes */
 	KIND_CHOICE, /* one of CHOICES */
+	KIND_MODE, /* one of CHOICES, or the name of an installed policy */
 	KIND_NAME, /* the name of a sandbox */
 	KIND_PATH, /* bytes; absolute */
 	KIND_DIR, /* bytes; a folder on the host. In JSON it must be absolute, because a client of a server has no current folder */
@@ -38,6 +39,7 @@ enum field_kind {
 	KIND_TIME, /* bytes of the text: "10m" ago, or an RFC 3339 time */
 	KIND_STRINGS, /* items: a command */
 	KIND_RULES, /* items; on the command line, one per repeated option */
+	KIND_POLICIES, /* items as above: names of installed policies or paths of policy files, absolute in JSON */
 	KIND_VARIABLES, /* items: "K=V" each, or an object */
 	KIND_MOUNTS, /* items: "SRC[:DST][:ro|rw]" on the command line, one per repeated option; objects in JSON */
 	KIND_TEXTS, /* items: an object of strings */
@@ -55,6 +57,7 @@ struct field_value {
 struct field {
 	const char *name; /* in JSON and in URLs; NULL: command line only */
 	const char *option; /* without the dashes; NULL: not on the command line */
+	const char *alias; /* another spelling of the option, or NULL */
 	char letter; /* short option, or 0 */
 	enum field_kind kind;
 	bool negated; /* the option means the opposite of the name: --no-network is "network":false */
@@ -101,6 +104,8 @@ enum field_id {
 	FIELD_ALLOW_CIDR,
 	FIELD_BLOCK_CIDR,
 	FIELD_PUBLISH,
+	FIELD_ADD_POLICY,
+	FIELD_ALLOW_GROUP,
 	FIELD_PASS_API_KEY,
 	FIELD_INTERACTIVE,
 	FIELD_TTY,

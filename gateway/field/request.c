@@ -20,7 +20,7 @@ int field_set_name(struct run_request *o, const struct field *f, const struct fi
 
 int field_set_mode(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
-	return ak_mode_parse(v->text, &o->mode, err);
+	return ak_mode_choose(v->text, &o->mode, &o->own, err);
 }
 
 int field_set_agent_state(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
@@ -89,9 +89,14 @@ int field_add_mount(struct run_request *o, const struct field *f, const struct f
 
 int field_add_rule(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
-	enum policy_edit_op op = POLICY_EDIT_DEFAULT; /* `network proxy` says --policy */
+	enum policy_edit_op op = POLICY_EDIT_DEFAULT;
+	int rc;
 
-	(void)policy_edit_parse(f->option, &op);
+	if (f->kind != KIND_CHOICE) /* `network proxy` says --policy allow|deny */
+		(void)policy_edit_parse(f->option, &op);
+	rc = policy_edit_check(op, v->text, err);
+	if (rc < 0)
+		return rc;
 	if (o->n_edits == PLAN_LIST_MAX)
 		return ak_fail(err, EINVAL, "more than %d rules; put them in a policy file", PLAN_LIST_MAX);
 	o->edits[o->n_edits++] = (struct policy_edit){ op, v->text };

@@ -33,7 +33,7 @@ static void put_string(struct strbuf *out, const struct field *f)
 		strbuf_puts(out, ",\"enum\":[");
 		field_choices(f, put_choice, out);
 		strbuf_putc(out, ']');
-	} else if (f->kind == KIND_NAME) {
+	} else if (f->kind == KIND_NAME || f->kind == KIND_MODE) {
 		strbuf_puts(out, ",\"pattern\":\"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$\"");
 	} else {
 		put_bounds(out, f, "minLength", "maxLength");
@@ -75,6 +75,7 @@ static void put_type(struct strbuf *out, const struct field *f, enum field_front
 	case KIND_STRINGS:
 	case KIND_RULES:
 	case KIND_MOUNTS:
+	case KIND_POLICIES:
 	case KIND_RUNS:
 		put_array(out, f, front);
 		break;
@@ -91,6 +92,7 @@ static void put_type(struct strbuf *out, const struct field *f, enum field_front
 		break;
 	case KIND_TEXT:
 	case KIND_CHOICE:
+	case KIND_MODE:
 	case KIND_NAME:
 	case KIND_PATH:
 	case KIND_DIR:

@@ -9,6 +9,7 @@
 #define PROFILES "permissive|moderate|restrictive"
 #define PATH_BYTES 4095
 #define RULE_BYTES 300
+#define POLICIES_MAX 32
 #define TIME_BYTES 64
 #define LONGEST_MS (366ull * 86400 * 1000) /* the limit of the daemon and the supervisors */
 
@@ -28,8 +29,8 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_COMMAND] = { .name = "command", .kind = KIND_STRINGS, .min = 1, .max = 4096,
 		.help = "the program and its arguments, one string each; no shell is involved",
 		MORE_MCP(": for pipes or globs use [\"sh\", \"-c\", \"...\"]") },
-	[FIELD_MODE] = { .name = "compatibility_mode", .option = "compatibility-mode", .kind = KIND_CHOICE, .choices = MODES,
-		.help = "selects the network policy and the files it gets", .set = field_set_mode, MORE_CLI(" (native)"), MORE_HTTP(" (native)"),
+	[FIELD_MODE] = { .name = "compatibility_mode", .option = "compatibility-mode", .alias = "mode", .letter = 'm', .kind = KIND_MODE, .choices = MODES,
+		.arg = MODES "|POLICY", .help = "selects the network policy and the files it gets; the name of any installed policy works too", .set = field_set_mode, MORE_CLI(" (native)"), MORE_HTTP(" (native)"),
 		MORE_MCP("; only modes that the user started this server with can be chosen; leave it out for the default") },
 	[FIELD_PROFILE] = { .name = "profile", .option = "profile", .kind = KIND_CHOICE, .choices = PROFILES,
 		.help = "how much of the host it may use", .set = field_set_profile, MORE_CLI(" (moderate)"), MORE_HTTP(" (moderate)"),
@@ -78,6 +79,10 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_PUBLISH] = { .name = "publish", .option = "publish", .letter = 'p', .kind = KIND_RULES, .arg = "[ADDR:]PORT[:PORT]", .max = AK_PUBLISH_MAX,
 		.help = "connect a port of the host (on 127.0.0.1 unless given; 0 picks a free one) to a port on the sandbox's own loopback",
 		.set = field_add_publish },
+	[FIELD_ADD_POLICY] = { .name = "policies", .option = "policy", .kind = KIND_POLICIES, .arg = "NAME|FILE", .max = POLICIES_MAX, .set = field_add_rule,
+		.help = "add the rules of another policy; everything else is denied unless all of them allow it" },
+	[FIELD_ALLOW_GROUP] = { .name = "allow_groups", .option = "allow-group", .kind = KIND_POLICIES, .arg = "NAME", .max = POLICIES_MAX, .set = field_add_rule,
+		.help = "allow the hosts of a group, such as source-hosting" },
 	[FIELD_PASS_API_KEY] = { .option = "pass-api-key", .kind = KIND_BOOL, .help = "pass on the API key variable of the mode", AT(pass_api_key) },
 	[FIELD_INTERACTIVE] = { .option = "interactive", .letter = 'i', .kind = KIND_BOOL, .help = "pass stdin on (the default)" },
 	[FIELD_TTY] = { .option = "tty", .letter = 't', .kind = KIND_BOOL, .help = "give the command a terminal", AT(tty) },
@@ -144,10 +149,10 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_READ_LIMIT] = { .name = "limit", .kind = KIND_COUNT, .min = 1, .max = FIELD_READ_MAX, .help = "read at most this many bytes (65536)" },
 
 	[FIELD_FOREGROUND] = { .option = "foreground", .kind = KIND_BOOL, .help = "stay in the foreground, for a service manager" },
-	[FIELD_POOL_MODE] = { .option = "mode", .kind = KIND_CHOICE, .choices = MODES, .help = "the mode to prepare sandboxes for" },
+	[FIELD_POOL_MODE] = { .option = "mode", .alias = "compatibility-mode", .letter = 'm', .kind = KIND_CHOICE, .choices = MODES, .help = "the mode to prepare sandboxes for" },
 	[FIELD_POOL_COUNT] = { .option = "count", .kind = KIND_COUNT, .min = 1, .max = 256, .help = "how many (1)" },
-	[FIELD_CEILING_MODE] = { .option = "compatibility-mode", .kind = KIND_CHOICE, .choices = MODES, .repeat = true,
-		.help = "a mode that calls may choose; the first is their default (claude)" },
+	[FIELD_CEILING_MODE] = { .option = "compatibility-mode", .alias = "mode", .letter = 'm', .kind = KIND_MODE, .choices = MODES, .arg = MODES "|POLICY",
+		.repeat = true, .help = "a mode or installed policy that calls may choose; the first is their default (claude)" },
 	[FIELD_CEILING_PROFILE] = { .option = "profile", .kind = KIND_CHOICE, .choices = PROFILES,
 		.help = "the widest profile that calls may choose (moderate)", .set = field_set_profile },
 	[FIELD_CEILING_NO_NETWORK] = { .option = "no-network", .kind = KIND_BOOL, .help = "no network in any call", AT(no_network) },
@@ -179,6 +184,7 @@ const struct field field_table[FIELD_NUM] = {
 #define MUST FIELD_REQUIRED
 #define USES(...) (const struct field_use[]){ __VA_ARGS__, { .fronts = 0 } }
 #define USE_RULES(fronts) { FIELD_ALLOW_HOST, fronts }, { FIELD_BLOCK_HOST, fronts }, { FIELD_ALLOW_CIDR, fronts }, { FIELD_BLOCK_CIDR, fronts }
+#define USE_POLICIES(fronts) { FIELD_ADD_POLICY, fronts }, { FIELD_ALLOW_GROUP, fronts }
 
 static const struct field_use *const verbs[VERB_NUM] = {
 	[VERB_NONE] = (const struct field_use[]){ { .fronts = 0 } },
@@ -188,14 +194,14 @@ static const struct field_use *const verbs[VERB_NUM] = {
 		{ FIELD_KEEP, C | H }, { FIELD_RUN_NAME, C | H }, { FIELD_CONFIG, C }, { FIELD_BACKEND, C }, { FIELD_DIR, C }, { FIELD_BROAD_DIR, C },
 		{ FIELD_PROJECT_WRITABLE, C }, { FIELD_MOUNT, C | H }, { FIELD_AGENT_STATE, C | H }, { FIELD_EXPLAIN, C }, { FIELD_ENV, C | H | M }, { FIELD_ENV_FILE, C }, { FIELD_WORKDIR, C }, { FIELD_CWD, H | M }, { FIELD_TIMEOUT, C | H | M },
 		{ FIELD_MEMORY, C | H | M }, { FIELD_VCPUS, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C }, USE_RULES(C | H),
-		{ FIELD_PUBLISH, C | H }, { FIELD_PASS_API_KEY, C }, { FIELD_INTERACTIVE, C }, { FIELD_TTY, C }, { FIELD_QUIET, C }, { FIELD_JSON_RESULT, C }, { FIELD_FAST, H }),
+		USE_POLICIES(C | H), { FIELD_PUBLISH, C | H }, { FIELD_PASS_API_KEY, C }, { FIELD_INTERACTIVE, C }, { FIELD_TTY, C }, { FIELD_QUIET, C }, { FIELD_JSON_RESULT, C }, { FIELD_FAST, H }),
 	[VERB_BATCH] = USES({ FIELD_COMMANDS, H | MUST }),
 	[VERB_CREATE] = USES(
 		{ FIELD_NAME, H | M | MUST },
 		{ FIELD_DIR, C | H }, { FIELD_BROAD_DIR, C }, { FIELD_PROJECT_WRITABLE, C }, { FIELD_MOUNT, C | H },
 		{ FIELD_MODE, C | H | M }, { FIELD_PROFILE, C | H | M }, { FIELD_NETWORK, C | H | M }, { FIELD_IMAGE, C | H | M }, { FIELD_CONFIG, C },
 		{ FIELD_BACKEND, C }, { FIELD_VCPUS, C | H | M }, { FIELD_MEMORY, C | H | M }, { FIELD_PIDS, C | H | M }, { FIELD_NESTED, C },
-		{ FIELD_ENV, C | H | M }, { FIELD_ENV_FILE, C }, USE_RULES(C | H), { FIELD_OPEN_TO_MCP, C }, { FIELD_START, C | M }, { FIELD_JSON_RESULT, C }),
+		{ FIELD_ENV, C | H | M }, { FIELD_ENV_FILE, C }, USE_RULES(C | H), USE_POLICIES(C | H), { FIELD_OPEN_TO_MCP, C }, { FIELD_START, C | M }, { FIELD_JSON_RESULT, C }),
 	[VERB_START] = USES({ FIELD_NAME, M | MUST }, { FIELD_ALL, C }, { FIELD_ACCEPT_DIR, C }),
 	[VERB_STOP] = USES({ FIELD_NAME, M | MUST }, { FIELD_ALL, C }),
 	[VERB_REMOVE] = USES({ FIELD_NAME, M | MUST }, { FIELD_ALL, C }, { FIELD_FORCE, C | M }),
@@ -211,13 +217,13 @@ static const struct field_use *const verbs[VERB_NUM] = {
 	[VERB_FILES_WRITE] = USES({ FIELD_FILES, H | MUST }),
 	[VERB_DETACHED_LOGS] = USES({ FIELD_STREAM, Q }),
 	[VERB_POLICY_CHANGE] = USES(
-		{ FIELD_DEFAULT, C | H }, USE_RULES(C | H), { FIELD_REMOVE_RULE, C | H }, { FIELD_RESET, C | H }, { FIELD_FOR, C | H }, { FIELD_CHANGE_MCP, C },
+		{ FIELD_DEFAULT, C | H }, USE_RULES(C | H), { FIELD_ALLOW_GROUP, C | H }, { FIELD_REMOVE_RULE, C | H }, { FIELD_RESET, C | H }, { FIELD_FOR, C | H }, { FIELD_CHANGE_MCP, C },
 		{ FIELD_WATCH, C }, { FIELD_JSON, C }),
 	[VERB_POLICY_PROXY] = USES(
-		{ FIELD_PROXY_POLICY, C }, USE_RULES(C), { FIELD_REMOVE_RULE, C }, { FIELD_RESET, C }, { FIELD_FOR, C }, { FIELD_CHANGE_MCP, C },
+		{ FIELD_PROXY_POLICY, C }, USE_RULES(C), { FIELD_ALLOW_GROUP, C }, { FIELD_REMOVE_RULE, C }, { FIELD_RESET, C }, { FIELD_FOR, C }, { FIELD_CHANGE_MCP, C },
 		{ FIELD_WATCH, C }, { FIELD_JSON, C }),
 	[VERB_POLICY_PUT] = USES({ FIELD_DEFAULT, H }, USE_RULES(H)),
-	[VERB_CHECK] = USES({ FIELD_POLICY, M | MUST }, { FIELD_TARGET, H | M | MUST }, { FIELD_JSON, C }, USE_RULES(C)),
+	[VERB_CHECK] = USES({ FIELD_POLICY, M | MUST }, { FIELD_TARGET, H | M | MUST }, { FIELD_JSON, C }, USE_RULES(C), USE_POLICIES(C)),
 	[VERB_NETWORK_LOG] = USES(
 		{ FIELD_LOG_NAME, M | MUST }, { FIELD_LAST, C }, { FIELD_FOLLOW, C | Q }, { FIELD_DENIED, C | Q | M }, { FIELD_ALLOWED, C | Q },
 		{ FIELD_SINCE, C | Q | M }, { FIELD_LIMIT_LINES, C }, { FIELD_LIMIT_RECORDS, Q }, { FIELD_LIMIT_ROWS, M }, { FIELD_JSON_LINES, C },
@@ -232,7 +238,7 @@ static const struct field_use *const verbs[VERB_NUM] = {
 	[VERB_PREWARM] = USES({ FIELD_POOL_MODE, C }, { FIELD_POOL_COUNT, C }),
 	[VERB_MCP_SERVER] = USES(
 		{ FIELD_CEILING_MODE, C }, { FIELD_CEILING_PROFILE, C }, { FIELD_CEILING_NO_NETWORK, C }, { FIELD_CEILING_DIR, C }, { FIELD_CEILING_KEEP, C },
-		USE_RULES(C)),
+		USE_RULES(C), USE_POLICIES(C)),
 	[VERB_SERVE] = USES({ FIELD_HOST, C }, { FIELD_PORT, C }, { FIELD_API_KEY_FILE, C }, { FIELD_SERVER_NAME, C }),
 	[VERB_DOCTOR] = USES({ FIELD_OFFLINE, C }, { FIELD_JSON, C }),
 	[VERB_SETUP] = USES({ FIELD_DRY_RUN, C }, { FIELD_YES, C }),
@@ -249,12 +255,17 @@ const struct field_use *field_next(enum field_verb verb, enum field_front front,
 	return NULL;
 }
 
+static bool is_word(const char *word, const char *text, size_t len)
+{
+	return word && strlen(word) == len && !memcmp(word, text, len);
+}
+
 const struct field_use *field_find(enum field_verb verb, enum field_front front, const char *name, size_t len)
 {
 	field_each(u, verb, front) {
 		const char *own = field_name(&field_table[u->id], front);
 
-		if (strlen(own) == len && !memcmp(own, name, len))
+		if (is_word(own, name, len) || (front == FIELD_CLI && is_word(field_table[u->id].alias, name, len)))
 			return u;
 	}
 	return NULL;
@@ -284,7 +295,8 @@ const char *field_arg(const struct field *f)
 
 bool field_repeats(const struct field *f)
 {
-	return f->repeat || f->kind == KIND_RULES || f->kind == KIND_VARIABLES || f->kind == KIND_MOUNTS;
+	return f->repeat || f->kind == KIND_RULES || f->kind == KIND_POLICIES || f->kind == KIND_VARIABLES ||
+		f->kind == KIND_MOUNTS;
 }
 
 bool field_absent(const struct field *f)

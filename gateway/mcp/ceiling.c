@@ -14,12 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MODES_MAX 256
+
 void mcp_ceiling_finish(struct mcp_ceiling *c, size_t n_modes)
 {
 	if (n_modes > 0)
 		return;
 	c->mode = AK_MODE_CLAUDE;
-	for (int i = 0; i < AK_MODE_NUM; i++)
+	for (int i = 0; i < AK_MODE_OWN; i++)
 		c->modes[i] = i != AK_MODE_NATIVE;
 }
 
@@ -29,17 +31,30 @@ static const char *modes_text(const struct mcp_ceiling *c, char *buf, size_t siz
 	size_t used = 0;
 
 	buf[0] = '\0';
-	for (int i = 0; i < AK_MODE_NUM && used < size; i++) {
+	for (int i = 0; i < AK_MODE_OWN && used < size; i++) {
 		if (c->modes[i])
 			used += (size_t)snprintf(
 				buf + used, size - used, "%s%s", used ? ", " : "", ak_mode_name((enum ak_mode)i));
 	}
+	for (size_t i = 0; i < c->n_own && used < size; i++)
+		used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? ", " : "", c->own[i]);
 	return buf;
+}
+
+bool mcp_ceiling_has(const struct mcp_ceiling *c, enum ak_mode mode, const char *own)
+{
+	if (mode != AK_MODE_OWN)
+		return c->modes[mode];
+	for (size_t i = 0; i < c->n_own; i++) {
+		if (!strcmp(c->own[i], own))
+			return true;
+	}
+	return false;
 }
 
 static int fail_mode(const struct mcp_ceiling *c, const char *wanted, struct ak_err *err)
 {
-	char modes[64];
+	char modes[MODES_MAX];
 
 	return ak_fail(err, EPERM,
 		"compatibility_mode '%s' is not among those this server was started with (%s); only the user can add it: "
@@ -63,10 +78,11 @@ int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, str
 	int rc;
 
 	opts->mode = c->mode;
+	opts->own = c->own_default;
 	opts->profile = c->profile;
 	rc = fields_decode(r->tool->verb, FIELD_MCP, r->args, opts, mem, err);
-	if (rc == 0 && !c->modes[opts->mode])
-		rc = fail_mode(c, ak_mode_name(opts->mode), err);
+	if (rc == 0 && !mcp_ceiling_has(c, opts->mode, opts->own))
+		rc = fail_mode(c, ak_mode_policy(opts->mode, opts->own), err);
 	if (rc == 0 && opts->profile < c->profile)
 		rc = ak_fail(err, EPERM,
 			"profile '%s' is wider than '%s', which this server was started with; only the user can change that: "
@@ -81,18 +97,18 @@ int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, str
 	return rc;
 }
 
-int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, struct policy **ret, struct ak_err *err)
+int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, const char *own, struct policy **ret, struct ak_err *err)
 {
 	const struct mcp_ceiling *c = r->ceiling;
 
-	if (!c->modes[mode])
-		return fail_mode(c, ak_mode_name(mode), err);
-	return ak_policy_load(r->paths, ak_mode_name(mode), c->edits, c->n_edits, ret, err);
+	if (!mcp_ceiling_has(c, mode, own))
+		return fail_mode(c, ak_mode_policy(mode, own), err);
+	return ak_policy_load(r->paths, ak_mode_policy(mode, own), c->edits, c->n_edits, ret, err);
 }
 
 void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)
 {
-	char modes[64];
+	char modes[MODES_MAX];
 
 	strbuf_puts(
 		out, "Commands run in sandboxes. A policy controls the whole network of a sandbox, for every program in it. ");
@@ -100,7 +116,7 @@ void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out)
 		strbuf_puts(out, "Sandboxes of this server have no network. ");
 	else
 		strbuf_printf(out, "Compatibility modes that can be chosen: %s (default: %s). ",
-			modes_text(c, modes, sizeof(modes)), ak_mode_name(c->mode));
+			modes_text(c, modes, sizeof(modes)), ak_mode_policy(c->mode, c->own_default));
 	strbuf_printf(out, "Widest profile: %s. ", ak_profile_name(c->profile));
 	strbuf_puts(out,
 		"Results list denied requests with the rule that denied them. No tool can change a policy, only the user can. Use network_check before relying on a host. "

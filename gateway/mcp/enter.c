@@ -29,7 +29,7 @@ static int fail_wider(const struct state_sandbox *s, struct ak_err *err)
 	return ak_fail(err, EPERM,
 		"sandbox '%s' (mode %s, profile %s) is wider than this server's limits allow; "
 		"create another with sandbox_create",
-		s->name, ak_mode_name(s->mode), ak_profile_name(s->profile));
+		s->name, state_mode(s), ak_profile_name(s->profile));
 }
 
 static bool same_project(const struct mcp_ceiling *c, const char *project)
@@ -52,7 +52,15 @@ static bool has_edit(const struct state_sandbox *s, const struct policy_edit *ed
 	return false;
 }
 
-/* A server without a network refuses sandboxes with one, and hosts that this server blocks must be blocked in the sandbox too. */
+static bool narrows(enum policy_edit_op op)
+{
+	return op == POLICY_EDIT_BLOCK_HOST || op == POLICY_EDIT_BLOCK_CIDR || op == POLICY_EDIT_ADD_POLICY;
+}
+
+/*
+ * A server without a network refuses sandboxes with one. Hosts that this server blocks must be blocked in the sandbox too, and a
+ * policy that the server adds may block hosts or everything else: the sandbox must have it.
+ */
 static int check_forbidden(const struct mcp_ceiling *c, const struct state_sandbox *s, struct ak_err *err)
 {
 	uint64_t now = ak_wall_us();
@@ -62,12 +70,15 @@ static int check_forbidden(const struct mcp_ceiling *c, const struct state_sandb
 	if (c->no_network || !ak_profile_network(c->profile))
 		return fail_wider(s, err);
 	for (size_t i = 0; i < c->n_edits; i++) {
-		if (c->edits[i].op != POLICY_EDIT_BLOCK_HOST && c->edits[i].op != POLICY_EDIT_BLOCK_CIDR)
+		const struct policy_edit *e = &c->edits[i];
+		char label[POLICY_WORD_MAX];
+
+		if (!narrows(e->op) || has_edit(s, e, now))
 			continue;
-		if (!has_edit(s, &c->edits[i], now))
-			return ak_fail(err, EPERM,
-				"sandbox '%s' does not block '%s', which this server must block; create another with sandbox_create",
-				s->name, c->edits[i].text);
+		return ak_fail(err, EPERM,
+			"sandbox '%s' does not %s '%s', which this server must %s; create another with sandbox_create", s->name,
+			e->op == POLICY_EDIT_ADD_POLICY ? "have the policy" : "block", policy_edit_label(e, label),
+			e->op == POLICY_EDIT_ADD_POLICY ? "add" : "block");
 	}
 	return 0;
 }
@@ -80,7 +91,7 @@ static int check_policy(const struct mcp_request *r, const struct state_sandbox 
 	int rc = state_network(s) ? state_policy(r->paths, s, ak_wall_us(), &has, err) : 0;
 
 	if (rc == 0 && has)
-		rc = mcp_ceiling_policy(r, s->mode, &could, err);
+		rc = mcp_ceiling_policy(r, s->mode, s->own, &could, err);
 	if (rc < 0 || !has || policy_within(has, could))
 		return rc;
 	return ak_fail(err, EPERM,
@@ -93,7 +104,7 @@ static int check_makeable(const struct mcp_request *r, const struct state_sandbo
 {
 	const struct mcp_ceiling *c = r->ceiling;
 
-	if (!c->modes[s->mode] || (!granted && s->profile < c->profile))
+	if (!mcp_ceiling_has(c, s->mode, s->own) || (!granted && s->profile < c->profile))
 		return fail_wider(s, err);
 	return check_policy(r, s, err);
 }

@@ -29,6 +29,7 @@
 #define MCP_WAITING_MAX 64 /* waiting calls; more are refused */
 #define MCP_WAITING_BYTES (64u << 20) /* size of all waiting calls; more are refused */
 #define MCP_TIMEOUT_MS 30000 /* default timeout of a command */
+#define MCP_OWN_MAX 16
 #define MCP_RUNS_MAX 256 /* past runs whose network log the tools still show */
 
 enum mcp_rev { MCP_REV_2024_11_05, MCP_REV_2025_03_26, MCP_REV_2025_06_18, MCP_REV_2025_11_25, MCP_REV_NUM };
@@ -37,6 +38,9 @@ enum mcp_rev { MCP_REV_2024_11_05, MCP_REV_2025_03_26, MCP_REV_2025_06_18, MCP_R
 struct mcp_ceiling {
 	enum ak_mode mode; /* the default mode */
 	bool modes[AK_MODE_NUM]; /* the modes that a call may choose */
+	const char *own[MCP_OWN_MAX]; /* and these installed policies, as modes; borrowed */
+	size_t n_own;
+	const char *own_default; /* if MODE is AK_MODE_OWN; borrowed */
 	enum ak_profile profile; /* the widest profile that a call may choose, and the default */
 	bool no_network;
 	bool keep; /* sandboxes that calls create outlive the server */

@@ -243,20 +243,15 @@ void mcp_do_log(const struct mcp_request *r, struct mcp_result *ret)
 
 /* ---- network_check ---- */
 
-static bool looks_like_file(const char *text)
-{
-	size_t len = strlen(text);
-
-	return strchr(text, '/') || (len > 5 && !strcmp(text + len - 5, ".json"));
-}
-
 /*
  * Load a policy file of the project that calls can see, and no other file: our error messages must not show the model the content of other files of the host.
  * The file may extend only shipped policies, so that verdicts do not reveal the user's own policies.
  */
 static int load_file(const struct mcp_request *r, const char *file, struct policy **ret, struct ak_err *err)
 {
-	const struct run_request opts = { .mode = r->ceiling->mode, .profile = r->ceiling->profile, .dir = r->ceiling->dir };
+	const struct run_request opts = {
+		.mode = r->ceiling->mode, .own = r->ceiling->own_default, .profile = r->ceiling->profile, .dir = r->ceiling->dir
+	};
 	char project[PATH_MAX], path[PATH_MAX], storage[3][PATH_MAX];
 	struct policy_dirs all, shipped = { { NULL } };
 	_cleanup_free_ char *text = NULL;
@@ -288,13 +283,15 @@ static int load_any(const struct mcp_request *r, const char *name, struct policy
 	char uuid[37];
 	int rc;
 
-	if (looks_like_file(name))
+	if (policy_is_file(name))
 		return load_file(r, name, ret, err);
 	rc = service_check_name(name, err);
 	if (rc < 0)
 		return rc;
 	if (ak_mode_parse(name, &mode, err) == 0)
-		return mcp_ceiling_policy(r, mode, ret, err);
+		return mcp_ceiling_policy(r, mode, NULL, ret, err);
+	if (mcp_ceiling_has(r->ceiling, AK_MODE_OWN, name))
+		return mcp_ceiling_policy(r, AK_MODE_OWN, name, ret, err);
 	if (mcp_owner_has_run(r->owner, name))
 		return service_run_policy(r->paths, name, NULL, 0, ret, err);
 	rc = mcp_enter(r, name, uuid, err);
@@ -332,5 +329,5 @@ void mcp_do_check(const struct mcp_request *r, struct mcp_result *ret)
 		return;
 	}
 	service_check(p, &t, &v);
-	put_check(ret, &v, &t, !looks_like_file(name) && service_get(r->paths, name, &info, &ignored) == 0 ? name : NULL);
+	put_check(ret, &v, &t, !policy_is_file(name) && service_get(r->paths, name, &info, &ignored) == 0 ? name : NULL);
 }

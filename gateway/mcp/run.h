@@ -40,7 +40,10 @@ void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persis
 int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, struct field_mem *mem, struct ak_err *err);
 
 /* The policy that this server gives to a sandbox of MODE; -EPERM for a mode that calls cannot choose. */
-int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, struct policy **ret, struct ak_err *err);
+int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, const char *own, struct policy **ret, struct ak_err *err);
+
+/* May calls choose this mode? OWN is the policy of AK_MODE_OWN. */
+bool mcp_ceiling_has(const struct mcp_ceiling *c, enum ak_mode mode, const char *own);
 
 /* Append the instructions for the model that initialize returns. */
 void mcp_ceiling_print(const struct mcp_ceiling *c, struct strbuf *out);

@@ -11,22 +11,21 @@
 static int load_policy(const struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths,
 	struct policy **ret, struct ak_err *err)
 {
-	char storage[3][PATH_MAX];
-	struct policy_dirs dirs;
-
 	if (!plan->network)
 		return 0;
-	ak_paths_policy_dirs(paths, storage, &dirs);
-	return policy_load(plan->policy, &dirs, opts->edits, opts->n_edits, ret, err);
+	return ak_policy_load(paths, plan->policy, opts->edits, opts->n_edits, ret, err);
 }
 
 int service_explain(const struct run_request *opts, const struct ak_paths *paths, struct strbuf *out, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	static struct run_plan plan; /* large */
+	_cleanup_(run_request_freep) struct run_request *own = NULL;
 	char empty[PATH_MAX];
-	int rc = rundir_empty(paths, empty, err);
+	int rc = run_request_pin(paths, &opts, &own, err);
 
+	if (rc == 0)
+		rc = rundir_empty(paths, empty, err);
 	if (rc == 0)
 		rc = run_plan_init(&plan, opts, paths, empty, err);
 	if (rc < 0)

@@ -161,7 +161,7 @@ static int put_policy(const struct ak_paths *paths, const struct state_sandbox *
 		return ak_fail(err, ENOMEM, "out of memory");
 	cJSON_DeleteItemFromObjectCaseSensitive(out, "name");
 	cJSON_DeleteItemFromObjectCaseSensitive(out, "mcp");
-	return cJSON_AddStringToObject(out, "name", ak_mode_name(s->mode)) ? 0 : ak_fail(err, ENOMEM, "out of memory");
+	return cJSON_AddStringToObject(out, "name", state_mode(s)) ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
 static int put_state(const struct ak_paths *paths, const char *name, cJSON *obj, struct ak_err *err)

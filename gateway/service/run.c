@@ -12,6 +12,7 @@
 #include "gateway/ipc/ipc.h"
 #include "gateway/run/front.h"
 #include "gateway/run/life.h"
+#include "gateway/store/policy_dirs.h"
 #include "gateway/store/report.h"
 
 #include <errno.h>
@@ -221,14 +222,17 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 {
 	static struct run_front
 		f; /* too large for the stack, which the gateway process inherits; a process runs one command at a time */
+	_cleanup_(run_request_freep) struct run_request *own = NULL;
 	int rc = opts->name ? service_claim_name(paths, opts->name, err) : 0;
 
 	memset(ret, 0, sizeof(*ret));
+	if (rc == 0)
+		rc = run_request_pin(paths, &opts, &own, err);
 	if (rc < 0)
 		return rc;
 	rc = run_front_init(&f, opts, paths, err);
 	if (rc == 0)
-		rc = f.plan.network && !opts->keep && !opts->cold ? run_warm(&f, ret, err) : -EAGAIN;
+		rc = f.plan.network && !opts->keep && !opts->cold && opts->mode != AK_MODE_OWN ? run_warm(&f, ret, err) : -EAGAIN;
 	if (rc == -EAGAIN)
 		rc = run_cold(&f, ret, err);
 	run_front_done(&f);

@@ -11,6 +11,7 @@
 #include "gateway/log/events.h"
 #include "gateway/store/info.h"
 #include "gateway/store/mounts.h"
+#include "gateway/store/policy_dirs.h"
 #include "gateway/store/runs.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
@@ -90,6 +91,7 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 	if (rc < 0)
 		return rc;
 	s->mode = opts->mode;
+	snprintf(s->own, sizeof(s->own), "%s", opts->own ? opts->own : "");
 	s->profile = opts->profile;
 	s->no_network = opts->no_network;
 	s->nested = opts->nested;
@@ -121,7 +123,7 @@ static void note_create(const struct ak_paths *paths, const struct state_sandbox
 	_cleanup_strbuf_ struct strbuf more = { 0 };
 
 	event_put_text(&more, "uuid", s->uuid);
-	event_put_text(&more, "mode", ak_mode_name(s->mode));
+	event_put_text(&more, "mode", state_mode(s));
 	event_put_text(&more, "profile", ak_profile_name(s->profile));
 	strbuf_printf(&more, ",\"network\":%s", state_network(s) ? "true" : "false");
 	if (s->dir[0])
@@ -138,9 +140,12 @@ int service_create(
 {
 	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	_cleanup_(run_request_freep) struct run_request *own = NULL;
 	struct ak_err ignored;
 	int rc = service_check_name(name, err);
 
+	if (rc == 0)
+		rc = run_request_pin(paths, &opts, &own, err);
 	if (rc < 0)
 		return rc;
 	memcpy(s.name, name, strlen(name) + 1);

@@ -33,7 +33,7 @@ static void put_command(struct strbuf *out, const struct run_plan *plan, const s
 		strbuf_puts(out, "           not on your PATH\n");
 	if (t->refused)
 		strbuf_printf(out, "           not brought in: %s\n", t->refused);
-	strbuf_printf(out, "mode       %s\nprofile    %s\nfolder     %s\n", ak_mode_name(request->mode),
+	strbuf_printf(out, "mode       %s\nprofile    %s\nfolder     %s\n", ak_mode_policy(request->mode, request->own),
 		ak_profile_name(request->profile), plan->workdir);
 }
 
@@ -81,14 +81,18 @@ static void put_published(struct strbuf *out, const struct run_request *request)
 
 static void put_network(struct strbuf *out, const struct run_request *request, const struct policy *policy)
 {
+	char name[POLICY_WORD_MAX];
+
 	strbuf_puts(out, "\nNETWORK\n");
 	if (!policy) {
 		strbuf_puts(out, "  none\n");
 		return;
 	}
-	strbuf_printf(out, "  policy %s%s\n", ak_mode_name(request->mode), request->n_edits ? ", changed by" : "");
+	strbuf_printf(
+		out, "  policy %s%s\n", ak_mode_policy(request->mode, request->own), request->n_edits ? ", changed by" : "");
 	for (size_t i = 0; i < request->n_edits; i++)
-		strbuf_printf(out, "    --%s %s\n", policy_edit_name(request->edits[i].op), request->edits[i].text);
+		strbuf_printf(out, "    --%s %s\n", policy_edit_name(request->edits[i].op),
+			policy_edit_label(&request->edits[i], name));
 	put_published(out, request);
 	strbuf_puts(out, "  all of it:\n");
 	policy_print(policy, out);

@@ -55,7 +55,7 @@ cJSON *sandbox_info_json(const struct sandbox_info *i)
 	char when[AUDIT_TIME_MAX];
 
 	if (!obj || !put_text(obj, "name", s->name) || !put_text(obj, "uuid", s->uuid) || !put_text(obj, "status", i->status) ||
-		!put_text(obj, "backend", "ns") || !put_text(obj, "mode", ak_mode_name(s->mode)) ||
+		!put_text(obj, "backend", "ns") || !put_text(obj, "mode", state_mode(s)) ||
 		!put_text(obj, "profile", ak_profile_name(s->profile)) || !put_limits(obj, &s->limits) || !put_network(obj, s) ||
 		(s->dir[0] && !put_text(obj, "dir", s->dir)) ||
 		!put_text(obj, "created_at", audit_time_print(s->created_us, when)) ||
@@ -81,14 +81,16 @@ cJSON *sandbox_info_damaged(const char *name, const char *reason)
 
 static bool put_change(cJSON *list, const struct state_edit *e)
 {
-	char when[AUDIT_TIME_MAX];
+	const struct policy_edit edit = { e->op, e->text };
+	char when[AUDIT_TIME_MAX], name[POLICY_WORD_MAX];
 	cJSON *item = cJSON_CreateObject();
 
 	if (!item || !cJSON_AddItemToArray(list, item)) {
 		cJSON_Delete(item);
 		return false;
 	}
-	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
+	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) &&
+		cJSON_AddStringToObject(item, "text", policy_edit_label(&edit, name)) &&
 		(!e->until_us || cJSON_AddStringToObject(item, "until", audit_time_print(e->until_us, when)));
 }
 

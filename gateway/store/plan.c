@@ -6,6 +6,7 @@
 #include "gateway/project/owndir.h"
 #include "gateway/store/agent.h"
 #include "gateway/store/mounts.h"
+#include "gateway/store/policy_dirs.h"
 #include "gateway/store/shared.h"
 
 #include <assert.h>
@@ -32,6 +33,7 @@ static const struct {
 	[AK_MODE_CODEX] = { "codex", true, SANDBOX_STRICT },
 	[AK_MODE_GEMINI] = { "gemini", true, SANDBOX_MODERATE },
 	[AK_MODE_OPENCODE] = { "opencode", true, SANDBOX_MODERATE },
+	[AK_MODE_OWN] = { "own", true, SANDBOX_MODERATE },
 };
 static_assert(ARRAY_SIZE(modes) == AK_MODE_NUM, "a row for each mode");
 
@@ -75,15 +77,32 @@ bool ak_profile_network(enum ak_profile profile)
 	return profiles[profile].network;
 }
 
+const char *ak_mode_policy(enum ak_mode mode, const char *own)
+{
+	return mode == AK_MODE_OWN ? own : modes[mode].name;
+}
+
 int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err)
 {
-	for (int i = 0; i < AK_MODE_NUM; i++) {
+	for (int i = 0; i < AK_MODE_OWN; i++) {
 		if (!strcmp(modes[i].name, text)) {
 			*ret = (enum ak_mode)i;
 			return 0;
 		}
 	}
 	return ak_fail(err, EINVAL, "unknown compatibility mode '%s': one of claude, codex, gemini, native, opencode", text);
+}
+
+int ak_mode_choose(const char *text, enum ak_mode *ret, const char **ret_own, struct ak_err *err)
+{
+	bool builtin = ak_mode_parse(text, ret, err) == 0;
+
+	if (!builtin && !ak_sandbox_name_ok(text))
+		return -EINVAL;
+	if (!builtin)
+		*ret = AK_MODE_OWN;
+	*ret_own = builtin ? NULL : text;
+	return 0;
 }
 
 int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err)
@@ -186,7 +205,8 @@ static int env_keys(struct run_plan *plan, const struct run_request *opts, struc
 	int rc = 0;
 
 	if (!keys)
-		return ak_fail(err, EINVAL, "--pass-api-key: mode native has no API key of its own; use -e NAME");
+		return ak_fail(err, EINVAL, "--pass-api-key: mode %s has no API key of its own; use -e NAME",
+			ak_mode_policy(opts->mode, opts->own));
 	for (; *keys && rc == 0; keys++) {
 		any |= getenv(*keys) != NULL;
 		rc = env_pass(plan, *keys, PLAN_FROM_API_KEY);
@@ -234,7 +254,7 @@ static int env_identity(struct run_plan *plan, const struct run_request *opts, c
 	if (rc == 0)
 		rc = env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
 	if (rc == 0)
-		rc = env_setf(plan, "AGENTKERNEL_MODE", modes[opts->mode].name, PLAN_FROM_SANDBOX);
+		rc = env_setf(plan, "AGENTKERNEL_MODE", ak_mode_policy(opts->mode, opts->own), PLAN_FROM_SANDBOX);
 	return rc;
 }
 
@@ -531,8 +551,8 @@ static int plan_agent(struct run_plan *plan, const struct run_request *opts, con
 
 	if (!a)
 		return opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT
-			? ak_fail(err, EINVAL,
-				  "--agent-state: mode native has no agent; name one as the command, or another mode")
+			? ak_fail(err, EINVAL, "--agent-state: mode %s has no agent; name one as the command, or another mode",
+				  ak_mode_policy(opts->mode, opts->own))
 			: 0;
 	if (opts->agent_state == AGENT_STATE_PROJECT && !plan->project[0])
 		return ak_fail(err, EINVAL, "--agent-state project: no project is mounted");
@@ -685,8 +705,10 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	memset(plan, 0, sizeof(*plan));
 	plan_name(plan, opts);
 	plan->network = profiles[opts->profile].network && !opts->no_network;
-	plan->policy = modes[opts->mode].name;
-	rc = plan_isolation(plan, opts, err);
+	plan->policy = ak_mode_policy(opts->mode, opts->own);
+	rc = opts->mode == AK_MODE_OWN ? ak_policy_check_mode(paths, opts->own, err) : 0;
+	if (rc == 0)
+		rc = plan_isolation(plan, opts, err);
 	if (rc == 0)
 		rc = run_plan_publish(opts, err);
 	if (rc < 0)

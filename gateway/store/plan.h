@@ -20,12 +20,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum ak_mode { AK_MODE_NATIVE, AK_MODE_CLAUDE, AK_MODE_CODEX, AK_MODE_GEMINI, AK_MODE_OPENCODE, AK_MODE_NUM };
+/* AK_MODE_OWN is any other installed policy, by its name: the project is mounted, and isolation is moderate. */
+enum ak_mode { AK_MODE_NATIVE, AK_MODE_CLAUDE, AK_MODE_CODEX, AK_MODE_GEMINI, AK_MODE_OPENCODE, AK_MODE_OWN, AK_MODE_NUM };
 enum ak_profile { AK_PROFILE_PERMISSIVE, AK_PROFILE_MODERATE, AK_PROFILE_RESTRICTIVE, AK_PROFILE_NUM };
 
-const char *ak_mode_name(enum ak_mode mode);
+const char *ak_mode_name(enum ak_mode mode); /* "own" for AK_MODE_OWN: a label, not the name of a policy */
+const char *ak_mode_policy(enum ak_mode mode, const char *own); /* the name of the mode's policy: OWN for AK_MODE_OWN */
 const char *ak_profile_name(enum ak_profile profile);
-int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err);
+int ak_mode_parse(const char *text, enum ak_mode *ret, struct ak_err *err); /* never AK_MODE_OWN */
+/* Any mode. *RET_OWN is TEXT for AK_MODE_OWN, otherwise NULL; whether such a policy exists is checked by run_plan_init. */
+int ak_mode_choose(const char *text, enum ak_mode *ret, const char **ret_own, struct ak_err *err);
 int ak_profile_parse(const char *text, enum ak_profile *ret, struct ak_err *err);
 bool ak_profile_network(enum ak_profile profile);
 
@@ -53,6 +57,7 @@ struct run_mount {
 struct run_request {
 	const char *name; /* NULL: a new one, "run-<8 hex>" */
 	enum ak_mode mode;
+	const char *own; /* the policy of AK_MODE_OWN, else NULL */
 	enum ak_profile profile;
 	enum run_origin origin;
 	enum agent_state agent_state;
@@ -73,7 +78,7 @@ struct run_request {
 				   environment and folder are then ignored, and a NULL dir means no project */
 	struct run_mount mounts[RUN_MOUNTS_MAX];
 	size_t n_mounts;
-	struct policy_edit edits[PLAN_LIST_MAX];
+	struct policy_edit edits[PLAN_LIST_MAX]; /* changes to the mode's policy: rules, further policies, groups */
 	size_t n_edits;
 	struct ak_publish publish[AK_PUBLISH_MAX];
 	size_t n_publish;

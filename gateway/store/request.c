@@ -109,7 +109,7 @@ static int get_path(const cJSON *obj, const struct member *m, struct run_ask *to
 
 static bool put_mode(cJSON *obj, const struct member *m, const struct source *from)
 {
-	return cJSON_AddStringToObject(obj, m->key, ak_mode_name(from->opts->mode));
+	return cJSON_AddStringToObject(obj, m->key, ak_mode_policy(from->opts->mode, from->opts->own));
 }
 
 static int get_mode(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err)
@@ -118,9 +118,9 @@ static int get_mode(const cJSON *obj, const struct member *m, struct run_ask *to
 	int rc = json_get_string(obj, m->key, &text, err);
 
 	if (rc >= 0)
-		rc = ak_mode_parse(text, &to->opts.mode, err);
+		rc = ak_mode_choose(text, &to->opts.mode, &to->opts.own, err);
 	if (rc >= 0)
-		to->plan.policy = ak_mode_name(to->opts.mode);
+		to->plan.policy = ak_mode_policy(to->opts.mode, to->opts.own);
 	return rc;
 }
 

@@ -284,7 +284,7 @@ static void put_mounts(struct strbuf *out, const struct run_plan *plan)
 /* The JSON members that start and end share; each begins with a comma. */
 static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_request *opts)
 {
-	event_put_text(out, "mode", ak_mode_name(opts->mode));
+	event_put_text(out, "mode", ak_mode_policy(opts->mode, opts->own));
 	event_put_text(out, "profile", ak_profile_name(opts->profile));
 	event_put_text(out, "origin", run_origin_name(opts->origin));
 	strbuf_printf(out, ",\"network\":%s", plan->network ? "true" : "false");

@@ -132,11 +132,11 @@ bool shared_claims(const struct ak_paths *paths, const char *path)
 
 /* ---- comparing policies ---- */
 
-static void put_kind(struct strbuf *out, enum ak_mode mode, enum ak_profile profile, bool no_network)
+static void put_kind(struct strbuf *out, const char *mode, enum ak_profile profile, bool no_network)
 {
 	bool network = ak_profile_network(profile) && !no_network;
 
-	strbuf_printf(out, "%s\n", network ? ak_mode_name(mode) : "no network");
+	strbuf_printf(out, "%s\n", network ? mode : "no network");
 }
 
 static void put_edit(struct strbuf *out, enum policy_edit_op op, const char *text)
@@ -148,7 +148,7 @@ static char *rules_of_state(const struct state_sandbox *s)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
-	put_kind(&out, s->mode, s->profile, s->no_network);
+	put_kind(&out, state_mode(s), s->profile, s->no_network);
 	for (size_t i = 0; i < s->n_edits && state_network(s); i++)
 		put_edit(&out, s->edits[i].op, s->edits[i].text);
 	return strbuf_take(&out);
@@ -158,7 +158,7 @@ static char *rules_of_run(const struct run_request *o)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 
-	put_kind(&out, o->mode, o->profile, o->no_network);
+	put_kind(&out, ak_mode_policy(o->mode, o->own), o->profile, o->no_network);
 	for (size_t i = 0; i < o->n_edits && ak_profile_network(o->profile) && !o->no_network; i++)
 		put_edit(&out, o->edits[i].op, o->edits[i].text);
 	return strbuf_take(&out);
@@ -206,7 +206,7 @@ static void compare(struct seeker *k, const char *name)
 	if (!rules || !strcmp(rules, k->rules) || !meet(k, &s))
 		return;
 	if (k->n++ < 8)
-		strbuf_printf(&k->names, "%s%s (%s)", k->names.len ? ", " : "", name, ak_mode_name(s.mode));
+		strbuf_printf(&k->names, "%s%s (%s)", k->names.len ? ", " : "", name, state_mode(&s));
 }
 
 /* Only running sandboxes have a socket, far fewer than there are sandboxes. */

@@ -46,6 +46,7 @@ struct state_sandbox {
 	char name[AK_NAME_MAX];
 	char uuid[37];
 	enum ak_mode mode;
+	char own[AK_NAME_MAX]; /* the policy of AK_MODE_OWN, else "" */
 	enum ak_profile profile;
 	char dir[PATH_MAX]; /* project folder, "" if none */
 	struct project_id dir_id; /* its identity at create; unknown if an older version created it */
@@ -103,6 +104,9 @@ int state_path(const struct ak_paths *paths, const char *name, const char *file,
 /* ---- policy and plan ---- */
 
 bool state_network(const struct state_sandbox *s);
+
+const char *state_mode(const struct state_sandbox *s); /* the name of the mode, which is that of its policy */
+int state_set_mode(struct state_sandbox *s, const char *text, struct ak_err *err);
 
 /* The effective policy: the mode's policy file plus the edits that have not expired at NOW_US. */
 int state_policy(

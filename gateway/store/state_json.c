@@ -80,7 +80,7 @@ cJSON *state_to_json(const struct state_sandbox *s)
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
 	bool ok = obj && cJSON_AddNumberToObject(obj, "version", STATE_VERSION) &&
 		cJSON_AddStringToObject(obj, "name", s->name) && cJSON_AddStringToObject(obj, "uuid", s->uuid) &&
-		cJSON_AddStringToObject(obj, "mode", ak_mode_name(s->mode)) &&
+		cJSON_AddStringToObject(obj, "mode", state_mode(s)) &&
 		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) && put_dir(obj, s) &&
 		cJSON_AddBoolToObject(obj, "no_network", s->no_network) && cJSON_AddBoolToObject(obj, "nested", s->nested) &&
 		cJSON_AddNumberToObject(obj, "created_us", (double)s->created_us) &&
@@ -130,7 +130,7 @@ static int get_words(const cJSON *obj, struct state_sandbox *s, struct ak_err *e
 	int rc = json_get_string(obj, "mode", &mode, err);
 
 	if (rc >= 0 && mode)
-		rc = ak_mode_parse(mode, &s->mode, err);
+		rc = state_set_mode(s, mode, err);
 	if (rc >= 0)
 		rc = json_get_string(obj, "profile", &profile, err);
 	if (rc >= 0 && profile)
@@ -254,6 +254,9 @@ int state_edit_get(const cJSON *item, const char *time_key, uint64_t time_max, s
 		return ak_fail(err, EINVAL, "op or text is missing");
 	if (!policy_edit_parse(op, &ret->op))
 		return ak_fail(err, EINVAL, "unknown policy edit '%.100s'", op);
+	/* The command that names a file reads it (run_request_pin); it may have changed since. */
+	if (ret->op == POLICY_EDIT_ADD_POLICY && policy_is_file(text))
+		return ak_fail(err, EINVAL, "policy '%.100s': a file", text);
 	ret->text = text;
 	return 0;
 }

@@ -9,6 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *state_mode(const struct state_sandbox *s)
+{
+	return ak_mode_policy(s->mode, s->own);
+}
+
+int state_set_mode(struct state_sandbox *s, const char *text, struct ak_err *err)
+{
+	const char *own;
+	int rc = ak_mode_choose(text, &s->mode, &own, err);
+
+	if (rc == 0)
+		snprintf(s->own, sizeof(s->own), "%s", own ? own : "");
+	return rc;
+}
+
 bool state_network(const struct state_sandbox *s)
 {
 	return ak_profile_network(s->profile) && !s->no_network;
@@ -96,7 +111,22 @@ static int append_edit(struct state_sandbox *s, enum policy_edit_op op, const ch
 	return 0;
 }
 
-/* Did E add the rule TEXT, however it was spelled? Parse a policy that contains nothing else and try to remove the rule. */
+static bool names_policy(enum policy_edit_op op)
+{
+	return op == POLICY_EDIT_ADD_POLICY || op == POLICY_EDIT_ALLOW_GROUP;
+}
+
+/* A policy file that is given again replaces what was read from it before. */
+static bool same_edit(const struct state_edit *e, enum policy_edit_op op, const char *text)
+{
+	char had[POLICY_WORD_MAX], has[POLICY_WORD_MAX];
+
+	return e->op == op &&
+		!strcmp(policy_edit_label(&(struct policy_edit){ e->op, e->text }, had),
+			policy_edit_label(&(struct policy_edit){ op, text }, has));
+}
+
+/* Did E add the rule, policy or group TEXT, however it was spelled? Parse a policy that contains nothing else and try to remove the rule. */
 static bool edit_makes(const struct state_edit *e, const char *text)
 {
 	static const char nothing[] = "{\"version\":1,\"name\":\"nothing\",\"default\":\"deny\"}";
@@ -105,6 +135,8 @@ static bool edit_makes(const struct state_edit *e, const char *text)
 	struct policy *p = NULL;
 	struct ak_err ignored;
 
+	if (names_policy(e->op))
+		return same_edit(e, e->op, text);
 	if (e->op == POLICY_EDIT_DEFAULT || e->op == POLICY_EDIT_REMOVE)
 		return false;
 	if (policy_parse(nothing, sizeof(nothing) - 1, "nothing", &none, edits, 2, &p, &ignored) < 0)
@@ -113,11 +145,29 @@ static bool edit_makes(const struct state_edit *e, const char *text)
 	return true;
 }
 
+/* Is the rule TEXT in the policy of the mode, or in one that an edit adds? -ENOENT if it is not. */
+static int try_removal(const struct ak_paths *paths, const struct state_sandbox *s, const char *text, struct ak_err *err)
+{
+	_cleanup_free_ struct policy_edit *edits = calloc(s->n_edits + 1, sizeof(*edits));
+	struct policy *p = NULL;
+	size_t n = 0;
+	int rc;
+
+	if (!edits)
+		return ak_fail(err, ENOMEM, "out of memory");
+	for (size_t i = 0; i < s->n_edits; i++) {
+		if (names_policy(s->edits[i].op))
+			edits[n++] = (struct policy_edit){ s->edits[i].op, s->edits[i].text };
+	}
+	edits[n++] = (struct policy_edit){ POLICY_EDIT_REMOVE, text };
+	rc = ak_policy_load(paths, state_mode(s), edits, n, &p, err);
+	policy_unref(p);
+	return rc;
+}
+
 static int add_removal(
 	const struct ak_paths *paths, struct state_sandbox *s, const char *text, uint64_t until_us, struct ak_err *err)
 {
-	const struct policy_edit removal = { POLICY_EDIT_REMOVE, text };
-	struct policy *p = NULL;
 	bool found = false;
 	int rc;
 
@@ -127,8 +177,7 @@ static int add_removal(
 			found = true;
 		}
 	}
-	rc = ak_policy_load(paths, ak_mode_name(s->mode), &removal, 1, &p, err);
-	policy_unref(p);
+	rc = try_removal(paths, s, text, err);
 	if (rc < 0)
 		return found && rc == -ENOENT ? 0 : rc;
 	return append_edit(s, POLICY_EDIT_REMOVE, text, until_us, err);
@@ -138,7 +187,7 @@ int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum p
 	uint64_t until_us, struct ak_err *err)
 {
 	for (size_t i = 0; i < s->n_edits; i++) {
-		if (s->edits[i].op == op && !strcmp(s->edits[i].text, text)) {
+		if (same_edit(&s->edits[i], op, text)) {
 			drop_edit(s, i); /* and append it again: the newest edit wins */
 			break;
 		}
@@ -151,19 +200,15 @@ int state_edit_add(const struct ak_paths *paths, struct state_sandbox *s, enum p
 /* ---- policy ---- */
 
 /* Drop edits that remove a rule that the policy file no longer has. */
-static size_t keep_possible(const struct ak_paths *paths, enum ak_mode mode, struct policy_edit *edits, size_t n)
+static size_t keep_possible(const struct ak_paths *paths, const struct state_sandbox *s, struct policy_edit *edits, size_t n)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		struct policy *p = NULL;
 		struct ak_err ignored;
 
-		if (edits[i].op == POLICY_EDIT_REMOVE &&
-			ak_policy_load(paths, ak_mode_name(mode), &edits[i], 1, &p, &ignored) == -ENOENT)
-			continue;
-		policy_unref(p);
-		edits[kept++] = edits[i];
+		if (edits[i].op != POLICY_EDIT_REMOVE || try_removal(paths, s, edits[i].text, &ignored) != -ENOENT)
+			edits[kept++] = edits[i];
 	}
 	return kept;
 }
@@ -181,11 +226,11 @@ int state_policy(
 		if (!s->edits[i].until_us || s->edits[i].until_us > now_us)
 			edits[n++] = (struct policy_edit){ s->edits[i].op, s->edits[i].text };
 	}
-	rc = ak_policy_load(paths, ak_mode_name(s->mode), edits, n, ret, err);
+	rc = ak_policy_load(paths, state_mode(s), edits, n, ret, err);
 	if (rc != -ENOENT)
 		return rc;
-	kept = keep_possible(paths, s->mode, edits, n);
-	return kept < n ? ak_policy_load(paths, ak_mode_name(s->mode), edits, kept, ret, err) : rc;
+	kept = keep_possible(paths, s, edits, n);
+	return kept < n ? ak_policy_load(paths, state_mode(s), edits, kept, ret, err) : rc;
 }
 
 int state_write_policy(const struct ak_paths *paths, const char *name, const struct policy *p, struct ak_err *err)
@@ -211,6 +256,7 @@ int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, cons
 	if (!opts)
 		return ak_fail(err, ENOMEM, "out of memory");
 	opts->mode = s->mode;
+	opts->own = s->own;
 	opts->profile = s->profile;
 	opts->no_network = s->no_network;
 	opts->nested = s->nested;

@@ -242,7 +242,7 @@ def test_who_asks_first_is_told_to_go_on(api):
     (b'{"command":["true"],"what":1}', "what: unknown field"),
     (b'{"Command":["true"]}', "Command: unknown field"),
     (b'{"command":["true"],"profile":"lax"}', "profile"),
-    (b'{"command":["true"],"compatibility_mode":"gpt"}', "compatibility_mode"),
+    (b'{"command":["true"],"compatibility_mode":"gpt"}', "compatibility mode"),
     (b'{"command":["true"],"network":"no"}', "network: must be true or false"),
     (b'{"command":["true"],"timeout_ms":-1}', "timeout_ms"),
     (b'{"command":["true"],"timeout_ms":1.5}', "timeout_ms"),

@@ -200,7 +200,7 @@ def test_a_client_that_does_not_read_or_leaves_does_not_hold_the_server(lab):
 
 
 def test_wrong_usage(lab):
-    for args, text in ((["--compatibility-mode", "wide"], "not one of"), (["--allow-host", "*"], "*"), (["--dir", "/no/such"], "/no/such"), (["x"], "unexpected"),
+    for args, text in ((["--compatibility-mode", "wide"], "'wide' is neither"), (["--allow-host", "*"], "*"), (["--dir", "/no/such"], "/no/such"), (["x"], "unexpected"),
                        (["--allow-cidr", "1.2.3"], "1.2.3")):
         r = lab.ak(["mcp", "server", *args])
         assert r.code == 2 and text in r.err and r.out == "", r

@@ -22,7 +22,7 @@ static void every_row_is_whole(void **state)
 
 		if (!(f->name || f->option) || !f->help || !*f->help)
 			fail_msg("row %zu has no name or no words", i);
-		assert_true((f->kind == KIND_CHOICE) == (f->choices != NULL));
+		assert_true((f->kind == KIND_CHOICE || f->kind == KIND_MODE) == (f->choices != NULL));
 		assert_true(!is_numeric(f) || f->max > f->min);
 		assert_true(!f->set || !f->at);
 		assert_true(!f->option || f->kind == KIND_BOOL || field_arg(f));
@@ -79,12 +79,12 @@ static void count(void *ctx, const char *word, size_t len)
 
 static void the_choices_are_the_modes_and_profiles_that_there_are(void **state)
 {
-	struct counted modes = { .name = mode_name, .max = AK_MODE_NUM },
+	struct counted modes = { .name = mode_name, .max = AK_MODE_OWN },
 		       profiles = { .name = profile_name, .max = AK_PROFILE_NUM };
 
 	field_choices(&field_table[FIELD_MODE], count, &modes);
 	field_choices(&field_table[FIELD_PROFILE], count, &profiles);
-	assert_true(modes.n == AK_MODE_NUM && modes.known == AK_MODE_NUM);
+	assert_true(modes.n == AK_MODE_OWN && modes.known == AK_MODE_OWN);
 	assert_true(profiles.n == AK_PROFILE_NUM && profiles.known == AK_PROFILE_NUM);
 }
 
@@ -132,9 +132,15 @@ static void a_word_and_a_json_value_have_the_same_limits_and_reasons_name_the_pl
 		{ FIELD_PIDS, "1.5", "1.5", "--pids: '1.5' is not a whole number",
 			"pids: must be a whole number from 1 to 4194304" },
 		{ FIELD_MODE, "codex", "\"codex\"", NULL, NULL },
-		{ FIELD_MODE, "gpt", "\"gpt\"",
-			"--compatibility-mode: 'gpt' is not one of: claude, codex, gemini, native, opencode",
-			"compatibility_mode: 'gpt' is not one of: claude, codex, gemini, native, opencode" },
+		{ FIELD_MODE, "mine", "\"mine\"", NULL, NULL },
+		{ FIELD_MODE, "g.pt", "\"g.pt\"",
+			"--compatibility-mode: 'g.pt' is neither one of claude, codex, gemini, native, opencode nor the name of a policy",
+			"compatibility_mode: 'g.pt' is neither one of claude, codex, gemini, native, opencode nor the name of a policy" },
+		{ FIELD_ADD_POLICY, "mine", "[\"mine\"]", NULL, NULL },
+		{ FIELD_ADD_POLICY, "mine.json", "[\"/a/mine.json\"]", NULL, NULL },
+		{ FIELD_ADD_POLICY, "m.ine", "[\"mine\",\"./mine.json\"]",
+			"--policy: 'm.ine' is neither the name of a policy nor a file that ends in .json",
+			"policies[1]: './mine.json': the path of a policy file must be absolute" },
 		{ FIELD_PROFILE, "", "\"\"", "--profile: '' is not one of: permissive, moderate, restrictive",
 			"profile: '' is not one of: permissive, moderate, restrictive" },
 		{ FIELD_ALLOW_HOST, "a.example", "[\"a.example\"]", NULL, NULL },

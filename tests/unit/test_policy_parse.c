@@ -318,6 +318,156 @@ static void extends_errors_name_every_file_on_the_way(void **state)
 	expect_load_error(t, "a b", EINVAL, "is not a policy name");
 }
 
+static void a_file_extends_the_one_that_it_replaces(void **state)
+{
+	const struct tmp *t = *state;
+	_cleanup_(policy_unrefp) struct policy *p = NULL, *given = NULL;
+	struct ak_err err;
+	char path[200];
+
+	put(t, 0, "codex", "{\"version\":1,\"extends\":[\"codex\"],\"allow\":[\"mine.test\"]}");
+	put(t, 1, "codex", "{\"version\":1,\"extends\":[\"other\"],\"allow\":[\"below.test\"]}");
+	put(t, 1, "other", "{\"version\":1,\"allow\":[\"other.test\"]}");
+	if (policy_load("codex", &t->dirs, NULL, 0, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(policy_rule_count(p), 3);
+	snprintf(path, sizeof(path), "%s/codex.json", t->dir[0]); /* the same by its path */
+	if (policy_load(path, &t->dirs, NULL, 0, &given, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(policy_rule_count(given), 3);
+
+	put(t, 1, "other", "{\"version\":1,\"extends\":[\"codex\"]}");
+	expect_load_error(t, "codex", EINVAL, "cycle: codex > codex > other > codex");
+	put(t, 1, "codex", "{\"version\":1,\"extends\":[\"codex\"]}");
+	expect_load_error(t, "codex", EINVAL, "cycle: codex > codex");
+	put(t, 1, "codex", "{\"version\":1,\"extends\":[\"nowhere\"]}");
+	expect_load_error(t, "codex", ENOENT, "no policy named 'nowhere'");
+}
+
+static struct policy *load_edits(const struct tmp *t, const char *name, const struct policy_edit *edits, size_t n)
+{
+	struct policy *p = NULL;
+	struct ak_err err;
+
+	if (policy_load(name, &t->dirs, edits, n, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	return p;
+}
+
+static void put_parts(const struct tmp *t)
+{
+	put(t, 0, "open", "{\"version\":1,\"default\":\"allow\"}");
+	put(t, 0, "mine",
+		"{\"version\":1,\"allow\":[\"mine.test\",\"tie.test\"],\"deny\":[\"shut.test\"],\"limits\":{\"dns_qps\":7}}");
+	put(t, 0, "base",
+		"{\"version\":1,\"allow\":[\"base.test\",\"shut.test\"],\"deny\":[\"tie.test\"],\"limits\":{\"dns_qps\":9,\"connections\":3}}");
+	put(t, 0, "group", "{\"version\":1,\"allow\":[\"group.test:22\",\"base.test:444\"]}");
+}
+
+static void assert_allows(const struct policy *p, const char *name, uint16_t port, bool allow)
+{
+	if (policy_judge_name(p, name, POLICY_TCP, port).allow != allow)
+		fail_msg("%s:%u: %s", name, port, allow ? "denied" : "allowed");
+}
+
+static void an_added_policy_brings_its_rules_and_never_opens_the_default(void **state)
+{
+	const struct tmp *t = *state;
+	const struct policy_edit mine = { POLICY_EDIT_ADD_POLICY, "mine" }, open = { POLICY_EDIT_ADD_POLICY, "open" };
+	_cleanup_(policy_unrefp) struct policy *sum = NULL, *on_open = NULL, *opened = NULL, *both = NULL;
+	_cleanup_free_ char *text = NULL;
+
+	put_parts(t);
+	sum = load_edits(t, "base", &mine, 1);
+	assert_string_equal(policy_name(sum), "base+mine");
+	assert_allows(sum, "base.test", 443, true);
+	assert_allows(sum, "mine.test", 443, true);
+	assert_allows(sum, "tie.test", 443, false); /* deny wins at ties, in either order */
+	assert_allows(sum, "shut.test", 443, false);
+	assert_int_equal(policy_limits(sum)->dns_qps, 7); /* the lower limit */
+	assert_int_equal(policy_limits(sum)->connections, 3);
+
+	on_open = load_edits(t, "open", &mine, 1);
+	assert_string_equal(policy_name(on_open), "mine");
+	assert_false(policy_default_allow(on_open));
+	assert_allows(on_open, "else.test", 443, false);
+	opened = load_edits(t, "base", &open, 1);
+	assert_false(policy_default_allow(opened));
+	both = load_edits(t, "open", &open, 1);
+	assert_true(policy_default_allow(both));
+
+	text = print(sum); /* the name of a sum is read back */
+	policy_unref(both);
+	both = must_parse(text);
+	assert_string_equal(policy_name(both), "base+mine");
+}
+
+static void a_group_only_adds_and_a_block_covers_it_in_any_order(void **state)
+{
+	const struct tmp *t = *state;
+	const struct policy_edit group = { POLICY_EDIT_ALLOW_GROUP, "group" }, block = { POLICY_EDIT_BLOCK_HOST, "group.test" };
+	const struct policy_edit before[] = { block, group }, after[] = { group, block };
+	_cleanup_(policy_unrefp) struct policy *p = NULL, *a = NULL, *b = NULL, *refused = NULL;
+	struct policy_edit bad = { POLICY_EDIT_ALLOW_GROUP, "mine" };
+	struct ak_err err;
+
+	put_parts(t);
+	p = load_edits(t, "base", &group, 1);
+	assert_string_equal(policy_name(p), "base");
+	assert_allows(p, "group.test", 22, true);
+	assert_allows(p, "base.test", 444, true);
+	assert_string_equal(policy_judge_name(p, "group.test", POLICY_TCP, 22).policy, "group");
+	a = load_edits(t, "base", before, 2);
+	b = load_edits(t, "base", after, 2);
+	assert_allows(a, "group.test", 22, false);
+	assert_allows(b, "group.test", 22, false);
+
+	assert_int_equal(policy_load("base", &t->dirs, &bad, 1, &refused, &err), -EINVAL);
+	assert_string_equal(
+		err.text, "--allow-group: 'mine' is not a group: a group consists of allow rules; add it with --policy mine");
+	bad.text = "nowhere";
+	assert_int_equal(policy_load("base", &t->dirs, &bad, 1, &refused, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "--allow-group: no policy named 'nowhere'"));
+	bad.text = "./group.json";
+	assert_int_equal(policy_load("base", &t->dirs, &bad, 1, &refused, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "not a file"));
+}
+
+static void a_pinned_file_no_longer_depends_on_the_file(void **state)
+{
+	const struct tmp *t = *state;
+	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_free_ char *text = NULL, *big = NULL;
+	_cleanup_strbuf_ struct strbuf many = { 0 };
+	struct policy_edit edit = { .op = POLICY_EDIT_ADD_POLICY };
+	char path[200], label[POLICY_WORD_MAX];
+	struct ak_err err;
+
+	put_parts(t);
+	put(t, 1, "file", "{\"version\":1,\"extends\":[\"group\"],\"allow\":[\"file.test:53/udp\"]}");
+	snprintf(path, sizeof(path), "%s/file.json", t->dir[1]);
+	assert_true(policy_is_file(path));
+	assert_int_equal(policy_pin(path, &t->dirs, &text, &err), 0);
+	put(t, 1, "file", "{\"version\":1,\"default\":\"allow\"}");
+	edit.text = text;
+	assert_false(policy_is_file(text));
+	assert_string_equal(policy_edit_label(&edit, label), "file");
+	p = load_edits(t, "base", &edit, 1);
+	assert_string_equal(policy_name(p), "base+file");
+	assert_false(policy_default_allow(p));
+	assert_allows(p, "group.test", 22, true);
+	assert_true(policy_judge_name(p, "file.test", POLICY_UDP, 53).allow);
+	assert_int_equal(policy_limits(p)->dns_qps, 9); /* a limit that the file does not set lowers nothing */
+
+	strbuf_puts(&many, "{\"version\":1,\"allow\":[\"first.test\"");
+	for (int i = 0; i < 4000; i++)
+		strbuf_printf(&many, ",\"host-%d.example.test\"", i);
+	strbuf_puts(&many, "]}");
+	put(t, 1, "file", many.data);
+	assert_int_equal(policy_pin(path, &t->dirs, &big, &err), -EFBIG);
+	assert_non_null(strstr(err.text, "copy it to your policy folder"));
+}
+
 static void extends_is_bounded(void **state)
 {
 	const struct tmp *t = *state;
@@ -468,7 +618,7 @@ static void the_printed_form_is_strict_too(void **state)
 static void shipped_policies_load(void **state)
 {
 	static const char *const names[] = { "native", "claude", "codex", "gemini", "package-registries", "os-packages",
-		"source-hosting" };
+		"source-hosting", "container-registries", "opencode" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
@@ -587,6 +737,11 @@ int main(void)
 		cmocka_unit_test(deep_nesting_is_an_error_not_a_crash),
 		cmocka_unit_test_setup_teardown(extends_gathers_rules_and_remembers_where_from, tmp_setup, tmp_teardown),
 		cmocka_unit_test_setup_teardown(extends_errors_name_every_file_on_the_way, tmp_setup, tmp_teardown),
+		cmocka_unit_test_setup_teardown(a_file_extends_the_one_that_it_replaces, tmp_setup, tmp_teardown),
+		cmocka_unit_test_setup_teardown(
+			an_added_policy_brings_its_rules_and_never_opens_the_default, tmp_setup, tmp_teardown),
+		cmocka_unit_test_setup_teardown(a_group_only_adds_and_a_block_covers_it_in_any_order, tmp_setup, tmp_teardown),
+		cmocka_unit_test_setup_teardown(a_pinned_file_no_longer_depends_on_the_file, tmp_setup, tmp_teardown),
 		cmocka_unit_test_setup_teardown(extends_is_bounded, tmp_setup, tmp_teardown),
 		cmocka_unit_test_setup_teardown(the_first_folder_wins_and_a_bad_file_there_is_an_error, tmp_setup, tmp_teardown),
 		cmocka_unit_test(edits_are_rules_of_flags_in_order),
