@@ -5,6 +5,8 @@
  * exec: a program's file can be leased, slow or gone, and the child can be stopped. So the child has a stack of its own, and
  * the command's memory is kept until a close-on-exec pipe reports that the program runs, or why it does not. The two processes
  * can disturb each other only through errno, and init does not depend on errno while a child is still starting.
+ *
+ * A command with a terminal starts from a copy of init's memory, because its session's leader stays: see leader.c.
  */
 #include "vmctl/internal.h"
 
@@ -18,7 +20,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -205,9 +206,10 @@ static int prepare(const struct sb_command *cmd, int failure, struct ak_err *err
 	rc = close_others(cmd, failure);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "closing inherited descriptors");
-	setsid();
-	if (cmd->tty_slave >= 0 && ioctl(cmd->tty_slave, TIOCSCTTY, 0) < 0)
-		return ak_fail_errno(err, errno, "controlling terminal");
+	if (cmd->tty_slave < 0)
+		setsid();
+	else if ((rc = sb_lead_session(cmd->tty_slave, err)) < 0)
+		return rc;
 	rc = place_streams(cmd);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "standard streams");
@@ -305,7 +307,8 @@ pid_t sb_spawn(const struct sb_command *cmd, struct pack *p, int *ret_failure, s
 
 	if (rc == 0) {
 		b->failure = fds[1];
-		pid = clone(child, b->stack + sizeof(b->stack), CLONE_VM | SIGCHLD, b);
+		/* The leader of a terminal's session stays, with memory of its own. */
+		pid = clone(child, b->stack + sizeof(b->stack), cmd->tty_slave < 0 ? CLONE_VM | SIGCHLD : SIGCHLD, b);
 		rc = pid < 0 ? -errno : 0;
 	}
 	ak_close(fds[1]);

@@ -222,6 +222,11 @@ struct sb_command {
 	uint32_t mark; /* 0: none */
 };
 /*
+ * leader.c: lead a new session on TTY, with every signal blocked, and return in a child of the leader, the first process of the terminal's foreground.
+ * The leader itself forwards signals to that process's group, ends as it ends, and never returns. Without SIGCONT a stopped command stays stopped.
+ */
+int sb_lead_session(int tty, struct ak_err *err);
+/*
  * job.c: decode SB_MSG_EXEC. Strings point into P, which the caller frees. Sets everything except home, tty_slave,
  * nofile, fence and mark.
  */

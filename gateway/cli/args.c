@@ -6,6 +6,8 @@
 #include "gateway/base/strbuf.h"
 #include "gateway/base/table.h"
 #include "gateway/log/audit.h"
+#include "gateway/run/tty.h"
+#include "gateway/store/plan.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -250,5 +252,15 @@ int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, con
 	}
 	if (ret_n)
 		*ret_n = n;
+	return 0;
+}
+
+int cmd_choose_tty(const char *command, const struct run_request *o, bool *ret_tty)
+{
+	if (o->tty && (o->no_tty || o->json)) {
+		ak_say("%s: --tty and --%s exclude each other", command, o->json ? "json" : "no-tty");
+		return 1 + AK_EXIT_USAGE;
+	}
+	*ret_tty = o->tty || (!o->no_tty && !o->json && tty_in_front());
 	return 0;
 }

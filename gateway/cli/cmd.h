@@ -81,6 +81,13 @@ int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, con
  */
 int cmd_parsed(int rc, const struct ak_err *err);
 
+/*
+ * Decide whether the command gets a terminal of its own: with --tty, and without --no-tty and --json when we are at one. Returns 0 to continue, else the
+ * exit code + 1, as cmd_read does.
+ */
+struct run_request;
+int cmd_choose_tty(const char *command, const struct run_request *o, bool *ret_tty);
+
 /* Print the help text of a command; the list of all commands (GROUP is NULL) or of one group ("network"). */
 void cmd_print_help(const struct cmd *cmd, FILE *out);
 void cmd_print_overview(const char *group, FILE *out);

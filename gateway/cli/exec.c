@@ -2,7 +2,6 @@
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
-#include "gateway/run/tty.h"
 #include "gateway/service/service.h"
 #include "gateway/service/session.h"
 #include "gateway/store/runs.h"
@@ -64,7 +63,7 @@ static int parse(const char *command, int argc, char **argv, bool wants_command,
 	w->opts.workdir = w->o.workdir;
 	w->opts.timeout_ms = w->o.timeout_ms;
 	w->opts.tty |= w->o.tty;
-	return 0;
+	return wants_command ? cmd_choose_tty(command, &w->o, &w->opts.tty) : 0;
 }
 
 /* ---- ends ---- */
@@ -111,13 +110,10 @@ static int run_in(const char *command, const struct ak_paths *paths, struct word
 		w->opts.rows = size.ws_row;
 		w->opts.cols = size.ws_col;
 	}
-	tty_save();
 	rc = service_exec_start(paths, w->name, &w->opts, &s->exec, &err);
 	if (rc < 0)
 		return fail(command, rc, &err);
 	rc = session_run(s, &err);
-	service_exec_done(&s->exec);
-	tty_restore();
 	return rc < 0 ? fail(command, -EIO, &err) : -1;
 }
 
@@ -152,36 +148,47 @@ static int take_left(const struct words *w, struct session *s, bool *ret_taken)
 	if (!*ret_taken)
 		return 0;
 	rc = session_run(s, &err);
-	service_exec_done(&s->exec);
 	return rc < 0 ? fail("attach", -EIO, &err) : finish(s, w);
+}
+
+static int attach(const struct ak_paths *paths, struct words *w, struct session *s)
+{
+	static char bash[] = "bash", sh[] = "sh";
+	char *const shells[][2] = { { bash, NULL }, { sh, NULL } };
+	bool taken;
+	int code = take_left(w, s, &taken);
+
+	if (taken)
+		return code;
+	for (size_t i = 0; i < ARRAY_SIZE(shells); i++) {
+		w->opts.argv = shells[i];
+		code = run_in("attach", paths, w, s);
+		/* Try the next shell only when this one was not found. WHY is empty when the shell itself exited with 127. */
+		if (code >= 0 || s->end.exit_code != 127 || !s->end.why.text[0])
+			break;
+	}
+	return code >= 0 ? code : finish(s, w);
 }
 
 int cmd_attach(int argc, char **argv)
 {
-	static char bash[] = "bash", sh[] = "sh";
-	char *const shells[][2] = { { bash, NULL }, { sh, NULL } };
 	struct words w = { .opts = { .tty = true, .stdio = { -1, -1, -1 } } };
 	struct session s;
 	struct ak_paths paths;
 	struct ak_err err;
-	bool taken;
 	int code = parse("attach", argc, argv, false, &w);
 
 	if (code)
 		return code - 1;
+	if (!isatty(STDIN_FILENO)) {
+		ak_say("attach: standard input is not a terminal; without one, use: agentkernel exec %s sh", w.name);
+		return AK_EXIT_USAGE;
+	}
 	if (ak_paths_init(&paths, &err) < 0 || runs_resolve(&paths, &w.name, w.whole, &err) < 0 ||
 		session_init(&s, &paths, w.name, true, &err) < 0)
 		return fail("attach", -EIO, &err);
 	cmd_heal(&paths, w.name, w.o.quiet);
-	code = take_left(&w, &s, &taken);
-	if (taken)
-		return code;
-	for (size_t i = 0; i < ARRAY_SIZE(shells); i++) {
-		w.opts.argv = shells[i];
-		code = run_in("attach", &paths, &w, &s);
-		/* Try the next shell only when this one was not found. WHY is empty when the shell itself exited with 127. */
-		if (code >= 0 || s.end.exit_code != 127 || !s.end.why.text[0] || i + 1 == ARRAY_SIZE(shells))
-			break;
-	}
-	return code >= 0 ? code : finish(&s, &w);
+	code = attach(&paths, &w, &s);
+	session_done(&s);
+	return code;
 }

@@ -1,6 +1,7 @@
 /* `agentkernel run`: parse the options, run the command, print the result and return its exit code. */
 #include "gateway/cli/cmd.h"
 #include "gateway/run/run.h"
+#include "gateway/run/tty.h"
 #include "gateway/service/service.h"
 #include "gateway/store/agent.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* No command was given: run the agent A of the mode, on our terminal if there is one. */
+/* No command was given: run the agent A of the mode. */
 static int take_agent(struct run_request *o, const struct agent *a)
 {
 	static char *argv[2];
@@ -23,7 +24,6 @@ static int take_agent(struct run_request *o, const struct agent *a)
 	}
 	argv[0] = (char *)a->name;
 	o->argv = argv;
-	o->tty = o->tty || (!o->json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
 	return 0;
 }
 
@@ -46,14 +46,12 @@ static int parse(int argc, char **argv, struct run_request *o)
 		return -1;
 	if (i == CMD_BAD)
 		return AK_EXIT_USAGE;
-	if (i == CMD_END)
-		return take_agent(o, agent_of_mode(o->mode));
-	o->argv = argv + args.at - 1;
-	if (o->tty && o->json) {
-		ak_say("run: --tty and --json exclude each other");
-		return AK_EXIT_USAGE;
-	}
-	return 0;
+	if (i != CMD_END)
+		o->argv = argv + args.at - 1;
+	i = i == CMD_END ? take_agent(o, agent_of_mode(o->mode)) : 0;
+	if (i == 0 && (i = cmd_choose_tty("run", o, &o->tty)) > 0)
+		i--;
+	return i;
 }
 
 static void print_json(const struct run_report *r)
@@ -150,6 +148,6 @@ int cmd_agent(int argc, char **argv)
 	const struct agent *a = agent_named(argv[0]);
 	struct run_request opts = { .mode = a->mode, .profile = AK_PROFILE_MODERATE, .argv = argv };
 
-	opts.tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+	opts.tty = tty_in_front();
 	return execute(&opts);
 }

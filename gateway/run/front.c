@@ -62,6 +62,7 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 	f->plan.tools = (struct tools){ 0 };
 	memset(f->stdio, -1, sizeof(f->stdio));
 	run_io_init(&f->io);
+	f->io.want_tty = opts->tty;
 	rc = rundir_empty(paths, empty, err);
 	if (rc == 0)
 		rc = run_plan_init(&f->plan, opts, paths, empty, err);
@@ -89,73 +90,7 @@ void run_front_look(struct run_front *f)
 	f->looked = true;
 }
 
-/* ---- the loop ---- */
-
-enum { P_BACKEND, P_IO = P_BACKEND + RUN_BACKEND_FDS, P_NUM = P_IO + RUN_IO_NUM };
-
-static void start_tty(struct run_front *f, int master)
-{
-	struct ak_err ignored;
-
-	if (f->opts->tty && master >= 0 && f->io.tty.master < 0 && tty_open(&f->io.tty, master, &ignored) == 0)
-		f->io.tty_on = true;
-}
-
-static int wait_ms(uint64_t due_ms)
-{
-	uint64_t now = ak_now_ms();
-
-	if (!due_ms)
-		return -1;
-	return due_ms <= now ? 0 : due_ms - now > INT_MAX ? INT_MAX : (int)(due_ms - now);
-}
-
-int run_front_loop(struct run_front *f, const struct run_backend *b, void *ctx)
-{
-	struct pollfd p[P_NUM];
-
-	while (!b->over(ctx)) {
-		start_tty(f, b->tty_fd(ctx));
-		b->poll(ctx, p + P_BACKEND);
-		run_io_poll(&f->io, p + P_IO);
-		if (poll(p, P_NUM, wait_ms(b->due_ms(ctx))) < 0) {
-			if (errno == EINTR)
-				continue;
-			return -errno;
-		}
-		if (p[P_IO + RUN_IO_SIGNAL].revents) {
-			for (int sig; (sig = run_io_next_signal(&f->io)) > 0;)
-				b->signal(ctx, sig);
-		}
-		run_io_pump(&f->io, p + P_IO);
-		b->serve(ctx, p + P_BACKEND);
-	}
-	return 0;
-}
-
 /* ---- end ---- */
-
-void run_front_drain(struct run_front *f, int timeout_ms)
-{
-	uint64_t now = ak_now_ms(), until = timeout_ms < 0 ? UINT64_MAX : now + (uint64_t)timeout_ms;
-	struct run_capture *c = f->io.capture;
-
-	if (timeout_ms == 0)
-		f->io.tty.master = -1;
-	tty_close(&f->io.tty);
-	for (; (c[RUN_OUT].fd >= 0 || c[RUN_ERR].fd >= 0) && now < until; now = ak_now_ms()) {
-		struct pollfd p[RUN_STREAMS];
-
-		for (int i = 0; i < RUN_STREAMS; i++)
-			p[i] = (struct pollfd){ .fd = c[i].fd, .events = POLLIN };
-		if (poll(p, RUN_STREAMS, timeout_ms < 0 ? -1 : (int)(until - now)) < 0 && errno != EINTR)
-			break;
-		for (int i = 0; i < RUN_STREAMS; i++) {
-			if (p[i].revents)
-				run_capture_read(&c[i]);
-		}
-	}
-}
 
 int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *err)
 {

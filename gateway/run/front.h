@@ -1,11 +1,11 @@
 /*
- * The caller's side of one run: the plan, signals, streams, the terminal, and the loop that serves them. It is the same for every backend (run_backend):
- * a sandbox and a gateway of our own (run/run.c), or those of the daemon (service/run.c).
+ * The caller's side of one run: the plan, signals, streams and the terminal, for the loop of run/loop.h. It is the same for both backends: a sandbox and a
+ * gateway of our own (run/run.c), or those of the daemon (service/run.c).
  */
 #ifndef AK_RUN_FRONT_H
 #define AK_RUN_FRONT_H
 
-#include "gateway/run/io.h"
+#include "gateway/run/loop.h"
 #include "gateway/store/plan.h"
 #include "gateway/store/report.h"
 
@@ -22,17 +22,6 @@ struct run_front {
 	bool looked;
 };
 
-#define RUN_BACKEND_FDS 2
-
-struct run_backend {
-	void (*poll)(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS]); /* fill in the descriptors to wait for */
-	void (*serve)(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS]); /* handle events and expired timers */
-	uint64_t (*due_ms)(const void *ctx); /* call serve at this time (ak_now_ms) at the latest; 0: no timer */
-	void (*signal)(void *ctx, int sig);
-	int (*tty_fd)(const void *ctx); /* the pty's master while the command runs, borrowed; else -1 */
-	bool (*over)(const void *ctx);
-};
-
 /* Plan the request, redirect signals and open the streams; the result serves every backend that is tried. Call run_front_done even after a failure. */
 int run_front_init(struct run_front *f, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err);
 void run_front_done(struct run_front *f);
@@ -42,12 +31,6 @@ void run_front_close_ports(struct run_front *f);
 
 /* Call run_plan_look once, while the sandbox is being built. */
 void run_front_look(struct run_front *f);
-
-/* Serve B until it is over; -errno if poll fails. */
-int run_front_loop(struct run_front *f, const struct run_backend *b, void *ctx);
-
-/* The command has ended: read what is left in its pipes or pty, for at most TIMEOUT_MS (-1: until end of file), and restore the terminal. */
-void run_front_drain(struct run_front *f, int timeout_ms);
 
 /*
  * The command ran, and R has its outcome and notes: fill in the rest, and print what the exit code alone does not tell. -EIO with a reason if its

@@ -34,7 +34,7 @@ void run_io_done(struct run_io *io)
 
 int run_io_signals(struct run_io *io, struct ak_err *err)
 {
-	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2, SIGCHLD };
+	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2, SIGCHLD, SIGTSTP, SIGCONT };
 
 	io->signal_fd = ak_signal_fd(wanted, ARRAY_SIZE(wanted));
 	return io->signal_fd < 0 ? ak_fail_errno(err, -io->signal_fd, "signalfd") : 0;
@@ -45,10 +45,20 @@ int run_io_next_signal(struct run_io *io)
 	struct signalfd_siginfo info;
 
 	while (read(io->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-		if (info.ssi_signo == SIGWINCH && io->tty_on)
-			tty_resize(&io->tty);
-		else if (info.ssi_signo != SIGWINCH && info.ssi_signo != SIGCHLD)
+		switch (info.ssi_signo) {
+		case SIGWINCH:
+			if (io->tty_on)
+				tty_resize(&io->tty);
+			break;
+		case SIGCONT: /* we were stopped from outside: a shell may have changed the terminal's mode */
+			if (io->tty_on)
+				tty_enter(&io->tty);
+			break;
+		case SIGCHLD:
+			break;
+		default:
 			return (int)info.ssi_signo;
+		}
 	}
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* I/O of a run for the loop of run/front.h: signals as a descriptor, output captured for --json, the user's terminal, and messages about the run's end. */
+/* I/O of a run for the loop of run/loop.h: signals as a descriptor, output captured for --json, the user's terminal, and messages about the run's end. */
 #ifndef AK_RUN_IO_H
 #define AK_RUN_IO_H
 
@@ -21,6 +21,8 @@ struct run_capture {
 struct run_io {
 	int signal_fd; /* owned */
 	struct run_capture capture[RUN_STREAMS];
+	bool want_tty; /* set it after run_io_init: connect our terminal to the command's pty */
+	bool detachable; /* the same: Ctrl-P Ctrl-Q detaches from the pty */
 	struct tty tty;
 	bool tty_on;
 };
@@ -31,7 +33,7 @@ void run_io_done(struct run_io *io);
 /* Block signals and read them from a descriptor. Child processes must restore the signal mask. */
 int run_io_signals(struct run_io *io, struct ak_err *err);
 
-/* The next signal to forward to the command; 0 if there is none. Handles SIGWINCH itself. */
+/* The next signal to forward to the command; 0 if there is none. Handles SIGWINCH and SIGCONT itself. */
 int run_io_next_signal(struct run_io *io);
 
 /*

@@ -250,12 +250,17 @@ void life_unhosted(struct run_life *l, const struct gw_stats *last)
 	over(l);
 }
 
+static bool stops_or_continues(int sig)
+{
+	return sig == SIGSTOP || sig == SIGTSTP || sig == SIGCONT;
+}
+
 /* The first Ctrl-C is forwarded to the command, the second kills it. */
 void life_signal(struct run_life *l, int sig)
 {
 	struct ak_err err;
 
-	if (l->state == LIFE_BUILDING) {
+	if (l->state == LIFE_BUILDING && !stops_or_continues(sig)) {
 		l->outcome.exit_code = 128 + sig;
 		ak_fail(&err, EINTR, "interrupted before the command ran");
 		fail(l, &err);

@@ -3,7 +3,7 @@
  *
  * Theory of operation. This process forks two children at once: the sandbox's setup child, which creates the namespaces (the sandbox's init is our child, too),
  * and the gateway, which waits for the sockets that the setup child opens. Meanwhile we write the records to disk. run/life.h decides the rest; the
- * caller's loop (run/front.h) passes events to it. If the gateway dies, its link disappears and the command continues without a network.
+ * caller's loop (run/loop.h) passes events to it. If the gateway dies, its link disappears and the command continues without a network.
  */
 #include "gateway/run/run.h"
 
@@ -99,7 +99,7 @@ static void unhost(struct run_life *l)
 
 static const struct life_ops life_ops = { .build = build, .host = host, .going = going, .unhost = unhost };
 
-/* ---- callbacks of run/front.h ---- */
+/* ---- callbacks of run/loop.h ---- */
 
 enum { P_SANDBOX, P_CONTROL };
 
@@ -184,11 +184,11 @@ static int execute(struct cold *c, struct ak_err *err)
 	life_begin(&c->life);
 	if (c->life.state == LIFE_BUILDING)
 		run_front_look(f);
-	rc = run_front_loop(f, &backend, c);
+	rc = run_loop(&f->io, &backend, c);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "poll");
 	if (c->life.ran)
-		run_front_drain(f, -1); /* all processes in the sandbox have ended, so end of file is certain */
+		run_drain(&f->io, -1); /* all processes in the sandbox have ended, so end of file is certain */
 	*err = c->life.failure;
 	return c->life.rc;
 }

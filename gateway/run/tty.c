@@ -48,6 +48,11 @@ static bool is_ours(int fd)
 	return group < 0 || group == getpgrp();
 }
 
+bool tty_in_front(void)
+{
+	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && is_ours(STDIN_FILENO);
+}
+
 static void restore_stream(int fd, const struct stream *s)
 {
 	struct termios mode;
@@ -83,23 +88,27 @@ static bool saved;
 
 static void restore_terminal(void)
 {
-	if (saved)
+	if (saved && is_ours(STDIN_FILENO))
 		tcsetattr(STDIN_FILENO, TCSAFLUSH, &saved_mode);
 	saved = false;
 }
 
-static void set_raw(struct tty *t)
+/* Also sets raw mode again after a shell has replaced it, which shells do when they continue a job that stopped behind their back. */
+static bool set_raw(void)
 {
+	static bool registered;
 	struct termios raw;
 
-	if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &saved_mode) < 0)
-		return;
+	if (!saved && tcgetattr(STDIN_FILENO, &saved_mode) < 0)
+		return false;
 	raw = saved_mode;
 	cfmakeraw(&raw);
-	if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) < 0)
-		return;
-	saved = t->raw = true;
-	atexit(restore_terminal);
+	if (tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) < 0)
+		return false;
+	saved = true;
+	if (!registered)
+		registered = atexit(restore_terminal) == 0;
+	return true;
 }
 
 void tty_resize(const struct tty *t)
@@ -110,19 +119,31 @@ void tty_resize(const struct tty *t)
 		ioctl(t->master, TIOCSWINSZ, &size);
 }
 
-int tty_open(struct tty *t, int master, struct ak_err *err)
+void tty_enter(struct tty *t)
 {
+	bool terminal = isatty(STDIN_FILENO);
+
+	t->away = terminal && !is_ours(STDIN_FILENO);
+	if (t->away)
+		return;
+	t->keys = terminal && set_raw() && t->detachable;
+	tty_resize(t);
+}
+
+int tty_open(struct tty *t, int master, bool detachable, struct ak_err *err)
+{
+	int on = 1;
+
 	if (master < 0)
 		return ak_fail(err, EBADF, "the sandbox sent no terminal");
-	t->raw = t->keys = t->held = t->detach = false;
-	t->master = master;
+	*t = (struct tty){ .master = master, .detachable = detachable };
 	t->in.from = STDIN_FILENO;
 	t->in.to = master;
 	t->out.from = master;
 	t->out.to = STDOUT_FILENO;
-	t->in.at = t->in.len = t->out.at = t->out.len = 0;
-	tty_resize(t);
-	set_raw(t);
+	ak_set_nonblock(master, true); /* a program that does not read must not keep us from writing what it prints */
+	t->packets = ioctl(master, TIOCPKT, &on) == 0;
+	tty_enter(t);
 	return 0;
 }
 
@@ -131,9 +152,9 @@ void tty_poll(const struct tty *t, struct pollfd p[static 4])
 	const struct tty_pipe *pipes[] = { &t->in, &t->out };
 
 	for (int i = 0; i < 2; i++) {
-		bool full = pipes[i]->len > 0;
+		bool full = pipes[i]->len > 0, closed = full || (i == 0 && t->away);
 
-		p[2 * i] = (struct pollfd){ .fd = full ? -1 : pipes[i]->from, .events = POLLIN };
+		p[2 * i] = (struct pollfd){ .fd = closed ? -1 : pipes[i]->from, .events = POLLIN };
 		p[2 * i + 1] = (struct pollfd){ .fd = full ? pipes[i]->to : -1, .events = POLLOUT };
 	}
 }
@@ -169,29 +190,50 @@ static void take_keys(struct tty *t, const char *typed, size_t n)
 	}
 }
 
+/*
+ * In packet mode the first octet of what we read from the pty is 0 before output, or tells of an event. When the command stops, the session's leader
+ * (vmctl/leader.c) takes the foreground of the pty and flushes its input, which is such an event.
+ */
+static void take_packet(struct tty *t, size_t n)
+{
+	if (n == 0 || !t->packets)
+		return;
+	if (t->out.buf[0] & TIOCPKT_FLUSHREAD)
+		t->stopped = tcgetpgrp(t->master) > 0 && tcgetpgrp(t->master) == tcgetsid(t->master);
+	t->out.at = 1;
+	t->out.len = t->out.buf[0] == TIOCPKT_DATA ? n - 1 : 0;
+}
+
+/* False at end of file, or when the descriptor is of no use any more. */
+static bool fill(struct tty *t, struct tty_pipe *pipe)
+{
+	char typed[sizeof(pipe->buf) - 1];
+	bool input = pipe == &t->in, keys = input && t->keys;
+	ssize_t n = keys ? read(pipe->from, typed, sizeof(typed)) : read(pipe->from, pipe->buf, sizeof(pipe->buf));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (n <= 0 && input) {
+		end_input(pipe);
+		return true;
+	}
+	if (n <= 0) /* EIO: no process has the pty open any more */
+		return false;
+	pipe->at = 0;
+	pipe->len = (size_t)n;
+	if (keys)
+		take_keys(t, typed, (size_t)n);
+	else if (!input)
+		take_packet(t, (size_t)n);
+	return true;
+}
+
 static bool pump(struct tty *t, struct tty_pipe *pipe, const struct pollfd *readable, const struct pollfd *writable)
 {
-	bool input = pipe == &t->in;
 	ssize_t n;
 
-	if (pipe->from >= 0 && pipe->len == 0 && readable->revents) {
-		char typed[sizeof(pipe->buf) - 1];
-		bool keys = input && t->keys;
-
-		n = keys ? read(pipe->from, typed, sizeof(typed)) : read(pipe->from, pipe->buf, sizeof(pipe->buf));
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return true;
-		if (n <= 0 && input) {
-			end_input(pipe);
-			return true;
-		}
-		if (n <= 0) /* EIO: no process has the pty open any more */
-			return false;
-		pipe->at = 0;
-		pipe->len = (size_t)n;
-		if (keys)
-			take_keys(t, typed, (size_t)n);
-	}
+	if (pipe->from >= 0 && pipe->len == 0 && readable->revents && !fill(t, pipe))
+		return false;
 	if (pipe->len > 0 && (writable->revents || readable->revents)) {
 		n = write(pipe->to, pipe->buf + pipe->at, pipe->len);
 		if (n < 0)
@@ -209,19 +251,32 @@ bool tty_pump(struct tty *t, const struct pollfd p[static 4])
 	return pump(t, &t->out, &p[2], &p[3]);
 }
 
-void tty_close(struct tty *t)
+/* Copy what is in the pty, until nothing has come for IDLE_MS. */
+static void drain(struct tty *t, int idle_ms)
 {
-	struct pollfd p[4];
-	bool more = t->master >= 0;
 	uint64_t until = ak_now_ms() + DRAIN_MAX_MS;
+	bool more = t->master >= 0;
+	struct pollfd p[4];
 
-	t->in.from = -1;
-	t->in.len = 0;
 	while (more && ak_now_ms() < until) {
 		tty_poll(t, p);
-		if (poll(p, 4, DRAIN_MS) <= 0)
+		if (poll(p, 4, idle_ms) <= 0)
 			break;
 		more = tty_pump(t, p);
 	}
+}
+
+void tty_leave(struct tty *t)
+{
+	t->away = true;
+	drain(t, 0);
+	restore_terminal();
+}
+
+void tty_close(struct tty *t)
+{
+	t->in.from = -1;
+	t->in.len = 0;
+	drain(t, DRAIN_MS);
 	restore_terminal();
 }

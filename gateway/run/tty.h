@@ -1,4 +1,4 @@
-/* The user's terminal while a command runs on a pty: raw mode, window size, and copying bytes in both directions. */
+/* The user's terminal while a command runs on a pty: raw mode, window size, suspending, and copying bytes in both directions. */
 #ifndef AK_TTY_H
 #define AK_TTY_H
 
@@ -7,6 +7,9 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Are all standard streams terminals, and are we in the foreground there? Then a command gets a pty without being asked. */
+bool tty_in_front(void);
 
 /*
  * Save the state of the standard streams, and restore it after a command that used them: file status flags and, for terminals, the mode, the line
@@ -23,16 +26,25 @@ struct tty_pipe {
 };
 
 struct tty {
-	bool raw; /* the terminal is in raw mode and must be restored */
-	bool keys; /* set it after tty_open: Ctrl-P Ctrl-Q detaches and does not reach the command */
+	bool detachable; /* Ctrl-P Ctrl-Q detaches and does not reach the command */
+	bool keys; /* look for these keys now */
 	bool held; /* Ctrl-P was typed; it is held back until the next key */
 	bool detach; /* Ctrl-P Ctrl-Q was typed */
+	bool packets; /* the pty is in packet mode (TIOCPKT) */
+	bool stopped; /* the command has stopped; the caller clears it */
+	bool away; /* we are in the background of our terminal: do not read or change it; try tty_enter again later */
 	int master; /* borrowed */
 	struct tty_pipe in, out;
 };
 
-/* Switch the terminal, if standard input is one, to raw mode and copy its size to the pty. */
-int tty_open(struct tty *t, int master, struct ak_err *err);
+/* Connect the standard streams to the pty, and call tty_enter. */
+int tty_open(struct tty *t, int master, bool detachable, struct ak_err *err);
+
+/* Switch our terminal, if standard input is one and we are in its foreground, to raw mode, and copy its size to the pty. */
+void tty_enter(struct tty *t);
+
+/* Print what the command has written so far, and restore our terminal. The connection stays; tty_enter takes the terminal again. */
+void tty_leave(struct tty *t);
 
 /* Copy the window size to the pty; call it after SIGWINCH. */
 void tty_resize(const struct tty *t);

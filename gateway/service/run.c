@@ -76,7 +76,7 @@ static int on_message(struct warm_run *w)
 	return rc;
 }
 
-/* ---- callbacks of run/front.h ---- */
+/* ---- callbacks of run/loop.h ---- */
 
 static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS])
 {
@@ -108,6 +108,8 @@ static void backend_signal(void *ctx, int sig)
 	struct warm_run *w = ctx;
 	_cleanup_json_ cJSON *msg = cJSON_CreateObject();
 
+	if (!w->started && (sig == SIGSTOP || sig == SIGCONT))
+		return;
 	if (!w->started && w->early)
 		w->left_by = sig;
 	if (!w->started)
@@ -156,7 +158,7 @@ static int not_started(const struct warm_run *w, struct run_report *ret, struct 
 static int lost(struct warm_run *w, struct run_report *ret, struct ak_err *err)
 {
 	w->sock = ak_close(w->sock); /* ends the job */
-	run_front_drain(w->front, w->left_by ? 0 : DRAIN_MS); /* after our disconnect the command may still print */
+	run_drain(&w->front->io, w->left_by ? 0 : DRAIN_MS); /* after our disconnect the command may still print */
 	ret->outcome.exit_code = 128 + SIGKILL;
 	(void)run_front_report(w->front, ret, err);
 	if (w->left_by)
@@ -171,7 +173,7 @@ static int conclude(struct warm_run *w, struct run_report *ret, struct ak_err *e
 		return not_started(w, ret, err);
 	if (w->rc < 0 || w->left_by)
 		return lost(w, ret, err);
-	run_front_drain(w->front, DRAIN_MS);
+	run_drain(&w->front->io, DRAIN_MS);
 	*ret = w->report;
 	w->report = (struct run_report){ 0 };
 	return run_front_report(w->front, ret, err);
@@ -207,7 +209,7 @@ static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *
 		return -EAGAIN;
 	memcpy(ret->name, f->plan.name, sizeof(ret->name));
 	run_front_look(f);
-	if (run_front_loop(f, &backend, &w) < 0)
+	if (run_loop(&f->io, &backend, &w) < 0)
 		w.rc = w.started ? -EIO : -EAGAIN;
 	return conclude(&w, ret, err);
 }

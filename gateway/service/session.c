@@ -5,28 +5,18 @@
 #include "gateway/base/io.h"
 #include "gateway/ipc/ipc.h"
 #include "gateway/ipc/spawn.h"
-#include "gateway/run/tty.h"
-#include "gateway/super/super.h"
+#include "gateway/run/life.h"
+#include "gateway/run/loop.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define SLOTS 16 /* detached commands per sandbox */
 #define TAKE_TIMEOUT_MS 5000
-
-struct front {
-	struct session *s; /* borrowed */
-	struct tty tty;
-	bool tty_on;
-	unsigned interrupts;
-	int ended_by; /* the signal that made us end the command, or 0 */
-};
 
 /* ---- detached commands ---- */
 
@@ -137,7 +127,7 @@ static int take_slot(struct session *s, const char *path, struct ak_err *err)
 	if (n < 2)
 		return ak_fail(err, EPROTO, "cannot reattach to the detached command");
 	s->exec = (struct service_exec){ .sock = fds[0], .tty_fd = fds[1] };
-	s->tty = true;
+	(void)service_exec_signal(&s->exec, SIGCONT); /* it may have stopped meanwhile */
 	return 0;
 }
 
@@ -156,118 +146,106 @@ int session_take(struct session *s, struct ak_err *err)
 	return ak_fail(err, ENOENT, "sandbox '%s' has no detached command", s->name);
 }
 
-/* ---- signals ---- */
+/* ---- callbacks of run/loop.h ---- */
+
+static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS])
+{
+	p[0] = (struct pollfd){ .fd = ((const struct session *)ctx)->exec.sock, .events = POLLIN };
+	p[1] = (struct pollfd){ .fd = -1 };
+}
+
+static void backend_serve(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS])
+{
+	struct session *s = ctx;
+
+	if (s->io.tty.detach) {
+		s->io.tty.detach = false;
+		s->rc = detach(s, &s->why);
+		s->detached = s->rc == 0;
+	} else if (p[0].revents) {
+		s->rc = service_exec_poll(&s->exec, false, &s->end, &s->why);
+	}
+	if (s->leave_at_ms && ak_now_ms() >= s->leave_at_ms)
+		s->left_by = SIGKILL;
+}
+
+static uint64_t backend_due_ms(const void *ctx)
+{
+	return ((const struct session *)ctx)->leave_at_ms;
+}
+
+/*
+ * Forward the first Ctrl-C to the command. After the second, or when our terminal hangs up, disconnect, which ends the command; also if it still runs
+ * long after SIGTERM, which an interactive shell ignores.
+ */
+static void backend_signal(void *ctx, int sig)
+{
+	struct session *s = ctx;
+
+	if ((sig == SIGINT && s->interrupts++ > 0) || sig == SIGHUP)
+		s->left_by = sig;
+	if (sig == SIGTERM && !s->leave_at_ms)
+		s->leave_at_ms = ak_now_ms() + LIFE_TERM_GRACE_MS;
+	(void)service_exec_signal(&s->exec, sig);
+}
+
+static int backend_tty_fd(const void *ctx)
+{
+	return ((const struct session *)ctx)->exec.tty_fd;
+}
+
+static bool backend_over(const void *ctx)
+{
+	const struct session *s = ctx;
+
+	return s->rc != 0 || s->left_by || s->detached;
+}
+
+static const struct run_backend backend = {
+	.poll = backend_poll,
+	.serve = backend_serve,
+	.due_ms = backend_due_ms,
+	.signal = backend_signal,
+	.tty_fd = backend_tty_fd,
+	.over = backend_over,
+};
+
+/* ---- start and end ---- */
 
 int session_init(struct session *s, const struct ak_paths *paths, const char *name, bool tty, struct ak_err *err)
 {
-	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2 };
-
-	*s = (struct session){ .paths = paths, .name = name, .tty = tty, .exec = { -1, -1, 0 } };
+	memset(s, 0, sizeof(*s));
+	s->paths = paths;
+	s->name = name;
+	s->exec = (struct service_exec){ .sock = -1, .tty_fd = -1 };
+	run_io_init(&s->io);
+	s->io.want_tty = s->io.detachable = tty;
+	tty_save();
 	signal(SIGPIPE, SIG_IGN);
-	s->signal_fd = ak_signal_fd(wanted, ARRAY_SIZE(wanted));
-	return s->signal_fd < 0 ? ak_fail_errno(err, -s->signal_fd, "signalfd") : 0;
+	return run_io_signals(&s->io, err);
 }
 
 void session_done(struct session *s)
 {
 	service_exec_done(&s->exec);
-	s->signal_fd = ak_close(s->signal_fd);
-}
-
-/* Forward the first Ctrl-C to the command. After the second, or when our terminal hangs up, disconnect, which ends the command. */
-static void on_signal(struct front *f, int sig)
-{
-	if (sig == SIGWINCH) {
-		if (f->tty_on)
-			tty_resize(&f->tty);
-		return;
-	}
-	if ((sig == SIGINT && f->interrupts++ > 0) || sig == SIGHUP)
-		f->ended_by = sig;
-	(void)service_exec_signal(&f->s->exec, sig);
-}
-
-static void read_signals(struct front *f)
-{
-	struct signalfd_siginfo info;
-
-	while (read(f->s->signal_fd, &info, sizeof(info)) == sizeof(info))
-		on_signal(f, (int)info.ssi_signo);
-}
-
-/* ---- the loop ---- */
-
-enum { P_EXEC, P_SIGNAL, P_TTY, P_NUM = P_TTY + 4 };
-
-static void fill_poll(const struct front *f, struct pollfd p[P_NUM])
-{
-	p[P_EXEC] = (struct pollfd){ .fd = f->s->exec.sock, .events = POLLIN };
-	p[P_SIGNAL] = (struct pollfd){ .fd = f->s->signal_fd, .events = POLLIN };
-	if (f->tty_on) {
-		tty_poll(&f->tty, p + P_TTY);
-		return;
-	}
-	for (int i = P_TTY; i < P_NUM; i++)
-		p[i] = (struct pollfd){ .fd = -1 };
-}
-
-static int start_tty(struct front *f, struct ak_err *err)
-{
-	int rc;
-
-	if (!f->s->tty || f->tty_on || f->tty.master >= 0 || f->s->exec.tty_fd < 0)
-		return 0;
-	rc = tty_open(&f->tty, f->s->exec.tty_fd, err);
-	f->tty_on = rc == 0;
-	f->tty.keys = f->tty.raw;
-	return rc;
-}
-
-/* 1 if the session is over. */
-static int serve(struct front *f, const struct pollfd p[P_NUM], struct ak_err *err)
-{
-	int rc = 0;
-
-	if (p[P_SIGNAL].revents)
-		read_signals(f);
-	if (f->ended_by) {
-		f->s->end = (struct service_exit){ .exit_code = 128 + f->ended_by };
-		return 1;
-	}
-	if (f->tty_on && !tty_pump(&f->tty, p + P_TTY))
-		f->tty_on = false;
-	if (f->tty_on && f->tty.detach) {
-		f->tty.detach = false;
-		rc = detach(f->s, err);
-		f->s->detached = rc == 0;
-		return rc < 0 ? rc : 1;
-	}
-	if (p[P_EXEC].revents)
-		rc = service_exec_poll(&f->s->exec, false, &f->s->end, err);
-	return rc;
+	run_io_done(&s->io);
 }
 
 int session_run(struct session *s, struct ak_err *err)
 {
-	struct front f = { .s = s, .tty.master = -1 };
-	struct pollfd p[P_NUM];
-	int rc = 0;
+	int rc;
 
-	while (rc == 0) {
-		rc = start_tty(&f, err);
-		if (rc < 0)
-			break;
-		fill_poll(&f, p);
-		if (poll(p, P_NUM, -1) < 0) {
-			rc = errno == EINTR ? 0 : ak_fail_errno(err, errno, "poll");
-			continue;
-		}
-		rc = serve(&f, p, err);
-	}
-	if (s->detached || f.ended_by) /* the command may keep printing: do not wait for its end */
-		f.tty.master = -1;
-	else if (rc > 0)
-		(void)start_tty(&f, err); /* it started and ended in one turn: its output is still in the pty */
-	tty_close(&f.tty);
-	return rc < 0 ? rc : 0;
+	s->rc = 0;
+	s->io.tty.master = -1; /* a session runs a second command if the first could not be executed */
+	s->io.tty_on = false;
+	rc = run_loop(&s->io, &backend, s);
+	if (rc < 0)
+		s->rc = ak_fail_errno(&s->why, -rc, "poll");
+	run_drain(&s->io, s->detached || s->left_by ? 0 : -1); /* the command may keep printing: do not wait for its end */
+	if (s->left_by)
+		s->end = (struct service_exit){ .exit_code = 128 + s->left_by };
+	service_exec_done(&s->exec);
+	if (s->rc < 0)
+		*err = s->why;
+	return s->rc < 0 ? s->rc : 0;
 }

@@ -61,7 +61,7 @@ struct run_request {
 	enum ak_profile profile;
 	enum run_origin origin;
 	enum agent_state agent_state;
-	bool no_network, keep, pass_api_key, tty, quiet, json, project_writable, allow_broad_dir;
+	bool no_network, keep, pass_api_key, tty, no_tty, quiet, json, project_writable, allow_broad_dir;
 	bool cold; /* never use a warm sandbox */
 	bool explain; /* print the plan and run nothing */
 	bool nested; /* allow nested namespaces */

@@ -56,24 +56,30 @@ def spoil(lab, args, how):
     return seen
 
 
+OWN = pytest.mark.parametrize("own", ["-t", "-T"], ids=["own terminal", "caller's terminal"])
+
+
+@OWN
 @pytest.mark.parametrize("how", ["ends", "killed"])
-def test_h17_run_leaves_the_terminal_as_it_was(any_user, how):
-    seen = spoil(any_user, ["run", "--no-network", "--"], how)
+def test_h17_run_leaves_the_terminal_as_it_was(any_user, how, own):
+    seen = spoil(any_user, ["run", "--no-network", own, "--"], how)
     assert seen["after"] == seen["before"] and seen["flows"]
 
 
+@OWN
 @pytest.mark.parametrize("how", ["ends", "killed"])
-def test_h17_exec_leaves_the_terminal_as_it_was(any_boxes, how):
+def test_h17_exec_leaves_the_terminal_as_it_was(any_boxes, how, own):
     b = any_boxes
     b.up("x", "--no-network")
-    seen = spoil(b.lab, ["exec", "x"], how)
+    seen = spoil(b.lab, ["exec", own, "x"], how)
     assert seen["after"] == seen["before"] and seen["flows"]
 
 
-def test_h17_a_warm_run_leaves_the_terminal_as_it_was(boxes):
+@OWN
+def test_h17_a_warm_run_leaves_the_terminal_as_it_was(boxes, own):
     b = boxes
     b.ak("daemon", "prewarm", "--mode", "codex")
-    seen = spoil(b.lab, ["run", "--compatibility-mode", "codex", "--"], "ends")
+    seen = spoil(b.lab, ["run", "--compatibility-mode", "codex", own, "--"], "ends")
     assert seen["after"] == seen["before"] and seen["flows"]
 
 

@@ -23,7 +23,7 @@ ROOMS = {
     "gateway/ipc": ((), "ipc.h server.h spawn.h"),
     "gateway/relay": (("policies", "gateway/wire"), "relay.h"),
     "gateway/host": (("policies", "nft", "dnsproxy", "vmctl", "gateway/log", "gateway/relay"), "gw.h resolv.h"),
-    "gateway/run": (("gateway/log", "gateway/store", "gateway/host"), "front.h gw_log.h io.h life.h run.h tty.h"),
+    "gateway/run": (("gateway/log", "gateway/store", "gateway/host"), "front.h loop.h gw_log.h io.h life.h run.h tty.h"),
     "gateway/super": (("vmctl", "gateway/ipc", "gateway/log", "gateway/store", "gateway/run"), "super.h"),
     "gateway/daemon": (("dnsproxy", "gateway/ipc", "gateway/log", "gateway/store", "gateway/host", "gateway/run", "gateway/super"), "daemon.h"),
     "gateway/service": (("gateway/ipc", "gateway/log", "gateway/store", "gateway/run", "gateway/super", "gateway/daemon"), "service.h session.h worker.h"),

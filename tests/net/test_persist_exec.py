@@ -1,14 +1,11 @@
 """exec and attach: codes, streams, signals, time limits, terminals, and many at once."""
-import fcntl
 import os
 import pty
-import re
-import select
-import struct
 import termios
 import time
 
 from lab import PYTHON, wait_for
+from screen import Screen
 
 
 def test_codes_streams_environment_and_folder(any_boxes):
@@ -83,63 +80,6 @@ def test_a_slow_reader_slows_the_command_and_grows_nothing(boxes):
     assert b.sh("x", "ls ~/done 2>/dev/null || echo waiting").strip() == "waiting"
     os.close(r)  # the reader leaves: SIGPIPE, as anywhere
     assert p.wait(20).code == 0  # the shell goes on after its pipe broke
-
-
-class Screen:
-    """A terminal that a command is on."""
-
-    def __init__(self, lab, args, rows=24, cols=80):
-        self.lab = lab
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
-        self.proc = lab.spawn([lab.binary, *args], env=lab.env(), tty=slave)
-        os.close(slave)
-        os.set_blocking(self.master, False)
-        self.seen = b""
-
-    def read(self):
-        try:
-            self.seen += os.read(self.master, 65536)
-        except (BlockingIOError, OSError):
-            pass
-
-    def until(self, pattern, timeout=10):
-        def look():
-            self.read()
-            return re.search(pattern, self.seen)
-        try:
-            found = wait_for(look, timeout)
-        except AssertionError:
-            raise AssertionError("no %r on the screen: %r" % (pattern, self.seen)) from None
-        self.seen = self.seen[found.end():]
-        return found
-
-    def prompt(self):
-        """What is typed before a shell asks is lost, as on any terminal that changes its mode."""
-        self.until(rb"[$#] ")
-
-    def type(self, text):
-        os.write(self.master, text)
-
-    def until_typed(self, text, pattern):
-        """Type TEXT again and again until PATTERN shows: there is no prompt to wait for."""
-        def look():
-            self.read()
-            if not re.search(pattern, self.seen):
-                self.type(text)
-                select.select([self.master], [], [], 0.1)
-                self.read()
-            return re.search(pattern, self.seen)
-        wait_for(look)
-        self.seen = b""
-
-    def resize(self, rows, cols):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
-
-    def end(self, timeout=10):
-        r = self.proc.wait(timeout)
-        os.close(self.master)
-        return r
 
 
 def test_a_terminal_has_a_size_that_follows_and_job_control(boxes):
