@@ -286,13 +286,13 @@ static char **copy_words(char *const *list)
  * Our memory is a copy of the caller's, and /proc shows the caller's command line. Hide it from processes inside; copy the
  * command first, because it may be part of it.
  */
-static void hide_words(struct sb_command *cmd)
+static void hide_words(struct sb_command *cmd, const char *name)
 {
 	if (cmd->argv)
 		cmd->argv = copy_words(cmd->argv);
 	if (cmd->workdir)
 		cmd->workdir = strdup(cmd->workdir);
-	ak_title_set("agentkernel");
+	ak_title_set("agentkernel init %s", name);
 }
 
 static void run_command(struct init *in)
@@ -312,7 +312,7 @@ static void run_command(struct init *in)
 	if (in->going)
 		return;
 	in->going = true;
-	hide_words(&cmd);
+	hide_words(&cmd, spec->name);
 	if (!spec->argv)
 		return;
 	if (!cmd.argv)

@@ -116,6 +116,7 @@ int cmd_stop(int argc, char **argv);
 int cmd_remove(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_logs(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
 int cmd_attach(int argc, char **argv);
 int cmd_cp(int argc, char **argv);

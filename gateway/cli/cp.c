@@ -2,8 +2,9 @@
  * cp SRC DST: copy files and folders between the host and a sandbox. The sandbox must be running to copy into it.
  *
  * NAME:/path is in a sandbox, everything else is on the host; "./x:y" is a file on the host. If DST is a folder, the copy goes into it under its
- * own name, as with cp -a. On the host, a destination that is a symbolic link is refused: in a project, the sandbox may have created it.
+ * own name, as with cp -a. "-" is a tar archive on stdin or stdout, as with `docker cp`. On the host, a destination that is a symbolic link is refused: in a project, the sandbox may have created it.
  */
+#include "gateway/cli/archive.h"
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
@@ -26,6 +27,7 @@ struct side {
 	const char *text; /* as given */
 	char sandbox[AK_NAME_MAX]; /* "" for the host */
 	char path[PATH_MAX]; /* on the host or in the sandbox */
+	bool stream; /* "-": stdin or stdout */
 	bool slash; /* TEXT ended with a slash: the user means a folder */
 	int root; /* owned; the root folder of the sandbox */
 	int dir; /* owned; the parent folder of PATH */
@@ -46,6 +48,7 @@ static int parse_side(struct side *s, const char *text, struct ak_err *err)
 	const char *colon = strchr(text, ':'), *path = text;
 
 	s->text = text;
+	s->stream = !strcmp(text, "-");
 	if (colon && !memchr(text, '/', (size_t)(colon - text))) {
 		size_t len = (size_t)(colon - text);
 
@@ -161,7 +164,10 @@ static int open_side(struct side *s, bool read_only, const struct ak_paths *path
 {
 	const char *name = s->sandbox;
 	char whole[AK_NAME_MAX];
-	int rc = runs_resolve(paths, &name, whole, err);
+	int rc = s->stream ? 0 : runs_resolve(paths, &name, whole, err);
+
+	if (s->stream)
+		return 0;
 
 	if (rc < 0)
 		return rc;
@@ -246,6 +252,63 @@ static int copy(struct side *src, struct side *dst, const struct ak_paths *paths
 	return service_copy_tree(src->dir, src->base, dst->dir, dst->base, c, err);
 }
 
+/* ---- archives ---- */
+
+/* DST must be a folder; what is in the archive goes into it, as if unpacked there. */
+static int copy_in(struct side *dst, const struct ak_paths *paths, struct service_copy *c, struct ak_err *err)
+{
+	_cleanup_(archive_done) struct archive a = { .dir = -1 };
+	_cleanup_(service_names_done) struct service_names names = { 0 };
+	int rc = archive_open(&a, paths, err);
+	DIR *d;
+
+	dst->slash = false;
+	if (rc == 0)
+		rc = enter(dst, paths, ".", err); /* before reading stdin: a wrong destination is told at once */
+	if (rc == 0)
+		rc = archive_unpack(&a, err);
+	if (rc < 0)
+		return rc;
+	d = opendir(a.path);
+	rc = d ? service_names_read(d, &names) : -errno;
+	if (d)
+		closedir(d);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", a.path);
+	for (size_t i = 0; i < names.n && rc == 0; i++)
+		rc = service_copy_tree(a.dir, names.list[i], dst->dir, names.list[i], c, err);
+	return rc;
+}
+
+static int copy_out(struct side *src, const struct ak_paths *paths, struct service_copy *c, struct ak_err *err)
+{
+	_cleanup_(archive_done) struct archive a = { .dir = -1 };
+	const char *name = src->base[0] ? src->base : ".";
+	struct stat st;
+	int rc;
+
+	if (isatty(STDOUT_FILENO))
+		return ak_fail(err, EINVAL, "stdout is a terminal; pipe the archive on: agentkernel cp NAME:/path - | tar t");
+	if (fstatat(src->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return ak_fail_errno(err, errno, "'%.200s'", src->text);
+	rc = archive_open(&a, paths, err);
+	if (rc == 0)
+		rc = service_copy_tree(src->dir, name, a.dir, src->base[0] ? name : "root", c, err);
+	if (rc == 0)
+		rc = archive_pack(&a, src->base[0] ? name : "root", err);
+	return rc;
+}
+
+static int transfer(struct side sides[2], const struct ak_paths *paths, struct service_copy *c, struct ak_err *err)
+{
+	c->to = sides[1].text;
+	if (sides[0].stream)
+		return copy_in(&sides[1], paths, c, err);
+	if (sides[1].stream)
+		return copy_out(&sides[0], paths, c, err);
+	return copy(&sides[0], &sides[1], paths, c, err);
+}
+
 static void record(const struct ak_paths *paths, const struct side *src, const struct side *dst)
 {
 	if (src->sandbox[0])
@@ -287,12 +350,12 @@ int cmd_cp(int argc, char **argv)
 	for (int i = 0; i < 2 && rc == 0; i++)
 		rc = open_side(&sides[i], i == 0, &paths, &err);
 	if (rc == 0) {
-		rc = copy(&sides[0], &sides[1], &paths, &c, &err);
+		rc = transfer(sides, &paths, &c, &err);
 		record(&paths, &sides[0], &sides[1]);
 	}
 	for (int i = 0; i < 2; i++)
 		side_done(&sides[i]);
-	if (rc < 0)
+	if (rc < 0 && rc != -EPIPE)
 		ak_say("cp: %s", err.text);
 	if (rc == -EINTR && stop)
 		return 128 + (int)stop;

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/title.h"
 #include "gateway/daemon/daemon.h"
 #include "gateway/service/service.h"
 
@@ -80,6 +81,7 @@ static int start_foreground(const struct ak_paths *paths)
 	/* With a passed socket we would connect to ourselves. */
 	if (rc == 0 && listener < 0 && say_running(paths))
 		return AK_EXIT_ERROR;
+	ak_title_set("agentkernel daemon");
 	if (rc == 0)
 		rc = daemon_main(paths, listener, &err);
 	return rc < 0 ? fail("daemon start", &err) : 0;

@@ -27,6 +27,14 @@ static int take_agent(struct run_request *o, const struct agent *a)
 	return 0;
 }
 
+static int check_detach(const struct run_request *o)
+{
+	if (!o->tty && !o->json)
+		return 0;
+	ak_say("run: --detach has neither a terminal nor a result; 'agentkernel attach' opens a shell, 'agentkernel logs' shows the output");
+	return AK_EXIT_USAGE;
+}
+
 /* Returns 0 to continue, -1 after printing help, else the exit code. */
 static int parse(int argc, char **argv, struct run_request *o)
 {
@@ -49,6 +57,8 @@ static int parse(int argc, char **argv, struct run_request *o)
 	if (i != CMD_END)
 		o->argv = argv + args.at - 1;
 	i = i == CMD_END ? take_agent(o, agent_of_mode(o->mode)) : 0;
+	if (i == 0 && o->detach)
+		return check_detach(o);
 	if (i == 0 && (i = cmd_choose_tty("run", o, &o->tty)) > 0)
 		i--;
 	return i;
@@ -103,6 +113,20 @@ static int explain(const struct run_request *opts, const struct ak_paths *paths)
 	return 0;
 }
 
+static int detach(const struct run_request *opts, const struct ak_paths *paths)
+{
+	char name[AK_NAME_MAX];
+	struct ak_err err;
+	int code, rc = service_run_detached(opts, paths, name, &code, &err);
+
+	if (rc < 0) {
+		ak_say("%s", err.text);
+		return rc == -EINVAL ? AK_EXIT_USAGE : code ? code : AK_EXIT_FAILED;
+	}
+	puts(name);
+	return 0;
+}
+
 static int execute(const struct run_request *opts)
 {
 	struct run_report result;
@@ -117,6 +141,8 @@ static int execute(const struct run_request *opts)
 	}
 	if (opts->explain)
 		return explain(opts, &paths);
+	if (opts->detach)
+		return detach(opts, &paths);
 	rc = service_run(opts, &paths, &result, &err);
 	if (rc < 0) {
 		ak_say("%s", err.text);

@@ -20,6 +20,7 @@ const struct cmd cmd_table[] = {
 	{ "ls", "", "list the sandboxes, and past runs with -a", VERB_LIST, cmd_list, false, "list" },
 	{ "ps", "", "list the sandboxes, and past runs with -a", VERB_LIST, cmd_list, false, "list" },
 	{ "inspect", "NAME", "print all that is known about a sandbox or a run, as JSON", VERB_PRINT, cmd_inspect, false, NULL },
+	{ "logs", "NAME", "show what the command of a run in the background printed", VERB_LOGS, cmd_logs, false, NULL },
 	{ "exec", "NAME CMD [ARGS…]", "run a command in a running sandbox", VERB_EXEC, cmd_exec, true, NULL },
 	{ "attach", "NAME", "open a shell in a running sandbox, or reattach to a detached command", VERB_ATTACH, cmd_attach,
 		false, NULL },

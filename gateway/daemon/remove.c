@@ -7,9 +7,11 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
+#include "gateway/base/title.h"
 #include "gateway/ipc/spawn.h"
 #include "gateway/log/audit_anchor.h"
 #include "gateway/log/events.h"
+#include "gateway/store/rundir.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -37,7 +39,10 @@ static void remove_files(void *ctx)
 	const struct removal *rm = ctx;
 	char where[AK_WHERE_MAX];
 	struct ak_err err;
-	int rc = ak_remove_tree_told(AT_FDCWD, rm->path, where);
+	int rc;
+
+	ak_title_set("agentkernel remove");
+	rc = ak_remove_tree_told(AT_FDCWD, rm->path, where);
 
 	if (rc < 0 && rm->user_ns >= 0 && setns(rm->user_ns, CLONE_NEWUSER) == 0)
 		rc = ak_remove_tree_told(AT_FDCWD, rm->path, where);
@@ -118,16 +123,42 @@ static void record(const struct dsb *sb)
 	event_write(sb->d->paths, "sandbox_remove", sb->state.name, &more);
 }
 
+/*
+ * "archive": the sandbox was a run in the background. Its log stays, as that of any run, and so does the anchor; the event says how long the log was when
+ * the run ended.
+ */
+static int archive(const struct dsb *sb, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf more = { 0 };
+	struct audit_anchor a;
+	char dir[PATH_MAX];
+	int rc = state_path(sb->d->paths, sb->state.name, NULL, dir);
+
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", sb->d->paths->state);
+	strbuf_printf(&more, ",\"exit_code\":%llu,\"allowed\":%llu,\"denied\":%llu",
+		(unsigned long long)json_number(sb->op->obj, "exit_code", 0), (unsigned long long)sb->state.allowed,
+		(unsigned long long)sb->state.denied);
+	if (audit_anchor_get(sb->d->paths->state, sb->state.name, NULL, &a) == 0 && a.newest.seq)
+		strbuf_printf(&more, ",\"network_records\":%llu,\"network_hash\":\"%s\"", (unsigned long long)a.newest.seq,
+			a.newest.hash);
+	event_put_text(&more, "origin", state_origin(&sb->state));
+	event_write(sb->d->paths, "run_end", sb->state.name, &more);
+	return rundir_archive(sb->d->paths, dir, sb->state.name, err);
+}
+
 void removal_begin(struct dsb *sb)
 {
 	struct removal *rm = calloc(1, sizeof(*rm));
 	struct ak_err err;
 	int rc = rm ? 0 : ak_fail(&err, ENOMEM, "out of memory");
 
-	if (rc == 0) {
+	if (rc == 0 && !sb->damaged && json_truth(sb->op->obj, "archive"))
+		rc = archive(sb, &err);
+	else if (rc == 0)
 		audit_anchor_drop(sb->d->paths->state, sb->state.name); /* first: an anchor left alone reports a missing log */
+	if (rc == 0)
 		rc = state_remove(sb->d->paths, sb->state.name, rm->path, &err);
-	}
 	if (rc < 0) {
 		free(rm);
 		sb->removed = sb->damaged;

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/title.h"
 #include "gateway/ipc/spawn.h"
 
 #include <errno.h>
@@ -56,6 +57,7 @@ static void daemon_process(void *ctx)
 	int rc;
 
 	prctl(PR_SET_NAME, "ak-daemon");
+	ak_title_set("agentkernel daemon");
 	daemon_log_open(s->paths);
 	rc = daemon_serve(s->paths, s->conf, -1, s->ready, &err);
 	if (rc < 0) {

@@ -10,6 +10,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/sabotage.h"
+#include "gateway/base/title.h"
 #include "gateway/host/confine.h"
 
 #include <errno.h>
@@ -399,6 +400,7 @@ int gw_spawn(const struct gw_conf *conf, pid_t *ret, struct ak_err *err)
 		_exit(1);
 	setsid(); /* Ctrl-C is meant for the command */
 	prctl(PR_SET_NAME, "ak-gateway");
+	ak_title_set("agentkernel gateway%s%s", conf->first ? " " : "", conf->first ? conf->first->name : "");
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_IGN);

@@ -8,6 +8,7 @@
 #include "gateway/mcp/run.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/title.h"
 #include "gateway/base/io.h"
 #include "gateway/ipc/spawn.h"
 #include "gateway/service/service.h"
@@ -105,6 +106,7 @@ static void guard(void *ctx)
 	const struct guard *g = ctx;
 
 	prctl(PR_SET_NAME, "ak-mcp-guard");
+	ak_title_set("agentkernel mcp guard");
 	clear_up(g->paths, g->id);
 }
 
@@ -139,6 +141,7 @@ static void clear_dead(void *ctx, const char *id)
 static void clear_all(void *ctx)
 {
 	prctl(PR_SET_NAME, "ak-mcp-guard");
+	ak_title_set("agentkernel mcp guard");
 	state_server_each_dead(ctx, clear_dead, ctx);
 }
 

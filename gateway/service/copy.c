@@ -43,6 +43,15 @@ static int fail(const struct walk *w, int code, struct ak_err *err)
 	return ak_fail_errno(err, code, "'%.300s'", w->path.data ? w->path.data : "");
 }
 
+/* Something failed at the destination: name that side. */
+static int fail_there(const struct walk *w, int code, struct ak_err *err)
+{
+	if (!w->c->to)
+		return fail(w, code, err);
+	return ak_fail(err, code, "'%.200s': cannot write '%.200s' there: %s", w->c->to, w->path.data ? w->path.data : "",
+		strerror(code));
+}
+
 static int interrupted(struct ak_err *err)
 {
 	return ak_fail(err, EINTR, "interrupted");
@@ -150,13 +159,13 @@ static int copy_file(struct walk *w, int pinned, const struct stat *st, int dst_
 	if (rc == 0)
 		rc = out = ak_make_file(dst_dir, tmp, 0600);
 	if (rc < 0)
-		return fail(w, -rc, err);
+		return fail_there(w, -rc, err);
 	rc = fill_file(w, in, st, out);
 	if (rc == 0)
 		rc = ak_make_renamed(dst_dir, tmp, dst);
 	if (rc < 0) {
 		unlinkat(dst_dir, tmp, 0);
-		return rc == -EINTR ? interrupted(err) : fail(w, -rc, err);
+		return rc == -EINTR ? interrupted(err) : fail_there(w, -rc, err);
 	}
 	w->c->files++;
 	return 0;
@@ -177,11 +186,11 @@ static int copy_link(struct walk *w, int pinned, int dst_dir, const char *dst, s
 	target[n] = '\0';
 	rc = ak_make_link(dst_dir, tmp, target);
 	if (rc < 0)
-		return fail(w, -rc, err);
+		return fail_there(w, -rc, err);
 	rc = ak_make_renamed(dst_dir, tmp, dst);
 	if (rc < 0) {
 		unlinkat(dst_dir, tmp, 0);
-		return fail(w, -rc, err);
+		return fail_there(w, -rc, err);
 	}
 	w->c->links++;
 	return 0;
@@ -241,14 +250,15 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 	out = open_target(dst_dir, dst);
 	if (out == -ELOOP || out == -ENOTDIR) {
 		closedir(d);
-		return ak_fail(err, ENOTDIR, "'%.300s': the destination exists and is not a folder", w->path.data);
+		return ak_fail(err, ENOTDIR, "'%.300s' exists and is not a folder, but '%.300s' is one",
+			w->c->to ? w->c->to : dst, w->path.data);
 	}
 	w->depth++;
-	rc = out < 0 ? fail(w, -out, err) : copy_entries(w, d, out, err);
+	rc = out < 0 ? fail_there(w, -out, err) : copy_entries(w, d, out, err);
 	w->depth--;
 	closedir(d);
 	if (rc == 0 && fchmod(out, st->st_mode & 0777) < 0)
-		rc = fail(w, errno, err);
+		rc = fail_there(w, errno, err);
 	if (rc == 0)
 		(void)futimens(out, times);
 	w->c->folders += rc == 0;

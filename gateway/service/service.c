@@ -176,6 +176,9 @@ static int call_by_name(const struct ak_paths *paths, const char *op, const char
 	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
 		(how->uuid && !cJSON_AddStringToObject(request, "uuid", how->uuid)) ||
 		(how->force && !cJSON_AddTrueToObject(request, "force")) ||
+		(how->archive &&
+			(!cJSON_AddTrueToObject(request, "archive") ||
+				!cJSON_AddNumberToObject(request, "exit_code", how->exit_code))) ||
 		(how->accept_dir && !cJSON_AddTrueToObject(request, "accept_dir")))
 		return ak_fail(err, ENOMEM, "out of memory");
 	return service_call(paths, true, op, TAKE(request), ret, err);

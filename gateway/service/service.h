@@ -34,6 +34,8 @@ struct service_how {
 	const char *uuid; /* act only if NAME still has this uuid (else -ENOENT), so that a check before the call stays valid */
 	bool accept_dir; /* start: use the folder that is now at the project's path as the project */
 	bool force; /* remove: even if it is running or its record cannot be read */
+	bool archive; /* remove: it was a run in the background; its log becomes that of a past run, which ended with … */
+	int exit_code; /* … this code */
 };
 
 /*
@@ -280,6 +282,7 @@ struct service_copy {
 	/* May be NULL; called for devices, FIFOs, sockets, unreadable files and folders that are too deep. */
 	void (*skipped)(void *ctx, const char *path, const char *why);
 	void *ctx;
+	const char *to; /* borrowed; the destination as the user wrote it, for errors; may be NULL */
 	uint64_t files, folders, links, left_out, bytes; /* result: how many were copied or skipped */
 };
 
@@ -290,6 +293,18 @@ struct service_copy {
  * cannot be read are skipped.
  */
 int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err);
+
+/* ---- runs in the background (service/detach.c) ---- */
+
+#define SERVICE_OUTPUT_MAX (16u << 20) /* bytes of output that are kept */
+
+/*
+ * Start the command of OPTS in a sandbox of its own and return once it runs; RET is its name. The sandbox is like a persistent one while the command runs.
+ * When the command ends, a process in the background stops the sandbox and, unless OPTS says to keep it, removes it; its log and output stay as those of
+ * a past run. *RET_CODE is 126 or 127 if the command could not be executed.
+ */
+int service_run_detached(const struct run_request *opts, const struct ak_paths *paths, char ret[static AK_NAME_MAX],
+	int *ret_code, struct ak_err *err);
 
 /* ---- explaining a run (service/explain.c) ---- */
 

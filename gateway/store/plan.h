@@ -63,6 +63,7 @@ struct run_request {
 	enum agent_state agent_state;
 	bool no_network, keep, pass_api_key, tty, no_tty, quiet, json, project_writable, allow_broad_dir;
 	bool cold; /* never use a warm sandbox */
+	bool detach; /* run in the background */
 	bool explain; /* print the plan and run nothing */
 	bool nested; /* allow nested namespaces */
 	bool mcp; /* create: MCP servers of the project may use it */

@@ -342,6 +342,39 @@ static int write_run_json(
 	return append(d->dir_fd, RUNDIR_FILE, &out);
 }
 
+int rundir_write(const char *dir, uint64_t started_us, const struct run_plan *plan, const struct run_request *opts,
+	const struct run_outcome *outcome)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct rundir d = { .dir_fd = fd, .log_fd = -1, .started_us = started_us };
+
+	return fd < 0 ? -errno : write_run_json(&d, plan, opts, outcome);
+}
+
+/* The record goes last: with it the folder is a run that can be listed and pruned. */
+int rundir_archive(const struct ak_paths *paths, const char *from, const char *name, struct ak_err *err)
+{
+	static const char *const parts[] = { "network.jsonl.first", "network.jsonl.kept", "network.jsonl.3", "network.jsonl.2",
+		"network.jsonl.1", "network.jsonl", "policy.json", RUNDIR_OUTPUT, RUNDIR_FILE };
+	_cleanup_close_ int source = open(from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), target = -1;
+	char runs[PATH_MAX], path[PATH_MAX];
+	int rc = source < 0 ? -errno : 0;
+
+	if (rc == 0)
+		rc = join(runs, paths->state, "runs");
+	if (rc == 0)
+		rc = join(path, runs, name);
+	if (rc == 0)
+		rc = mkdir_new(path, runs);
+	if (rc == 0 && (target = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		rc = -errno;
+	for (size_t i = 0; i < ARRAY_SIZE(parts) && rc == 0; i++) {
+		if (renameat(source, parts[i], target, parts[i]) < 0 && errno != ENOENT)
+			rc = -errno;
+	}
+	return rc < 0 ? ak_fail_errno(err, -rc, "the log of '%s' could not be moved to %s", name, runs) : 0;
+}
+
 int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_request *opts,
 	const struct policy *policy, struct ak_err *err)
 {

@@ -40,6 +40,18 @@ int rundir_create(struct rundir *d, const struct ak_paths *paths, const char *na
 int rundir_record_start(struct rundir *d, const struct run_plan *plan, const struct run_request *opts,
 	const struct policy *policy, struct ak_err *err);
 
+#define RUNDIR_OUTPUT "output.log" /* of a detached run: what its command printed */
+
+/* The lines of run.jsonl alone, for a run in the background, whose folder is that of a persistent sandbox: one now, and a second with OUTCOME at its end. */
+int rundir_write(const char *dir, uint64_t started_us, const struct run_plan *plan, const struct run_request *opts,
+	const struct run_outcome *outcome);
+
+/*
+ * Move what remains of a run in the background, its record, log, policy and output, from FROM to STATE/runs/NAME. The log of a past run of that name
+ * was pruned when the name was taken.
+ */
+int rundir_archive(const struct ak_paths *paths, const char *from, const char *name, struct ak_err *err);
+
 /* The command is running: `--last` refers to this run from now on. */
 void rundir_point_last(const struct ak_paths *paths, const char *name);
 

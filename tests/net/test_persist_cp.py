@@ -92,3 +92,36 @@ def test_copies_are_recorded(boxes):
     b.ak("cp", "p", "x:/tmp/p")
     text = b.ak("audit", "--sandbox", "x").out
     assert "copy_out" in text and "copy_in" in text and "/etc/passwd" in text, text
+
+
+def test_archives_on_stdin_and_stdout(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    b.up("x", "--no-network")
+    os.makedirs(lab.path("project", "t", "deep"))
+    with open(lab.path("project", "t", "deep", "bin"), "wb") as f:
+        f.write(bytes(range(256)) * 40)
+    os.chmod(lab.path("project", "t", "deep", "bin"), 0o755)
+    os.symlink("deep/bin", lab.path("project", "t", "link"))
+
+    def sh(script):
+        return lab.spawn(["sh", "-c", script.replace("AK", lab.binary)], env=lab.env()).wait()
+    r = sh("tar cf - t | AK cp - x:/tmp")
+    assert r.code == 0, r
+    assert b.sh("x", "stat -c %a /tmp/t/deep/bin; readlink /tmp/t/link; stat -c %a /tmp") == "755\ndeep/bin\n1777\n"
+    r = sh("mkdir out; AK cp x:/tmp/t - | tar xf - -C out && cmp t/deep/bin out/t/deep/bin && readlink out/t/link")
+    assert r.code == 0 and r.out == "deep/bin\n", r
+    r = sh("echo junk | AK cp - x:/tmp")
+    assert r.code == 1 and "tar failed" in r.err, r
+    r = sh("tar cf - t | AK cp - x:/nosuch")
+    assert r.code == 1 and "'x:/nosuch': No such file" in r.err, r
+    assert not [n for n in os.listdir(lab.path("state", "agentkernel")) if n.startswith("cp-")], "left behind"
+
+
+def test_an_error_names_the_side_that_failed(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("x", "--no-network")
+    with open(lab.path("project", "f"), "w") as f:
+        f.write("text")
+    b.fails("cp", "x:/etc/hostname", "f/h", says="'f/'")
+    b.fails("cp", "x:/tmp", "f", says="'f' exists and is not a folder")
+    b.fails("cp", "x:/etc/hostname", "/proc/h", says="'/proc/h': cannot write 'hostname' there")
