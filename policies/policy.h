@@ -14,6 +14,7 @@
 #include "gateway/base/addr.h"
 #include "gateway/base/err.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/reason.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -208,7 +209,8 @@ const struct policy_range *policy_ranges(const struct policy *p, int family, siz
 
 /* ---- printing ---- */
 
-/* The reason as text for users; "" if the decision is allow. */
+/* The reason as it is recorded, and its words; none and "" if the decision is allow. */
+enum net_reason policy_reason_recorded(enum policy_reason reason, bool allow);
 const char *policy_reason_text(enum policy_reason reason, bool allow);
 
 /* "codex: api.openai.com:443", "default", "builtin: metadata". */

@@ -8,26 +8,30 @@
 #include <assert.h>
 #include <string.h>
 
-/* Why the sandbox was denied, as shown in the log's REASON column. */
-static const char *const reason_texts[] = {
-	[POLICY_REASON_RULE] = "denied by rule",
-	[POLICY_REASON_DEFAULT] = "not in allowlist",
-	[POLICY_REASON_METADATA] = "cloud metadata",
-	[POLICY_REASON_LOOPBACK] = "loopback address",
-	[POLICY_REASON_LINK_LOCAL] = "link-local address",
-	[POLICY_REASON_PRIVATE] = "private address",
-	[POLICY_REASON_MULTICAST] = "multicast or broadcast",
-	[POLICY_REASON_RESERVED] = "not a public address",
-	[POLICY_REASON_INTERNAL] = "internal name",
-	[POLICY_REASON_RESOLVER] = "encrypted-DNS resolver",
-	[POLICY_REASON_ADDRESS] = "address not learned from an allowed name",
-	[POLICY_REASON_UNREAD] = "QUIC: its name is not read, and names are denied",
+static const enum net_reason reasons[] = {
+	[POLICY_REASON_RULE] = NET_REASON_RULE,
+	[POLICY_REASON_DEFAULT] = NET_REASON_DEFAULT,
+	[POLICY_REASON_METADATA] = NET_REASON_METADATA,
+	[POLICY_REASON_LOOPBACK] = NET_REASON_LOOPBACK,
+	[POLICY_REASON_LINK_LOCAL] = NET_REASON_LINK_LOCAL,
+	[POLICY_REASON_PRIVATE] = NET_REASON_PRIVATE,
+	[POLICY_REASON_MULTICAST] = NET_REASON_MULTICAST,
+	[POLICY_REASON_RESERVED] = NET_REASON_RESERVED,
+	[POLICY_REASON_INTERNAL] = NET_REASON_INTERNAL,
+	[POLICY_REASON_RESOLVER] = NET_REASON_RESOLVER,
+	[POLICY_REASON_ADDRESS] = NET_REASON_ADDRESS,
+	[POLICY_REASON_UNREAD] = NET_REASON_UNREAD,
 };
-static_assert(ARRAY_SIZE(reason_texts) == POLICY_REASON_NUM, "a text for each reason");
+static_assert(ARRAY_SIZE(reasons) == POLICY_REASON_NUM, "what is recorded for each reason");
+
+enum net_reason policy_reason_recorded(enum policy_reason reason, bool allow)
+{
+	return allow ? NET_REASON_NONE : reasons[reason];
+}
 
 const char *policy_reason_text(enum policy_reason reason, bool allow)
 {
-	return allow ? "" : reason_texts[reason];
+	return net_reason_text(policy_reason_recorded(reason, allow));
 }
 
 const char *policy_rule_label(const struct policy_decision *d, char *buf, size_t size)

@@ -112,7 +112,7 @@ static void write_verdict(struct gw_sandbox *sb, struct audit_net *rec)
 	struct net_counts *c = &sb->counts;
 
 	if (allow || !strcmp(rec->verdict, "deny"))
-		c->verdicts[allow][net_reason_of(rec->reason)] += rec->count + rec->suppressed;
+		c->verdicts[allow][rec->reason] += rec->count + rec->suppressed;
 	if (rec->has_bytes) {
 		c->bytes_out += rec->bytes_out;
 		c->bytes_in += rec->bytes_in;
@@ -137,18 +137,19 @@ bool gw_log_ready(struct gw_sandbox *sb)
 }
 
 static const struct {
-	const char *verdict, *reason; /* reason NULL: use the decision's own */
+	const char *verdict;
+	enum net_reason reason; /* NONE: use the decision's own */
 } dns_outcomes[DNS_OUTCOME_NUM] = {
-	[DNS_OUTCOME_ANSWERED] = { "allow", NULL },
-	[DNS_OUTCOME_NODATA] = { "allow", "record type withheld" },
-	[DNS_OUTCOME_DENIED] = { "deny", NULL },
-	[DNS_OUTCOME_BUDGET] = { "deny", "DNS budget exceeded" },
-	[DNS_OUTCOME_FILTERED] = { "deny", "answers in blocked ranges" },
-	[DNS_OUTCOME_MALFORMED] = { "deny", "malformed query" },
-	[DNS_OUTCOME_UPSTREAM] = { "error", "resolver failed" },
-	[DNS_OUTCOME_UNLEARNED] = { "error", "kernel did not acknowledge the addresses" },
-	[DNS_OUTCOME_UNRECORDED] = { "deny", "log cannot be written" },
-	[DNS_OUTCOME_FORGED] = { "error", "forged answers" },
+	[DNS_OUTCOME_ANSWERED] = { "allow", NET_REASON_NONE },
+	[DNS_OUTCOME_NODATA] = { "allow", NET_REASON_WITHHELD },
+	[DNS_OUTCOME_DENIED] = { "deny", NET_REASON_NONE },
+	[DNS_OUTCOME_BUDGET] = { "deny", NET_REASON_DNS_BUDGET },
+	[DNS_OUTCOME_FILTERED] = { "deny", NET_REASON_FILTERED },
+	[DNS_OUTCOME_MALFORMED] = { "deny", NET_REASON_BAD_QUERY },
+	[DNS_OUTCOME_UPSTREAM] = { "error", NET_REASON_UPSTREAM },
+	[DNS_OUTCOME_UNLEARNED] = { "error", NET_REASON_UNLEARNED },
+	[DNS_OUTCOME_UNRECORDED] = { "deny", NET_REASON_UNRECORDED },
+	[DNS_OUTCOME_FORGED] = { "error", NET_REASON_FORGED },
 };
 
 static void write_repeat(struct gw_sandbox *sb, struct gw_repeat *rep)
@@ -235,22 +236,23 @@ void gw_record_dns(struct gw_sandbox *sb, const struct dns_event *event)
 	if (event->outcome != DNS_OUTCOME_MALFORMED) {
 		rec.rule = policy_rule_label(&event->decision, rule, sizeof(rule));
 		if (!rec.reason)
-			rec.reason = policy_reason_text(event->decision.reason, event->decision.allow);
+			rec.reason = policy_reason_recorded(event->decision.reason, event->decision.allow);
 	}
 	write_verdict(sb, &rec);
 }
 
 static const struct {
-	const char *verdict, *reason;
+	const char *verdict;
+	enum net_reason reason;
 } flow_ends[RELAY_END_NUM] = {
-	[RELAY_END_CLOSED] = { "allow", NULL },
-	[RELAY_END_DENIED] = { "deny", NULL },
-	[RELAY_END_REVOKED] = { "deny", "cut by a policy change" },
-	[RELAY_END_LIMIT] = { "deny", "policy limit reached" },
-	[RELAY_END_TIMEOUT] = { "allow", "timed out" },
-	[RELAY_END_UNREACHABLE] = { "error", "destination unreachable" },
-	[RELAY_END_RESET] = { "allow", "reset" },
-	[RELAY_END_STOPPED] = { "allow", "sandbox ended" },
+	[RELAY_END_CLOSED] = { "allow", NET_REASON_NONE },
+	[RELAY_END_DENIED] = { "deny", NET_REASON_NONE },
+	[RELAY_END_REVOKED] = { "deny", NET_REASON_REVOKED },
+	[RELAY_END_LIMIT] = { "deny", NET_REASON_LIMIT },
+	[RELAY_END_TIMEOUT] = { "allow", NET_REASON_TIMEOUT },
+	[RELAY_END_UNREACHABLE] = { "error", NET_REASON_UNREACHABLE },
+	[RELAY_END_RESET] = { "allow", NET_REASON_RESET },
+	[RELAY_END_STOPPED] = { "allow", NET_REASON_STOPPED },
 };
 
 /* A refused connection to a published port has no bytes: repetitions are counted, because the host's clients may be many. */
@@ -259,12 +261,12 @@ static void explain_published(const struct relay_event *event, struct audit_net 
 	rec->event = "publish";
 	rec->has_bytes = event->dial_us > 0;
 	if (event->end == RELAY_END_UNREACHABLE && !event->detail)
-		rec->reason = "nothing listens on this port inside";
+		rec->reason = NET_REASON_PUBLISH_CLOSED;
 	else if (event->end == RELAY_END_LIMIT && !rec->has_bytes)
-		rec->reason = "limit of published ports reached";
+		rec->reason = NET_REASON_PUBLISH_LIMIT;
 	if (event->end == RELAY_END_REVOKED) {
 		rec->verdict = "allow";
-		rec->reason = NULL;
+		rec->reason = NET_REASON_NONE;
 	}
 }
 
@@ -311,7 +313,9 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 	if (event->published)
 		explain_published(event, &rec);
 	if (event->end == RELAY_END_DENIED) {
-		rec.reason = event->detail ? event->detail : policy_reason_text(event->decision.reason, event->decision.allow);
+		rec.reason =
+			event->reason ? event->reason : policy_reason_recorded(event->decision.reason, event->decision.allow);
+		rec.why = event->detail;
 	} else {
 		rec.detail = event->detail;
 		sb->allowed += event->again || (event->published && !event->dial_us) ? 0 : 1;
@@ -360,21 +364,21 @@ static void explain_denial(struct gw_sandbox *sb, const struct fw_denial *d, str
 	switch (d->reason) {
 	case FW_REASON_SPOOF:
 		rec->rule = "builtin: spoof";
-		rec->reason = "spoofed source address";
+		rec->reason = NET_REASON_SPOOF;
 		return;
 	case FW_REASON_DOT:
 		rec->rule = "builtin: encrypted-dns";
-		rec->reason = "DNS only through the gateway";
+		rec->reason = NET_REASON_DOT;
 		return;
 	case FW_REASON_PROTO:
 		rec->rule = "builtin: protocol";
 		rec->reason = d->l4proto == IPPROTO_TCP || d->l4proto == IPPROTO_UDP
-			? "fragments and IP options may not pass" /* most often a datagram larger than the MTU */
-			: "only TCP and UDP may pass";
+			? NET_REASON_FRAGMENT /* most often a datagram larger than the MTU */
+			: NET_REASON_PROTOCOL;
 		return;
 	case FW_REASON_RATE:
 		rec->rule = "builtin: dns_qps";
-		rec->reason = "far more questions than the policy allows";
+		rec->reason = NET_REASON_FLOOD;
 		return;
 	case FW_REASON_DEFAULT:
 	case FW_REASON_BLOCKED:
@@ -383,7 +387,7 @@ static void explain_denial(struct gw_sandbox *sb, const struct fw_denial *d, str
 	}
 	decision = policy_judge_addr(sb->policy, &d->dst, proto, d->dport);
 	rec->rule = policy_rule_label(&decision, rule, size);
-	rec->reason = policy_reason_text(decision.reason, decision.allow);
+	rec->reason = policy_reason_recorded(decision.reason, decision.allow);
 }
 
 void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
@@ -404,7 +408,7 @@ void gw_record_denial(struct gw_sandbox *sb, const struct fw_denial *d)
 		rec.name = names[0]->name;
 		if (!by_name.allow && d->reason == FW_REASON_DEFAULT) {
 			rec.rule = policy_rule_label(&by_name, rule, sizeof(rule));
-			rec.reason = policy_reason_text(by_name.reason, false);
+			rec.reason = policy_reason_recorded(by_name.reason, false);
 		}
 	}
 	write_verdict(sb, &rec);
@@ -417,7 +421,7 @@ static void record_frames(struct gw_sandbox *sb, uint64_t total)
 
 	if (total <= sb->seen_link)
 		return;
-	rec.reason = "not a plain IPv4 or IPv6 frame of this sandbox";
+	rec.reason = NET_REASON_FRAME;
 	rec.count = 1;
 	rec.suppressed = total - sb->seen_link - 1;
 	sb->seen_link = total;
@@ -428,9 +432,7 @@ void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
 {
 	record_frames(sb, counts->link);
 	for (int i = 0; i < FW_REASON_NUM; i++) {
-		struct audit_net rec = {
-			.event = "packet", .verdict = "deny", .reason = "more of the same than were logged", .count = 1
-		};
+		struct audit_net rec = { .event = "packet", .verdict = "deny", .reason = NET_REASON_MORE, .count = 1 };
 		char rule[64];
 
 		if (counts->denied[i] <= sb->seen[i])
@@ -445,10 +447,7 @@ void gw_record_suppressed(struct gw_sandbox *sb, const struct fw_counts *counts)
 
 void gw_record_evicted(struct gw_sandbox *sb)
 {
-	struct audit_net rec = { .event = "evict",
-		.verdict = "error",
-		.reason = "too many learned addresses: the oldest went",
-		.count = sb->evicted };
+	struct audit_net rec = { .event = "evict", .verdict = "error", .reason = NET_REASON_EVICTED, .count = sb->evicted };
 
 	sb->evicted = 0;
 	if (rec.count)

@@ -171,7 +171,7 @@ static void put_timings(struct strbuf *out, const struct net_counts *all)
 
 static void put_reasons(struct strbuf *out, const char *mode, const char *verdict, const uint64_t counts[static NET_REASONS])
 {
-	for (size_t i = 0; net_reason_text(i); i++) {
+	for (enum net_reason i = 0; i < NET_REASON_NUM; i++) {
 		if (!counts[i])
 			continue;
 		strbuf_printf(out, "agentkernel_network_verdicts_total{mode=\"%s\",verdict=\"%s\",reason=\"", mode, verdict);

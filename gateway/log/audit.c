@@ -85,6 +85,11 @@ static void member_text(struct strbuf *sb, const char *key, const char *text)
 	put_text(sb, text);
 }
 
+const char *audit_net_reason(const struct audit_net *rec)
+{
+	return rec->why ? rec->why : net_reason_text(rec->reason);
+}
+
 static void member_uint(struct strbuf *sb, const char *key, uint64_t value)
 {
 	if (!value)
@@ -135,7 +140,7 @@ static void put_net(struct strbuf *sb, const struct audit_net *rec)
 	member_text(sb, ",\"sandbox\":", rec->sandbox);
 	member_text(sb, ",\"event\":", rec->event);
 	member_text(sb, ",\"verdict\":", rec->verdict);
-	member_text(sb, ",\"reason\":", rec->reason);
+	member_text(sb, ",\"reason\":", audit_net_reason(rec));
 	member_text(sb, ",\"rule\":", rec->rule);
 	member_text(sb, ",\"policy\":", rec->policy);
 	member_uint(sb, ",\"generation\":", rec->generation);
@@ -258,20 +263,20 @@ int audit_line_end(struct audit_writer *w)
 }
 
 /* strerror may load translations, but the writer has no file system access. */
-static const char *loss_reason(int code)
+static enum net_reason loss_reason(int code)
 {
 	switch (code) {
 	case ENOSPC:
 	case EDQUOT:
-		return "disk full";
+		return NET_REASON_DISK_FULL;
 	case EFBIG:
-		return "file too large";
+		return NET_REASON_FILE_TOO_LARGE;
 	case EIO:
-		return "input/output error";
+		return NET_REASON_IO_ERROR;
 	case ENOMEM:
-		return "out of memory";
+		return NET_REASON_NO_MEMORY;
 	default:
-		return "cannot write";
+		return NET_REASON_CANNOT_WRITE;
 	}
 }
 
@@ -362,7 +367,7 @@ void audit_write_rotate(struct audit_writer *w, const char *sandbox, const struc
 
 	if (gone->to) {
 		rec.count = gone->to - gone->from + 1;
-		rec.reason = "the log was too long";
+		rec.reason = NET_REASON_LOG_TOO_LONG;
 		rec.detail = "old records went; the first of them, and the first denial of each kind, stay";
 	}
 	if (rc == 0) {

@@ -27,6 +27,7 @@
 #include "gateway/base/err.h"
 #include "gateway/base/sha256.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/reason.h"
 #include "gateway/log/audit_mac.h"
 
 #include <stdbool.h>
@@ -47,7 +48,8 @@ struct audit_net {
 	const char *sandbox;
 	const char *event; /* "dns", "flow", "publish", "packet", "policy", "loss", "evict", "start", "end" */
 	const char *verdict; /* "allow", "deny" or "error" */
-	const char *reason;
+	enum net_reason reason;
+	const char *why; /* in place of the reason's own words, with NET_REASON_OTHER */
 	const char *rule; /* with its source: "codex: api.openai.com:443", "builtin: metadata", "default" */
 	const char *policy; /* the policy in force */
 	uint64_t generation;
@@ -69,6 +71,9 @@ struct audit_net {
 	uint64_t suppressed; /* number of similar records that were not written individually */
 	const char *detail;
 };
+
+/* The words of the reason. */
+const char *audit_net_reason(const struct audit_net *rec);
 
 #define AUDIT_GAP "\"event\":\"log_gap\"," /* an event: a log was shorter than its anchor when a writer continued it */
 

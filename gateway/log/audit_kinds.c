@@ -16,7 +16,7 @@ static void add_sort(struct sha256 *s, const struct audit_net *rec)
 {
 	add_text(s, rec->event);
 	add_text(s, rec->verdict);
-	add_text(s, rec->reason);
+	add_text(s, audit_net_reason(rec));
 	add_text(s, rec->rule);
 	add_text(s, rec->proto);
 }

@@ -30,75 +30,7 @@ void net_histogram_add(struct net_histogram *h, uint64_t us)
 
 /* ---- verdicts ---- */
 
-/* What stands in the REASON column of the log, the most frequent first. */
-static const char *const reasons[] = {
-	"",
-	"other",
-	"not in allowlist",
-	"address not learned from an allowed name",
-	"denied by rule",
-	"SNI not allowed here",
-	"Host not allowed here",
-	"SNI is not a name of this address",
-	"Host is not a name of this address",
-	"no SNI",
-	"no Host",
-	"name denied",
-	"not allowed on this port",
-	"a service of the host",
-	"an address in place of a name",
-	"an address of the host itself",
-	"malformed name",
-	"malformed request body",
-	"body of a request that should have none",
-	"closed before it gave a name",
-	"ended before it gave a name",
-	"peek timed out",
-	"cloud metadata",
-	"loopback address",
-	"link-local address",
-	"private address",
-	"multicast or broadcast",
-	"not a public address",
-	"internal name",
-	"encrypted-DNS resolver",
-	"QUIC: its name is not read, and names are denied",
-	"record type withheld",
-	"DNS budget exceeded",
-	"answers in blocked ranges",
-	"malformed query",
-	"log cannot be written",
-	"cut by a policy change",
-	"policy limit reached",
-	"too many connections at once",
-	"egress limit reached",
-	"timed out",
-	"reset",
-	"sandbox ended",
-	"spoofed source address",
-	"DNS only through the gateway",
-	"fragments and IP options may not pass",
-	"only TCP and UDP may pass",
-	"far more questions than the policy allows",
-	"not a plain IPv4 or IPv6 frame of this sandbox",
-	"more of the same than were logged",
-};
-#define OTHER 1
-static_assert(ARRAY_SIZE(reasons) <= NET_REASONS, "room for each reason");
-
-size_t net_reason_of(const char *text)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
-		if (!strcmp(reasons[i], text ? text : ""))
-			return i;
-	}
-	return OTHER;
-}
-
-const char *net_reason_text(size_t reason)
-{
-	return reason < ARRAY_SIZE(reasons) ? reasons[reason] : NULL;
-}
+static_assert(NET_REASON_NUM <= NET_REASONS, "room for each reason");
 
 /* All of it is numbers of one type. */
 #define N_COUNTS (sizeof(struct net_counts) / sizeof(uint64_t))
@@ -154,8 +86,8 @@ static bool put_verdicts(cJSON *obj, const char *key, const uint64_t list[static
 {
 	cJSON *out = cJSON_AddObjectToObject(obj, key);
 
-	for (size_t i = 0; out && i < ARRAY_SIZE(reasons); i++) {
-		if (list[i] && !cJSON_AddNumberToObject(out, reasons[i], (double)list[i]))
+	for (enum net_reason i = 0; out && i < NET_REASON_NUM; i++) {
+		if (list[i] && !cJSON_AddNumberToObject(out, net_reason_text(i), (double)list[i]))
 			return false;
 	}
 	return out != NULL;

@@ -8,6 +8,7 @@
 
 #include "gateway/base/err.h"
 #include "gateway/base/json.h"
+#include "gateway/base/reason.h"
 #include "gateway/base/sha256.h"
 
 #include <stdbool.h>
@@ -35,11 +36,7 @@ enum net_timing {
 
 /* ---- verdicts ---- */
 
-#define NET_REASONS 64 /* room for those that are known: see log/stats.c */
-
-/* Whatever is not known is counted as "other". NULL is no reason, which is one of its own: "". */
-size_t net_reason_of(const char *text);
-const char *net_reason_text(size_t reason); /* NULL past the last */
+#define NET_REASONS 64 /* room for NET_REASON_NUM */
 
 struct net_counts {
 	uint64_t verdicts[2][NET_REASONS]; /* on names, flows and packets: denied, allowed */

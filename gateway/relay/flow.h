@@ -37,7 +37,7 @@ struct relay_verdict {
 	bool allow;
 	struct policy_decision decision;
 	struct learned_name *name; /* borrowed; NULL without a binding */
-	const char *detail; /* static, or NULL */
+	enum net_reason reason; /* of a denial; NONE: the decision's own */
 };
 
 /* Canonical form: lower case, one trailing dot removed. False if it is not a host name (an IP literal, for example). */
@@ -69,6 +69,7 @@ struct relay_flow {
 	struct learned_name *name; /* owned reference, or NULL */
 	char *sni; /* owned: as sent by the flow, or NULL */
 	const char *seen; /* "tls", "http" or "" */
+	enum net_reason reason; /* see struct relay_event */
 	const char *detail; /* static, or NULL */
 	enum relay_end end; /* the reason, once the flow is to end */
 	uint64_t bytes_out, bytes_in;
@@ -91,7 +92,10 @@ void relay_flow_tell(struct relay_flow *f);
 /* Set the reason of the end. Returns -1, for `return relay_flow_fail(…)`. */
 int relay_flow_fail(struct relay_flow *f, enum relay_end end, const char *detail);
 
-/* Apply a verdict: its decision, binding and detail. */
+/* The same for RELAY_END_DENIED. WHY, unless NULL, has words for NET_REASON_OTHER. */
+int relay_flow_deny(struct relay_flow *f, enum net_reason reason, const char *why);
+
+/* Apply a verdict: its decision, binding and reason. */
 void relay_flow_judged(struct relay_flow *f, const struct relay_verdict *v);
 
 /* Judge again under the sandbox's current policy; false: cut the flow. NAMED: the flow has had its chance to give a name. */

@@ -20,10 +20,10 @@ static bool is_strict(const struct relay_tcp *t)
 	return t->must_read || t->flow.route == RELAY_ROUTE_NAMED;
 }
 
-static enum relay_look cut(struct relay_tcp *t, const char *why)
+static enum relay_look cut(struct relay_tcp *t, enum net_reason reason, const char *why)
 {
 	t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
-	relay_flow_fail(&t->flow, RELAY_END_DENIED, why);
+	relay_flow_deny(&t->flow, reason, why);
 	return RELAY_LOOK_CUT;
 }
 
@@ -64,9 +64,9 @@ static enum relay_look judge_odd_name(struct relay_tcp *t, const char *raw)
 	bool is_addr = is_literal(raw);
 
 	if (t->flow.route == RELAY_ROUTE_NAMED && is_addr)
-		return cut(t, "an address in place of a name");
+		return cut(t, NET_REASON_LITERAL, NULL);
 	if (is_strict(t) && !is_addr)
-		return cut(t, "malformed name");
+		return cut(t, NET_REASON_BAD_NAME, NULL);
 	t->unread |= !is_addr;
 	return RELAY_LOOK_PASS;
 }
@@ -126,6 +126,7 @@ static bool names_find(struct relay_tcp *t, const char *raw)
 
 		if (p->raw && strcmp(p->raw, raw) == 0) {
 			names_swap(f, p);
+			f->reason = NET_REASON_NONE;
 			f->detail = NULL;
 			return true;
 		}
@@ -164,7 +165,7 @@ static enum relay_look judge_name(struct relay_tcp *t, const char *raw)
 	free(f->sni);
 	f->sni = strdup(raw);
 	if (!f->sni)
-		return cut(t, "out of memory");
+		return cut(t, NET_REASON_NO_MEMORY, NULL);
 	if (!relay_name_canon(raw, name))
 		return judge_odd_name(t, raw);
 	relay_judge_named(f->sb, f->route, &f->target, name, f->name, ak_now_ms(), &v);
@@ -183,10 +184,10 @@ static enum relay_look look_tls(struct relay_tcp *t)
 	case TLS_HELLO_MORE:
 		return RELAY_LOOK_MORE;
 	case TLS_HELLO_NOT_TLS:
-		return t->must_read ? cut(t, hello.why) : pass_unread(t);
+		return t->must_read ? cut(t, NET_REASON_OTHER, hello.why) : pass_unread(t);
 	case TLS_HELLO_BAD:
 		t->flow.seen = "tls";
-		return is_strict(t) ? cut(t, hello.why) : pass_unread(t);
+		return is_strict(t) ? cut(t, NET_REASON_OTHER, hello.why) : pass_unread(t);
 	case TLS_HELLO_OK:
 	case TLS_HELLO_STATUS_NUM:
 		break;
@@ -196,15 +197,15 @@ static enum relay_look look_tls(struct relay_tcp *t)
 	return pass_all(t);
 #endif
 	if (!hello.has_sni)
-		return t->needs_name ? cut(t, "no SNI") : pass_all(t);
+		return t->needs_name ? cut(t, NET_REASON_NO_SNI, NULL) : pass_all(t);
 	return judge_name(t, hello.sni) == RELAY_LOOK_PASS ? pass_all(t) : RELAY_LOOK_CUT;
 }
 
 /* ---- HTTP ---- */
 
-static enum relay_look http_doubt(struct relay_tcp *t, const char *why)
+static enum relay_look http_doubt(struct relay_tcp *t, enum net_reason reason, const char *why)
 {
-	return is_strict(t) ? cut(t, why) : pass_unread(t);
+	return is_strict(t) ? cut(t, reason, why) : pass_unread(t);
 }
 
 /* Handle one complete request head: judge it, forward it, and set up the parsing of its body. */
@@ -220,10 +221,10 @@ static enum relay_look http_request(struct relay_tcp *t, const struct http_head 
 		if (judge_name(t, head->host) != RELAY_LOOK_PASS)
 			return RELAY_LOOK_CUT;
 	} else if (t->flow.route == RELAY_ROUTE_NAMED) {
-		return cut(t, "no Host");
+		return cut(t, NET_REASON_NO_HOST, NULL);
 	}
 	if (head->stray_body)
-		return http_doubt(t, "body of a request that should have none");
+		return http_doubt(t, NET_REASON_STRAY_BODY, NULL);
 	t->out.ready += head->len;
 	http_body_init(&t->body, head);
 	t->in_body = t->body.state != HTTP_BODY_DONE;
@@ -244,7 +245,7 @@ static enum relay_look look_http(struct relay_tcp *t)
 		if (t->in_body) {
 			n = http_body_take(&t->body, at, d->len - d->ready);
 			if (n < 0)
-				return http_doubt(t, "malformed request body");
+				return http_doubt(t, NET_REASON_BAD_BODY, NULL);
 			d->ready += (size_t)n;
 			t->in_body = t->body.state != HTTP_BODY_DONE;
 			continue;
@@ -259,7 +260,7 @@ static enum relay_look look_http(struct relay_tcp *t)
 			break;
 		case HTTP_BAD:
 		case HTTP_STATUS_NUM:
-			return http_doubt(t, t->head.head.why);
+			return http_doubt(t, NET_REASON_OTHER, t->head.head.why);
 		}
 	}
 	return d->ready ? RELAY_LOOK_PASS : RELAY_LOOK_MORE;

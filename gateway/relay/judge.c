@@ -53,7 +53,7 @@ static void judge_host(const struct relay_sandbox *sb, const struct relay_target
 {
 	ret->decision = policy_judge_name(sb->policy, POLICY_HOST_NAME, t->proto, t->port);
 	ret->allow = ret->decision.allow;
-	ret->detail = ret->allow ? NULL : "a service of the host";
+	ret->reason = ret->allow ? NET_REASON_NONE : NET_REASON_HOST_SERVICE;
 	/* Only a rule with this name and a port opens it, never a default or a wildcard over everything. */
 	if (ret->allow && ret->decision.reason != POLICY_REASON_RULE) {
 		ret->allow = ret->decision.allow = false;
@@ -76,7 +76,7 @@ static void judge_nameless(
 			return;
 		}
 		if (i == 0)
-			*ret = (struct relay_verdict){ .decision = d, .detail = "not allowed on this port" };
+			*ret = (struct relay_verdict){ .decision = d, .reason = NET_REASON_PORT };
 	}
 	if (n)
 		return;
@@ -120,7 +120,7 @@ static void judge_bound(const struct relay_sandbox *sb, const struct relay_targe
 	uint64_t now_ms, struct relay_verdict *ret)
 {
 	if (!ret->decision.allow) {
-		ret->detail = t->port == 80 ? "Host not allowed here" : "SNI not allowed here";
+		ret->reason = t->port == 80 ? NET_REASON_HOST_DENIED : NET_REASON_SNI_DENIED;
 		return;
 	}
 	ret->name = binding_of(sb, t, name, held, now_ms);
@@ -129,7 +129,7 @@ static void judge_bound(const struct relay_sandbox *sb, const struct relay_targe
 		return;
 	ret->decision = policy_judge_addr(sb->policy, &t->dst, t->proto, t->port);
 	ret->decision.allow = false;
-	ret->detail = t->port == 80 ? "Host is not a name of this address" : "SNI is not a name of this address";
+	ret->reason = t->port == 80 ? NET_REASON_HOST_UNBOUND : NET_REASON_SNI_UNBOUND;
 }
 
 void relay_judge_named(const struct relay_sandbox *sb, enum relay_route route, const struct relay_target *t, const char *name,
@@ -145,11 +145,11 @@ void relay_judge_named(const struct relay_sandbox *sb, enum relay_route route, c
 	case RELAY_ROUTE_ANY:
 		ret->allow = d.allow;
 		ret->name = d.allow ? binding_of(sb, t, name, held, now_ms) : NULL;
-		ret->detail = d.allow ? NULL : "name denied";
+		ret->reason = d.allow ? NET_REASON_NONE : NET_REASON_NAME_DENIED;
 		return;
 	case RELAY_ROUTE_OPEN:
 		ret->allow = d.allow || d.reason != POLICY_REASON_RULE;
-		ret->detail = ret->allow ? NULL : "name denied";
+		ret->reason = ret->allow ? NET_REASON_NONE : NET_REASON_NAME_DENIED;
 		if (ret->allow)
 			policy_addr_class(sb->policy, &t->dst, &ret->decision);
 		return;

@@ -54,6 +54,7 @@ void relay_flow_tell(struct relay_flow *f)
 		/* A flow that was admitted and cut later is reported with the name that admitted it. */
 		.name = f->decision.allow || f->end != RELAY_END_DENIED ? f->name : NULL,
 		.decision = f->decision,
+		.reason = f->reason,
 		.detail = f->detail,
 		.bytes_out = f->bytes_out,
 		.bytes_in = f->bytes_in,
@@ -92,10 +93,18 @@ int relay_flow_fail(struct relay_flow *f, enum relay_end end, const char *detail
 	return -1;
 }
 
+int relay_flow_deny(struct relay_flow *f, enum net_reason reason, const char *why)
+{
+	relay_flow_fail(f, RELAY_END_DENIED, why);
+	f->reason = reason;
+	return -1;
+}
+
 void relay_flow_judged(struct relay_flow *f, const struct relay_verdict *v)
 {
 	f->decision = v->decision;
-	f->detail = v->detail;
+	f->reason = v->reason;
+	f->detail = NULL;
 	if (v->name == f->name)
 		return;
 	learned_name_unref(f->name);
@@ -119,7 +128,7 @@ static bool recordable(struct relay_flow *f)
 	if (!hooks->ready || hooks->ready(hooks->ctx, f->sb))
 		return true;
 	f->decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "builtin", .rule = "log" };
-	relay_flow_fail(f, RELAY_END_DENIED, "log cannot be written");
+	relay_flow_deny(f, NET_REASON_UNRECORDED, NULL);
 	return false;
 }
 
@@ -183,7 +192,7 @@ bool relay_flow_rejudge(struct relay_flow *f, bool named)
 	/* Keep the binding that admitted it: the record of the end names what the user had allowed. */
 	f->decision = v.decision;
 	f->decision.allow = false;
-	f->detail = v.detail;
+	f->detail = v.reason ? net_reason_text(v.reason) : NULL;
 	return false;
 }
 
@@ -234,7 +243,7 @@ bool relay_flow_is_host(struct relay_flow *f)
 	if (!relay_host_owns(f->relay->host, &f->target.dst, proto, f->target.port))
 		return false;
 	f->decision = (struct policy_decision){ .reason = POLICY_REASON_LOOPBACK, .policy = "builtin", .rule = "host" };
-	relay_flow_fail(f, RELAY_END_DENIED, "an address of the host itself");
+	relay_flow_deny(f, NET_REASON_HOST_ADDRESS, NULL);
 	return true;
 }
 

@@ -70,7 +70,8 @@ struct relay_event {
 	/* The binding that admitted it, even if it was cut later; NULL for raw addresses and denials. */
 	const struct learned_name *name;
 	struct policy_decision decision;
-	const char *detail; /* "SNI not allowed here", "no SNI", "peek timed out" …, or NULL */
+	enum net_reason reason; /* of RELAY_END_DENIED; NONE: the decision's own */
+	const char *detail; /* more about the end, or NULL; for NET_REASON_OTHER the words of the reason */
 	uint64_t bytes_out, bytes_in; /* out: sandbox to far side */
 	uint64_t duration_ms;
 	/* From accept until the server was connected, including the peek; 0 if it never was, and for UDP. */

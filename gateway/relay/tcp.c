@@ -176,10 +176,10 @@ static int peek_passed(struct relay_tcp *t)
 }
 
 /* The flow did not send a required name, in time or completely. */
-static int peek_denied(struct relay_tcp *t, const char *detail)
+static int peek_denied(struct relay_tcp *t, enum net_reason reason)
 {
 	t->flow.decision = (struct policy_decision){ .reason = POLICY_REASON_DEFAULT, .policy = "default", .rule = "" };
-	return relay_flow_fail(&t->flow, RELAY_END_DENIED, detail);
+	return relay_flow_deny(&t->flow, reason, NULL);
 }
 
 /* The client has closed its side. */
@@ -188,10 +188,11 @@ static int peek_ended(struct relay_tcp *t)
 	if (!t->needs_name && !(t->must_read && t->out.len))
 		return peek_passed(t);
 	if (t->out.len)
-		return peek_denied(t, "ended before it gave a name");
+		return peek_denied(t, NET_REASON_ENDED_NAMELESS);
 	/* A client that tries two addresses in parallel drops the slower one unused: not a violation. */
-	return relay_flow_fail(
-		&t->flow, t->flow.decision.allow ? RELAY_END_CLOSED : RELAY_END_DENIED, "closed before it gave a name");
+	if (!t->flow.decision.allow)
+		return relay_flow_deny(&t->flow, NET_REASON_CLOSED_NAMELESS, NULL);
+	return relay_flow_fail(&t->flow, RELAY_END_CLOSED, net_reason_text(NET_REASON_CLOSED_NAMELESS));
 }
 
 static int tcp_peek(struct relay_tcp *t)
@@ -322,7 +323,7 @@ static int tcp_timed_out(struct relay_tcp *t)
 		return 0;
 	}
 	if (t->state == RELAY_PEEK)
-		return peek_denied(t, "peek timed out");
+		return peek_denied(t, NET_REASON_PEEK_TIMEOUT);
 	if (t->state == RELAY_DIAL)
 		return relay_flow_fail(&t->flow, RELAY_END_TIMEOUT, "connect timed out");
 	if (idle_ms >= limit_ms)

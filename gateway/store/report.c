@@ -192,7 +192,7 @@ void run_report_tell(struct strbuf *out, const struct run_report *r)
 		strbuf_puts(out, "out of memory: the sandbox reached its memory limit\n");
 	if (o->pids_hit)
 		strbuf_puts(out, "the sandbox reached its process limit\n");
-	if (o->net.counts.verdicts[0][net_reason_of("log cannot be written")])
+	if (o->net.counts.verdicts[0][NET_REASON_UNRECORDED])
 		strbuf_puts(
 			out, "the network log could not be written for a while, and no new connection was allowed meanwhile\n");
 	if (r->notes)

@@ -147,7 +147,10 @@ static inline void rig_on_event(void *ctx, struct relay_sandbox *sb, const struc
 	snprintf(e->seen, sizeof(e->seen), "%s", ev->seen);
 	snprintf(e->sni, sizeof(e->sni), "%s", ev->sni ? ev->sni : "");
 	snprintf(e->name, sizeof(e->name), "%s", ev->name ? ev->name->name : "");
-	snprintf(e->detail, sizeof(e->detail), "%s", ev->detail ? ev->detail : "");
+	snprintf(e->detail, sizeof(e->detail), "%s",
+		ev->detail			      ? ev->detail
+			: ev->end == RELAY_END_DENIED ? net_reason_text(ev->reason)
+						      : "");
 	snprintf(e->rule, sizeof(e->rule), "%s", ev->decision.rule);
 }
 

@@ -20,7 +20,7 @@ static void every_line_is_one_json_object(void **state)
 		.sandbox = "s",
 		.event = "dns",
 		.verdict = "deny",
-		.reason = "not in allowlist",
+		.reason = NET_REASON_DEFAULT,
 		.rule = "default",
 		.policy = "codex",
 		.generation = 3,
