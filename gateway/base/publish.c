@@ -99,6 +99,18 @@ const char *ak_publish_print(const struct ak_publish *p, char buf[static AK_PUBL
 	return buf;
 }
 
+const char *ak_publish_note(const struct ak_publish *asked, const struct ak_publish *p, char buf[static AK_PUBLISH_NOTE])
+{
+	bool local = ak_publish_is_local(p);
+	char host[AK_PUBLISH_TEXT];
+
+	buf[0] = '\0';
+	if (!asked->host_port || !local)
+		snprintf(buf, AK_PUBLISH_NOTE, "%s leads to port %u of the sandbox%s", ak_publish_host(p, host), p->port,
+			local ? "" : "; other machines that reach this address can connect");
+	return buf;
+}
+
 /* ---- lists ---- */
 
 bool ak_publish_is_local(const struct ak_publish *p)
@@ -152,7 +164,7 @@ static int explain(const struct ak_publish *p, int code, struct ak_err *err)
 	}
 }
 
-int ak_publish_bound(struct ak_publish *p, int listener)
+static int take_port(struct ak_publish *p, int listener)
 {
 	struct sockaddr_storage ss = { 0 };
 	socklen_t len = sizeof(ss);
@@ -178,7 +190,7 @@ int ak_publish_listen(struct ak_publish *p, struct ak_err *err)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
 	if (bind(fd, (struct sockaddr *)&ss, len) < 0 || listen(fd, BACKLOG) < 0)
 		return explain(p, errno, err);
-	rc = ak_publish_bound(p, fd);
+	rc = take_port(p, fd);
 	return rc < 0 ? explain(p, -rc, err) : TAKE_FD(fd);
 }
 

@@ -40,8 +40,12 @@ int ak_publish_add(struct ak_publish *list, size_t *n, const struct ak_publish *
 /* Open the host's listening socket (non-blocking, CLOEXEC) and set host_port if it was 0. Returns it, or -errno with what to do in ERR. */
 int ak_publish_listen(struct ak_publish *p, struct ak_err *err);
 
-/* Set host_port to the port that LISTENER is bound to. */
-int ak_publish_bound(struct ak_publish *p, int listener);
+/*
+ * What the user should be told about P, which was asked for as ASKED: the port that was chosen, and that other machines can connect. Empty if there is
+ * nothing to tell.
+ */
+#define AK_PUBLISH_NOTE (AK_PUBLISH_TEXT + 128)
+const char *ak_publish_note(const struct ak_publish *asked, const struct ak_publish *p, char buf[static AK_PUBLISH_NOTE]);
 
 /*
  * A channel (SEQPACKET): the gateway asks, the sandbox's init answers with a new, unconnected, non-blocking TCP socket of its own network namespace,

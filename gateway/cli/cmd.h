@@ -122,6 +122,7 @@ int cmd_attach(int argc, char **argv);
 int cmd_cp(int argc, char **argv);
 int cmd_network_log(int argc, char **argv);
 int cmd_network_policy(int argc, char **argv);
+int cmd_network_publish(int argc, char **argv);
 int cmd_network_proxy(int argc, char **argv);
 int cmd_network_check(int argc, char **argv);
 int cmd_network_selftest(int argc, char **argv);

@@ -40,6 +40,8 @@ const struct cmd cmd_table[] = {
 		VERB_CHECK, cmd_network_check, false, NULL },
 	{ "network policy", "NAME", "show or change the policy of a sandbox while it runs", VERB_POLICY_CHANGE,
 		cmd_network_policy, false, NULL },
+	{ "network publish", "NAME [[ADDR:]PORT[:PORT]…]", "show or change the published ports of a sandbox", VERB_PUBLISH,
+		cmd_network_publish, false, NULL },
 	{ "network proxy", "NAME", "the same, with the option names of Docker sandboxes", VERB_POLICY_PROXY, cmd_network_proxy,
 		false, NULL },
 	{ "network selftest", "", "run the attack catalogue on this machine, in a private network", VERB_PRINT,

@@ -10,6 +10,7 @@
  *   {"op":"counts"} → {"started_us","lost","modes":{MODE:counts}}: log/stats.h, summed over all sandboxes since the daemon started
  *   {"op":"policy","name":…,"edits":[{"op":"allow-host"|"block-host"|"allow-cidr"|"block-cidr"|"default"|"remove","text":…,"for_ms":N}],
  *        "reset":bool,"mcp":bool} → the policy now in force: sandbox_policy_json of store/info.h
+ *   {"op":"publish","name":…,"publish":[port…],"remove":[port…]} → SandboxInfo; a port is a text as of --publish; kept for the next start
  *   {"op":"status"} → {"pid","version","started_us","gateway":{"state","pid","restarts","reason"?},"sandboxes":{"total","running"},
  *        "pool":[{"mode","min","max","warm","building","in_use","hits","misses","failed","reason"?}]}
  *   {"op":"prewarm","mode":…,"count":N,"wait":bool} → {"mode","warm","min"}; keeps N warm from now on; waits until they are, unless wait is false

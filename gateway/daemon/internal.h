@@ -131,6 +131,9 @@ struct dsb {
 	struct ak_err failure; /* why its start failed */
 	struct removal *removal; /* owned: set while its files are being removed */
 	char notes[2048]; /* for the user, from its start: limits that could not be applied and the like */
+	struct ak_publish ports[AK_PUBLISH_MAX]; /* its published ports with the host's ports in use, in the order of its state */
+	int listeners[AK_PUBLISH_MAX]; /* owned: of each; -1 if it could not be opened */
+	size_t n_ports; /* 0 when stopped */
 	char *changed; /* owned: what its last stop reported about the project; NULL if nothing */
 };
 
@@ -245,6 +248,14 @@ void job_free(struct job *j);
 
 /* Hand the port AT of sandbox ID to the gateway; takes ownership of LISTENER and CHANNEL (base/publish.h). */
 void port_send(struct daemon *d, uint32_t id, const struct ak_publish *at, int listener, int channel);
+
+/* Open the ports of a persistent sandbox, all or none; or after a daemon's restart, those that are still free. */
+int dsb_ports_open(struct dsb *sb, struct ak_err *err);
+void dsb_ports_reopen(struct dsb *sb);
+void dsb_ports_close(struct dsb *sb);
+void dsb_ports_note(struct dsb *sb); /* add to its notes what the user should be told about them */
+void dsb_ports_serve(struct dsb *sb); /* hand them to the gateway, which has just begun to host it */
+void op_publish(struct request *r);
 
 /* ---- shared policies (daemon/share.c) ---- */
 

@@ -180,14 +180,12 @@ static void going(struct run_life *l)
 
 	for (size_t i = 0; i < j->ask.opts.n_publish; i++) {
 		_cleanup_close_ int listener = TAKE_FD(j->fds[STREAMS + i]), ours = -1, theirs = -1;
-		struct ak_publish *at = &j->ask.opts.publish[i];
 		struct ak_err err;
 
-		(void)ak_publish_bound(at, listener);
 		if (ak_channel_open(&ours, &theirs, &err) < 0 || sandbox_channel(j->w->sandbox, theirs, &err) < 0)
 			ak_say("%s: %s", l->plan->name, err.text);
 		else
-			port_send(j->w->d, j->w->net.id, at, TAKE_FD(listener), TAKE_FD(ours));
+			port_send(j->w->d, j->w->net.id, &j->ask.opts.publish[i], TAKE_FD(listener), TAKE_FD(ours));
 	}
 }
 

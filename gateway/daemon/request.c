@@ -16,6 +16,7 @@ static const struct op ops[] = {
 	{ "get", op_get, true, false },
 	{ "counts", op_counts, false, false },
 	{ "policy", op_policy, true, false },
+	{ "publish", op_publish, true, false },
 	{ "status", op_status, false, false },
 	{ "prewarm", op_prewarm, false, false },
 	{ "run", op_run, false, true },

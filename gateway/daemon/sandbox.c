@@ -220,6 +220,7 @@ void dsb_free(struct dsb *sb)
 	if (sb->on_expire)
 		event_free(sb->on_expire);
 	ak_close(sb->peer_rtnl);
+	dsb_ports_close(sb);
 	policy_unref(sb->policy);
 	state_done(&sb->state);
 	free(sb->changed);
@@ -336,6 +337,8 @@ static void on_rehosted(void *ctx, int rc, const struct gw_msg *answer, const st
 	sb->hosted = rc == 0;
 	if (rc < 0)
 		ak_say("%s has no network: %s", sb->state.name, err->text);
+	else
+		dsb_ports_serve(sb);
 	if (sb->status == DSB_STOPPING && !sb->super)
 		down(sb);
 }
@@ -409,6 +412,7 @@ static void is_down(struct dsb *sb)
 	evtimer_del(sb->on_deadline);
 	count_stats(sb);
 	policy_unref(TAKE(sb->policy));
+	dsb_ports_close(sb);
 	sb->status = DSB_STOPPED;
 	sb->super_pid = 0;
 	sb->started_us = 0;
@@ -505,6 +509,7 @@ static void on_super_ready(struct dsb *sb, struct ipc_message *msg)
 	(void)json_get_uint(msg->obj, "pid", INT32_MAX, &pid, &err);
 	sb->super_pid = (pid_t)pid;
 	snprintf(sb->notes, sizeof(sb->notes), "%s", notes);
+	dsb_ports_note(sb);
 	if (!sb->policy) {
 		send_op(sb, "go", NULL, 0);
 		return;
@@ -536,6 +541,7 @@ static void on_super_running(struct dsb *sb)
 	sb->status = DSB_RUNNING;
 	sb->state.running = true;
 	sb->started_us = ak_wall_us();
+	dsb_ports_serve(sb);
 	record_start(sb);
 	if (sb->policy && state_write_policy(sb->d->paths, sb->state.name, sb->policy, &err) < 0)
 		ak_say("%s", err.text);
@@ -585,6 +591,7 @@ void dsb_adopted(struct dsb *sb)
 	if (sb->peer_rtnl >= 0 && state_policy(sb->d->paths, &sb->state, ak_deadline_now_us(), &sb->policy, &err) < 0)
 		ak_say("%s has no network: %s", sb->state.name, err.text);
 	sb->policy = policy_share(sb->d, sb->policy);
+	dsb_ports_reopen(sb);
 	dsb_arm_expiry(sb);
 }
 
@@ -603,11 +610,15 @@ static int launch(struct dsb *sb, struct ak_err *err)
 	if (rc == 0 && network)
 		rc = dgw_usable(d, err);
 	if (rc == 0)
+		rc = dsb_ports_open(sb, err);
+	if (rc == 0)
 		rc = super_spawn(&sb->state, network ? d->gw.user_ns : -1, network ? d->gw.net_ns : -1, &control, err);
 	if (rc == 0 && ipc_server_adopt(d->supers, control, sb, &sb->super) < 0)
 		rc = ak_fail(err, ENOMEM, "out of memory");
-	if (rc < 0)
+	if (rc < 0) {
 		policy_unref(TAKE(sb->policy));
+		dsb_ports_close(sb);
+	}
 	return rc;
 }
 

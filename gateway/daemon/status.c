@@ -28,6 +28,7 @@ cJSON *dsb_info(const struct dsb *sb)
 		.status = status_names[sb->status],
 		.allowed = sb->state.allowed + sb->stats.allowed,
 		.denied = sb->state.denied + sb->stats.denied,
+		.publish = sb->n_ports ? sb->ports : NULL,
 	};
 	_cleanup_json_ cJSON *obj = sandbox_info_json(&about);
 

@@ -246,6 +246,7 @@ void http_work_policy_get(struct http_call *c, struct work *w); /* http/policy.c
 void http_work_policy_put(struct http_call *c, struct work *w);
 void http_work_policy_patch(struct http_call *c, struct work *w);
 void http_work_check(struct http_call *c, struct work *w);
+void http_work_publish(struct http_call *c, struct work *w);
 void http_work_policies(struct http_call *c, struct work *w);
 void http_work_policy_named(struct http_call *c, struct work *w);
 void http_handle_metrics(struct http_call *c); /* http/metrics.c */

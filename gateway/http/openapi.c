@@ -34,6 +34,7 @@ static const struct {
 		"\"status\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"damaged\"]},\"error\":{\"type\":\"string\"},"
 		"\"backend\":{\"type\":\"string\"},\"mode\":{\"type\":[\"string\",\"null\"]},\"profile\":{\"type\":[\"string\",\"null\"]},"
 		"\"image\":{\"type\":[\"string\",\"null\"]},\"vcpus\":{\"type\":[\"number\",\"null\"]},\"memory_mb\":{\"type\":[\"integer\",\"null\"]},"
+		"\"publish\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"description\":\"published ports, ADDR:PORT:PORT\"},"
 		"\"ip\":{\"type\":[\"string\",\"null\"]},\"created_at\":{\"type\":[\"string\",\"null\"]}}}" },
 	{ "Detached",
 		"{\"type\":\"object\",\"required\":[\"id\",\"sandbox\",\"command\",\"pid\",\"status\",\"exit_code\",\"started_at\"],\"properties\":{"

@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/service/service.h"
 #include "gateway/store/policy_dirs.h"
+#include "gateway/store/publish.h"
 
 #include <errno.h>
 #include <string.h>
@@ -131,4 +132,22 @@ void http_work_check(struct http_call *c, struct work *w)
 	service_verdict_put(&out, &v);
 	strbuf_putc(&out, '}');
 	work_end_buf(w, 0, &out, NULL);
+}
+
+/* ---- published ports ---- */
+
+void http_work_publish(struct http_call *c, struct work *w)
+{
+	struct service_ports ports = { .n_add = 0 };
+	_cleanup_json_ cJSON *now = NULL;
+	struct ak_err err;
+	int rc = publish_get(c->body, "publish", ports.add, &ports.n_add, &err);
+
+	if (rc == 0)
+		rc = publish_get(c->body, "remove", ports.drop, &ports.n_drop, &err);
+	if (rc == 0)
+		rc = service_publish(c->s->paths, c->params.name, &ports, &now, &err);
+	if (rc == 0)
+		cJSON_DeleteItemFromObjectCaseSensitive(now, "notes");
+	work_end_json(w, rc, now, &err);
 }

@@ -217,6 +217,7 @@ unsigned http_status_of(int rc)
 	case EACCES:
 	case EPERM:
 	case ERANGE:
+	case EADDRNOTAVAIL:
 		return 400;
 	case ENOENT:
 		return 404;
@@ -224,6 +225,7 @@ unsigned http_status_of(int rc)
 	case EALREADY:
 	case ESRCH:
 	case EBUSY:
+	case EADDRINUSE:
 	case ENOTEMPTY:
 		return 409;
 	case EFBIG:

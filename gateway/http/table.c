@@ -37,6 +37,7 @@ const struct http_route http_routes[] = {
 	{ HTTP_GET, "/sandboxes/{name}/logs", HTTP_TAG_LOGS, "logs", "its audit records", VERB_NONE, VERB_AUDIT_LOGS, ARRAY_OF(OBJECT), .work = http_work_logs },
 	{ HTTP_GET, "/sandboxes/{name}/network/log", HTTP_TAG_LOGS, "networkLog", "its network records", VERB_NONE, VERB_NETWORK_LOG, ARRAY_OF(OBJECT), .follows = true, .handle = http_handle_network_log },
 	{ HTTP_POST, "/sandboxes/{name}/network/check", HTTP_TAG_POLICIES, "networkCheck", "the verdict of its policy on a destination", VERB_CHECK, VERB_NONE, REF("Verdict"), .conflict = true, .work = http_work_check },
+	{ HTTP_POST, "/sandboxes/{name}/network/publish", HTTP_TAG_POLICIES, "networkPublish", "publish ports of it, or remove them", VERB_PUBLISH, VERB_NONE, REF("SandboxInfo"), .conflict = true, .work = http_work_publish },
 	{ HTTP_GET, "/sandboxes/{name}/policy", HTTP_TAG_POLICIES, "getPolicy", "the policy in force", VERB_NONE, VERB_NONE, REF("LivePolicy"), .conflict = true, .work = http_work_policy_get },
 	{ HTTP_PUT, "/sandboxes/{name}/policy", HTTP_TAG_POLICIES, "putPolicy", "replace all rules", VERB_POLICY_PUT, VERB_NONE, REF("LivePolicy"), .conflict = true, .work = http_work_policy_put },
 	{ HTTP_PATCH, "/sandboxes/{name}/policy", HTTP_TAG_POLICIES, "patchPolicy", "add rules to those in force", VERB_POLICY_CHANGE, VERB_NONE, REF("LivePolicy"), .conflict = true, .work = http_work_policy_patch },

@@ -25,6 +25,11 @@ static int fill_opts(const struct http_task *t, struct run_request *o, struct fi
 		return rc;
 	if (json_truth(t->spec, "network") && !ak_profile_network(o->profile))
 		return ak_fail(err, EINVAL, "network: the profile %s has no network", ak_profile_name(o->profile));
+	for (size_t i = 0; i < o->n_publish; i++) {
+		if (!o->publish[i].host_port)
+			return ak_fail(err, EINVAL,
+				"publish[%zu]: name the port of the host, because the answer comes after the run", i);
+	}
 	/* Use cwd as project folder only where the mode or profile mounts it anyway: cwd alone must not add a mount. */
 	if (o->mode != AK_MODE_NATIVE || o->profile == AK_PROFILE_PERMISSIVE)
 		o->dir = TAKE(o->workdir);

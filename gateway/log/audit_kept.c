@@ -36,6 +36,7 @@ static const struct {
 	{ "run_prune", false },
 	{ "sandbox_create", false },
 	{ "sandbox_policy", false },
+	{ "sandbox_publish", false },
 	{ "sandbox_remove", false },
 	{ "sandbox_start", true },
 	{ "sandbox_stop", true },

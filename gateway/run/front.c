@@ -7,35 +7,26 @@
 #include "gateway/store/rundir.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Tell the user what is not obvious from the option: the port that was chosen, and that other machines can connect. */
-static void note_published(struct run_front *f, const struct ak_publish *asked, const struct ak_publish *p)
-{
-	char host[AK_PUBLISH_TEXT], line[256];
-
-	if (asked->host_port && ak_publish_is_local(p))
-		return;
-	snprintf(line, sizeof(line), "%s leads to port %u of the sandbox%s", ak_publish_host(p, host), p->port,
-		ak_publish_is_local(p) ? "" : "; other machines that reach this address can connect");
-	run_plan_note(&f->plan, line);
-}
 
 /* Open the host's ports before anything is started: a port that is taken leaves nothing behind. */
 static int open_ports(struct run_front *f, struct ak_err *err)
 {
-	for (size_t i = 0; i < f->opts->n_publish; i++) {
-		struct ak_publish *p = &f->publish[i];
-		int fd;
+	const struct run_request *asked = f->opts;
 
-		*p = f->opts->publish[i];
-		fd = ak_publish_listen(p, err);
+	if (!asked->n_publish)
+		return 0;
+	f->own = *asked;
+	f->opts = &f->own;
+	for (size_t i = 0; i < asked->n_publish; i++) {
+		char note[AK_PUBLISH_NOTE];
+		int fd = ak_publish_listen(&f->own.publish[i], err);
+
 		if (fd < 0)
-			return -EIO; /* whatever the reason, the request was well-formed */
+			return fd == -EINVAL ? -EIO : fd; /* the request was well-formed */
 		f->listeners[f->n_listeners++] = fd;
-		note_published(f, &f->opts->publish[i], p);
+		run_plan_note(&f->plan, ak_publish_note(&asked->publish[i], &f->own.publish[i], note));
 	}
 	return 0;
 }

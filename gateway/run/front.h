@@ -14,8 +14,8 @@ struct run_front {
 	const struct ak_paths *paths;
 	struct run_plan plan;
 	struct run_io io;
-	struct ak_publish publish[AK_PUBLISH_MAX]; /* as in OPTS, with the ports of the host that are in use */
-	int listeners[AK_PUBLISH_MAX]; /* owned: of each; valid are the first n_listeners */
+	struct run_request own; /* OPTS points here when ports are published: a copy with the ports of the host that are in use */
+	int listeners[AK_PUBLISH_MAX]; /* owned: of each published port; valid are the first n_listeners */
 	size_t n_listeners;
 	int stdio[3]; /* for the command; ends of our pipes are valid until run_io_close_writers */
 	uint64_t began_us;

@@ -77,7 +77,7 @@ static void publish(struct cold *c)
 	struct ak_err err;
 
 	for (size_t i = 0; i < f->n_listeners; i++) {
-		if (run_gw_publish(&c->gw, &f->publish[i], f->listeners[i], &err) < 0)
+		if (run_gw_publish(&c->gw, &f->opts->publish[i], f->listeners[i], &err) < 0)
 			ak_say("%s", err.text);
 	}
 	run_front_close_ports(f);

@@ -19,7 +19,7 @@ static const struct {
 } shown[] = { { "mode", "mode" }, { "profile", "profile" }, { "network", "network" }, { "project", "dir" },
 	{ "command", "command" }, { "origin", "origin" }, { "exit_code", "exit_code" }, { "timed_out", "timed_out" },
 	{ "out_of_memory", "out_of_memory" }, { "duration_ms", "duration_ms" }, { "started", "created_at" },
-	{ "ended", "ended_at" }, { "allowed", "allowed" }, { "denied", "denied" } };
+	{ "ended", "ended_at" }, { "allowed", "allowed" }, { "denied", "denied" }, { "publish", "publish" } };
 
 static bool copy_members(cJSON *to, const cJSON *record)
 {

@@ -83,6 +83,8 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
 
 	if (rc == 0)
+		rc = run_plan_publish(opts, err);
+	if (rc == 0)
 		rc = run_plan_bring(opts, paths, s->dir, &s->mounts, &s->n_mounts, err);
 	if (rc == 0)
 		rc = fill_mcp(opts, s, err);
@@ -97,6 +99,8 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 	s->nested = opts->nested;
 	s->project_writable = opts->project_writable;
 	s->limits = opts->limits;
+	memcpy(s->publish, opts->publish, sizeof(s->publish));
+	s->n_publish = opts->n_publish;
 	for (size_t i = 0; i < opts->n_edits && rc == 0; i++)
 		rc = state_edit_add(paths, s, opts->edits[i].op, opts->edits[i].text, 0, err);
 	return rc;
@@ -286,6 +290,16 @@ static bool put_kept(const struct ak_paths *paths, const char *name, cJSON *info
 		cJSON_AddNumberToObject(info, "exit_code", (double)json_number(record, "exit_code", 0));
 }
 
+/* The daemon knows which ports of the host are in use where any free one was asked for. */
+static bool put_ports(cJSON *info, const cJSON *live)
+{
+	const cJSON *ports = cJSON_GetObjectItemCaseSensitive(live, "publish");
+	cJSON *copy = ports ? cJSON_Duplicate(ports, true) : NULL;
+
+	cJSON_DeleteItemFromObjectCaseSensitive(info, "publish");
+	return !ports || (copy && cJSON_AddItemToObject(info, "publish", copy));
+}
+
 /* The daemon has the current counters, the state those of the last stop. */
 static int add_info(void *ctx, struct state_sandbox *s)
 {
@@ -301,6 +315,10 @@ static int add_info(void *ctx, struct state_sandbox *s)
 	about.allowed = json_number(live, "allowed", s->allowed);
 	about.denied = json_number(live, "denied", s->denied);
 	info = sandbox_info_json(&about);
+	if (info && live && !put_ports(info, live)) {
+		cJSON_Delete(info);
+		return -ENOMEM;
+	}
 	if (info && put_kept(l->paths, s->name, info) && cJSON_AddItemToArray(l->found, info))
 		return 0;
 	cJSON_Delete(info);

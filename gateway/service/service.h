@@ -98,6 +98,17 @@ int service_daemon_status(const struct ak_paths *paths, cJSON **ret, struct ak_e
 int service_daemon_stop(const struct ak_paths *paths, struct ak_err *err);
 int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned count, cJSON **ret, struct ak_err *err);
 
+/* ---- published ports (service/publish.c) ---- */
+
+struct service_ports {
+	struct ak_publish add[AK_PUBLISH_MAX], drop[AK_PUBLISH_MAX];
+	size_t n_add, n_drop;
+};
+
+/* Publish or remove ports of a persistent sandbox: at once if it runs, and for its later starts. RET: SandboxInfo with the ports in use. */
+int service_publish(
+	const struct ak_paths *paths, const char *name, const struct service_ports *ports, cJSON **ret, struct ak_err *err);
+
 /* ---- live policy (service/policy.c) ---- */
 
 struct service_change {

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/log/audit.h"
+#include "gateway/store/publish.h"
 
 static bool put_text(cJSON *obj, const char *key, const char *text)
 {
@@ -60,6 +61,7 @@ cJSON *sandbox_info_json(const struct sandbox_info *i)
 		(s->dir[0] && !put_text(obj, "dir", s->dir)) ||
 		!put_text(obj, "created_at", audit_time_print(s->created_us, when)) ||
 		!put_number(obj, "generation", (double)s->generation) || !put_mcp(obj, &s->mcp) ||
+		!publish_put(obj, "publish", i->publish ? i->publish : s->publish, s->n_publish) ||
 		!put_number(obj, "allowed", (double)i->allowed) || !put_number(obj, "denied", (double)i->denied))
 		return NULL;
 	return TAKE(obj);

@@ -11,10 +11,11 @@ struct sandbox_info {
 	const struct state_sandbox *state; /* borrowed */
 	const char *status; /* "running", "stopped", … */
 	uint64_t allowed, denied; /* in all its life */
+	const struct ak_publish *publish; /* borrowed: its published ports as they are open now; NULL: as in STATE */
 };
 
 /* SandboxInfo: {"name","uuid","status","backend","mode","profile","vcpus","memory_mb","network","ip","dir"?,"created_at","generation","mcp"?,
- * "allowed","denied"}; NULL when out of memory. */
+ * "publish"?,"allowed","denied"}; NULL when out of memory. */
 cJSON *sandbox_info_json(const struct sandbox_info *i);
 
 /* The same of one whose record cannot be read: its name is all that is known, and what is wrong. */

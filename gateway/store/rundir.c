@@ -282,6 +282,17 @@ static void put_mounts(struct strbuf *out, const struct run_plan *plan)
 }
 
 /* The JSON members that start and end share; each begins with a comma. */
+static void put_published(struct strbuf *out, const struct run_request *opts)
+{
+	for (size_t i = 0; i < opts->n_publish; i++) {
+		char text[AK_PUBLISH_TEXT];
+
+		strbuf_printf(out, "%s\"%s\"", i ? "," : ",\"publish\":[", ak_publish_print(&opts->publish[i], text));
+	}
+	if (opts->n_publish)
+		strbuf_putc(out, ']');
+}
+
 static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_request *opts)
 {
 	event_put_text(out, "mode", ak_mode_policy(opts->mode, opts->own));
@@ -292,6 +303,7 @@ static void put_run(struct strbuf *out, const struct run_plan *plan, const struc
 	if (plan->project[0])
 		event_put_text(out, "project", plan->project);
 	put_mounts(out, plan);
+	put_published(out, opts);
 }
 
 static void put_outcome(struct strbuf *out, const struct run_outcome *o)

@@ -64,6 +64,8 @@ struct state_sandbox {
 	struct state_edit *edits; /* owned */
 	size_t n_edits;
 	struct state_mcp mcp;
+	struct ak_publish publish[AK_PUBLISH_MAX]; /* as asked for: with port 0, each start picks a free one */
+	size_t n_publish;
 };
 
 /* Who created it, as far as known: "mcp" or "cli". */

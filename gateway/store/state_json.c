@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/store/mounts.h"
+#include "gateway/store/publish.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -90,7 +91,7 @@ cJSON *state_to_json(const struct state_sandbox *s)
 		cJSON_AddNumberToObject(obj, "denied", (double)s->denied);
 
 	if (!ok || !state_limits_put(obj, &s->limits) || !run_mounts_put(obj, "mounts", s->mounts, s->n_mounts) ||
-		!state_mcp_put(obj, &s->mcp) || !put_lists(obj, s))
+		!state_mcp_put(obj, &s->mcp) || !put_lists(obj, s) || !publish_put(obj, "publish", s->publish, s->n_publish))
 		return NULL;
 	return TAKE(obj);
 }
@@ -341,7 +342,7 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 {
 	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "project_writable",
 		"no_network", "nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied",
-		"edits", "mcp", "mounts", NULL };
+		"edits", "mcp", "mounts", "publish", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");
@@ -356,6 +357,8 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 		rc = state_limits_get(obj, &s.limits, err);
 	if (rc == 0)
 		rc = state_mcp_get(obj, &s.mcp, err);
+	if (rc == 0)
+		rc = publish_get(obj, "publish", s.publish, &s.n_publish, err);
 	if (rc == 0)
 		rc = get_env(obj, &s, err);
 	if (rc == 0)

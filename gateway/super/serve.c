@@ -50,6 +50,19 @@ static void on_namespaces(struct super *v, struct ipc_peer *peer, struct ipc_mes
 	ipc_peer_send(peer, ok ? obj : NULL, fds, v->peer_rtnl >= 0 ? 3 : 0);
 }
 
+/* A channel to init, for a published port of this sandbox. */
+static void on_channel(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
+{
+	struct ak_err err;
+	int rc = msg->n_fds == 1 ? sandbox_channel(v->sandbox, msg->fds[0], &err)
+				 : ak_fail(&err, EINVAL, "one descriptor is needed");
+
+	if (rc < 0)
+		ipc_peer_fail(peer, -rc, err.text);
+	else
+		answer_empty(peer, NULL, 0);
+}
+
 static void on_signal_op(struct super *v, struct ipc_peer *peer, struct ipc_message *msg)
 {
 	super_exec_signal(v, peer, msg->obj);
@@ -117,6 +130,7 @@ static const struct {
 	{ "signal", on_signal_op },
 	{ "root", on_root },
 	{ "namespaces", on_namespaces },
+	{ "channel", on_channel },
 	{ "stop", on_stop },
 };
 

@@ -11,6 +11,7 @@
  *   {"op":"root"}        → {} + O_PATH descriptor of the sandbox's root (for openat2 with RESOLVE_IN_ROOT)
  *   {"op":"namespaces"}  → {"name":…,"uuid":…,"link_id":N,"pid":N,…} + user ns, gateway net ns, the sandbox's rtnetlink socket (none without
  *        network): what a new daemon needs to adopt the sandbox
+ *   {"op":"channel"} + one end of a channel → {}: pass it to init, for a published port (base/publish.h)
  *   {"op":"stop","grace_ms":N} → {} once all processes inside have ended (SIGTERM, then SIGKILL); then the supervisor ends
  *
  * Environment, limits, mounts and isolation of the sandbox come from its state_sandbox.

@@ -2,7 +2,7 @@
 import contextlib
 
 from api import Door
-from expect import CODEX, NATIVE, gateway_pid, holding, worked
+from expect import CODEX, NATIVE, holding, worked
 from lab import wait_for
 from published import closed, echo, records, reset, serve
 
@@ -37,14 +37,17 @@ def test_no_sandbox_reaches_a_published_port(lab):
     assert len(records(lab.netlog(name=name))) == 2, "only the host's client and the one that was let in"
 
 
-def test_connections_are_bounded_and_starve_nobody(lab):
-    """One that holds as many as it can: more are reset and recorded, its own network and its neighbour's port go on, and all descriptors come back."""
-    args, script = [*NATIVE, "-p", "15103:5001"], serve(("127.0.0.1", 5001))
+def test_connections_are_bounded_and_starve_nobody(boxes):
+    """One that holds as many as it can: more are reset and recorded, its own network and its neighbour in the same gateway go on, and all descriptors
+    come back."""
+    b, lab, script = boxes, boxes.lab, serve(("127.0.0.1", 5001))
+    b.up("greedy", "-p", "15103:5001")
+    b.up("other", "-p", "15104:5001")
     with contextlib.ExitStack() as stack:
         door = stack.enter_context(Door(lab))
-        proc, do = stack.enter_context(holding(lab, args, script))
-        _, other = stack.enter_context(holding(lab, [*NATIVE, "-p", "15104:5001"], script))
-        fds = "/proc/%d/fd" % gateway_pid(lab, proc)
+        _, do = stack.enter_context(b.holding("greedy", script))
+        _, other = stack.enter_context(b.holding("other", script))
+        fds = "/proc/%d/fd" % b.status()["gateway"]["pid"]
 
         def count():
             return len(lab.host(["ls", fds]).out.split())
@@ -66,8 +69,8 @@ def test_connections_are_bounded_and_starve_nobody(lab):
         for s in held:
             s.close()
         wait_for(lambda: count() <= before + 16)
-        name = name_of(do)
-    over = [r for r in records(lab.netlog(name=name)) if r["verdict"] == "deny"]
+    b.ak("stop", "greedy")
+    over = [r for r in records(b.netlog("greedy")) if r["verdict"] == "deny"]
     assert {r["reason"] for r in over} == {"limit of published ports reached"} and sum(r["count"] for r in over) >= 20
 
 

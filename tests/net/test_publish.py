@@ -1,5 +1,6 @@
 """Published ports: a port of the host leads to what listens on the sandbox's own loopback."""
 import contextlib
+import json
 import re
 
 import pytest
@@ -45,6 +46,8 @@ def test_port_0_picks_a_free_one_and_says_which(lab, door):
         line = proc.wait_output(b"of the sandbox", stream=2).decode()
         port = int(re.search(r"agentkernel: 127\.0\.0\.1:(\d+) leads to port 5001 of the sandbox\n", line)[1])
         assert echo(door, port) == b"helloend"
+        runs = json.loads(lab.ak(["list", "-a", "--json"]).out)
+        assert [r["publish"] for r in runs] == [["127.0.0.1:%d:5001" % port]]
 
 
 def test_another_address_is_told_and_reached(lab, door):
