@@ -58,6 +58,13 @@ static int read_links(struct sb_job *job)
 	return job->pack.bad ? -EBADMSG : 0;
 }
 
+static int read_file(struct sb_job *job)
+{
+	job->spec.file.path = unpack_str(&job->pack);
+	job->spec.file.text = unpack_str(&job->pack);
+	return job->pack.bad || !job->spec.file.path != !job->spec.file.text ? -EBADMSG : 0;
+}
+
 static int read_spec(struct sb_job *job)
 {
 	struct sandbox_spec *s = &job->spec;
@@ -79,7 +86,9 @@ static int read_spec(struct sb_job *job)
 	if (!s->name || (s->argv && (!s->argv[0] || !s->envp)))
 		return -EBADMSG;
 	rc = read_mounts(job);
-	return rc < 0 ? rc : read_links(job);
+	if (rc == 0)
+		rc = read_links(job);
+	return rc < 0 ? rc : read_file(job);
 }
 
 int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int *fds, size_t n_fds, struct sb_job *ret,

@@ -169,21 +169,45 @@ static int add_mounts(const struct sb_root *r, struct ak_err *err)
 	return 0;
 }
 
-static int add_link(const struct sb_root *r, const struct sandbox_link *l, struct ak_err *err)
+/* The folder of PATH, made if it is missing. */
+static int make_parent(const struct sb_root *r, const char *path, int *ret_dir, struct ak_err *err)
 {
-	const char *slash = strrchr(l->path, '/');
+	const char *slash = strrchr(path, '/');
 	char parent[PATH_MAX];
-	_cleanup_close_ int dir = -1;
-	int rc = check_target(l->path, err);
+	int rc = check_target(path, err);
 
 	if (rc < 0)
 		return rc;
-	if (snprintf(parent, sizeof(parent), "%.*s", (int)(slash - l->path), l->path) >= (int)sizeof(parent) || !slash[1])
-		return ak_fail(err, EINVAL, "link '%s': not a path", l->path);
-	rc = parent[0] ? path_make_dir(r->fd, parent, 0755, &dir) : (dir = fcntl(r->fd, F_DUPFD_CLOEXEC, 3)) < 0 ? -errno : 0;
-	if (rc == 0 && symlinkat(l->target, dir, slash + 1) < 0 && errno != EEXIST)
+	if (snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path) >= (int)sizeof(parent) || !slash[1])
+		return ak_fail(err, EINVAL, "'%s': not a path", path);
+	if (parent[0])
+		rc = path_make_dir(r->fd, parent, 0755, ret_dir);
+	else if ((*ret_dir = fcntl(r->fd, F_DUPFD_CLOEXEC, 3)) < 0)
 		rc = -errno;
-	return rc < 0 ? ak_fail_errno(err, -rc, "link '%s'", l->path) : 0;
+	return rc < 0 ? ak_fail_errno(err, -rc, "'%s'", parent) : 0;
+}
+
+static int add_link(const struct sb_root *r, const struct sandbox_link *l, struct ak_err *err)
+{
+	_cleanup_close_ int dir = -1;
+	int rc = make_parent(r, l->path, &dir, err);
+
+	if (rc == 0 && symlinkat(l->target, dir, strrchr(l->path, '/') + 1) < 0 && errno != EEXIST)
+		rc = ak_fail_errno(err, errno, "link '%s'", l->path);
+	return rc;
+}
+
+/* Call it before the mounts: it replaces what is there, which must not be a file of the host. */
+static int add_file(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_file *f = &r->ctx->spec->file;
+	_cleanup_close_ int dir = -1;
+	int rc = f->path ? make_parent(r, f->path, &dir, err) : 0;
+
+	if (rc < 0 || !f->path)
+		return rc;
+	rc = path_write(r->fd, f->path + 1, f->text);
+	return rc < 0 ? ak_fail_errno(err, -rc, "file '%s'", f->path) : 0;
 }
 
 static int add_links(const struct sb_root *r, struct ak_err *err)
@@ -232,7 +256,7 @@ static int finish(const struct sb_root *r, struct ak_err *err)
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "limiting processes");
 	if ((rc = sb_root_names(r, err)) < 0 || (rc = add_tmp(r, err)) < 0 || (rc = add_home(r, err)) < 0 ||
-		(rc = add_mounts(r, err)) < 0 || (rc = add_links(r, err)) < 0)
+		(rc = add_file(r, err)) < 0 || (rc = add_mounts(r, err)) < 0 || (rc = add_links(r, err)) < 0)
 		return rc;
 	if (sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
 		return sb_root_failed(err, rc, "making it read-only");

@@ -40,6 +40,12 @@ struct sandbox_link {
 	const char *target;
 };
 
+/* A small text file to create inside, replacing what is there. */
+struct sandbox_file {
+	const char *path; /* inside, absolute; NULL: none */
+	const char *text;
+};
+
 struct sandbox_limits {
 	uint64_t memory_bytes; /* 0: no limit */
 	uint32_t cpus_milli; /* 0: no limit; 1500 is one and a half */
@@ -66,6 +72,7 @@ struct sandbox_spec {
 	size_t n_mounts;
 	const struct sandbox_link *links; /* created after the mounts */
 	size_t n_links;
+	struct sandbox_file file; /* created before the mounts */
 	const char *upper_dir; /* host folder that keeps the sandbox's changes to its root, home and /tmp; NULL: tmpfs */
 	struct sandbox_limits limits;
 	bool tty; /* give the command a pty as controlling terminal; see sandbox_tty_fd */

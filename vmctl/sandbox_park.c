@@ -74,6 +74,8 @@ static int seal(const struct sandbox_spec *spec, struct ak_err *err)
 		pack_str(&pack, spec->links[i].path);
 		pack_str(&pack, spec->links[i].target);
 	}
+	pack_str(&pack, spec->file.path);
+	pack_str(&pack, spec->file.text);
 	fd = pack_seal(&pack);
 	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
 }

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define READ_ONLY "its program is read-only inside: update it outside"
+
 const struct agent agents[AGENTS_NUM] = {
 	{
 		.name = "claude",
@@ -18,7 +20,11 @@ const struct agent agents[AGENTS_NUM] = {
 		.import = { ".claude.json", ".claude/.claude.json" },
 		.install = "npm install -g @anthropic-ai/claude-code",
 		/* By default its settings are a single file of the home, which it replaces by renaming: a mounted file cannot be replaced. */
-		.env = { "CLAUDE_CONFIG_DIR=~/.claude", "DISABLE_AUTOUPDATER=1" },
+		.env = { { "CLAUDE_CONFIG_DIR=~/.claude", "all that it keeps is in one folder" },
+			{ "DISABLE_AUTOUPDATER=1", READ_ONLY } },
+		.file = "/etc/claude-code/managed-settings.json",
+		.file_text = "{\"sandbox\":{\"enabled\":false}}\n",
+		.file_why = "turns off its own sandbox, which needs namespaces and cannot start inside this one",
 	},
 	{
 		.name = "gemini",
@@ -27,6 +33,7 @@ const struct agent agents[AGENTS_NUM] = {
 		.keys = { "GEMINI_API_KEY", "GOOGLE_API_KEY" },
 		.state = { ".gemini" },
 		.install = "npm install -g @google/gemini-cli",
+		.env = { { "SANDBOX=agentkernel", "tells it that it is in a sandbox, so that it starts none of its own" } },
 	},
 	{
 		.name = "codex",
@@ -35,6 +42,11 @@ const struct agent agents[AGENTS_NUM] = {
 		.keys = { "OPENAI_API_KEY", "CODEX_API_KEY" },
 		.state = { ".codex" },
 		.install = "npm install -g @openai/codex",
+		.file = "/etc/codex/config.toml",
+		.file_text = "# Written by agentkernel: this sandbox takes the place of Codex's own, which needs namespaces.\n"
+			     "sandbox_mode = \"danger-full-access\"\n"
+			     "check_for_update_on_startup = false\n",
+		.file_why = "turns off its own sandbox, which needs namespaces and cannot start inside this one, and its updates",
 	},
 	{
 		.name = "opencode",
@@ -43,7 +55,7 @@ const struct agent agents[AGENTS_NUM] = {
 		.keys = { "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY" },
 		.state = { ".config/opencode", ".local/share/opencode", ".local/state/opencode" },
 		.install = "npm install -g opencode-ai",
-		.env = { "OPENCODE_DISABLE_AUTOUPDATE=1" },
+		.env = { { "OPENCODE_DISABLE_AUTOUPDATE=1", READ_ONLY } },
 	},
 };
 
@@ -70,6 +82,21 @@ const struct agent *agent_of_mode(enum ak_mode mode)
 			return &agents[i];
 	}
 	return NULL;
+}
+
+const char *agent_env_why(const char *pair)
+{
+	size_t key = strcspn(pair, "=") + 1;
+
+	for (size_t i = 0; i < AGENTS_NUM; i++) {
+		for (size_t k = 0; k < ARRAY_SIZE(agents[i].env); k++) {
+			const struct agent_env *e = &agents[i].env[k];
+
+			if (e->pair && !strncmp(e->pair, pair, key))
+				return e->why;
+		}
+	}
+	return "";
 }
 
 int agent_state_dir(const struct ak_paths *paths, const struct agent *a, const char *project, char ret[static PATH_MAX])

@@ -15,6 +15,11 @@
 
 #define AGENT_KEYS_MAX 4
 
+struct agent_env {
+	const char *pair; /* "KEY=VALUE"; "~/" in front of VALUE is the home inside */
+	const char *why; /* for --explain */
+};
+
 struct agent {
 	const char *name; /* "codex": the command, and the word of the command line */
 	const char *title; /* "Codex" */
@@ -23,7 +28,9 @@ struct agent {
 	const char *state[AGENT_STATE_MAX + 1]; /* folders of the home */
 	const char *import[2]; /* a single file of the home that goes into one of those folders: from, to; or NULL */
 	const char *install; /* how to get it */
-	const char *env[3]; /* "KEY=VALUE" that the agent needs in a sandbox; "~/" in front of VALUE is the home inside */
+	struct agent_env env[2]; /* that the agent needs in a sandbox */
+	/* A settings file that the agent reads before the user's own, which thus wins; or NULL */
+	const char *file, *file_text, *file_why;
 };
 
 #define AGENTS_NUM 4
@@ -32,6 +39,8 @@ extern const struct agent agents[AGENTS_NUM];
 const struct agent *agent_named(const char *name); /* NULL when there is none */
 const struct agent *agent_of_command(const char *argv0); /* by its last part */
 const struct agent *agent_of_mode(enum ak_mode mode);
+
+const char *agent_env_why(const char *pair); /* of a variable in one of the rows; only its key counts */
 
 /* Where the memory of A is kept; PROJECT is NULL for the one that all projects share. */
 int agent_state_dir(const struct ak_paths *paths, const struct agent *a, const char *project, char ret[static PATH_MAX]);

@@ -2,6 +2,7 @@
 #include "gateway/store/explain.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/store/agent.h"
 
 #include <assert.h>
 #include <string.h>
@@ -13,12 +14,13 @@ static const struct {
 	[PLAN_FROM_SYSTEM] = { "system programs", true },
 	[PLAN_FROM_CALLER_PATH] = { "your PATH, as far as it exists inside", true },
 	[PLAN_FROM_TERMINAL] = { "your terminal and language", true },
+	[PLAN_FROM_AUTHORITIES] = { "your certificate authorities, which the sandbox has too", true },
 	[PLAN_FROM_SANDBOX] = { "the sandbox itself", true },
 	[PLAN_FROM_PROFILE] = { "your environment (permissive profile)", false },
 	[PLAN_FROM_API_KEY] = { "--pass-api-key", false },
 	[PLAN_FROM_OPTION] = { "--env", false },
 	[PLAN_FROM_CREATE] = { "fixed when the sandbox was created", false },
-	[PLAN_FROM_AGENT] = { "what the agent needs in a sandbox", true },
+	[PLAN_FROM_AGENT] = { "the agent", true },
 };
 static_assert(ARRAY_SIZE(sources) == PLAN_SOURCE_NUM, "a row for each source");
 
@@ -50,7 +52,9 @@ static void put_mounts(struct strbuf *out, const struct run_plan *plan)
 	}
 	for (size_t i = 0; i < plan->n_links; i++)
 		strbuf_printf(out, "  ln  %s → %s\n", plan->links[i].path, plan->links[i].target);
-	if (plan->n_mounts + plan->n_links == 0)
+	if (plan->file.path)
+		strbuf_printf(out, "  fi  %s\n      %s\n", plan->file.path, plan->file_why);
+	if (plan->n_mounts + plan->n_links == 0 && !plan->file.path)
 		strbuf_puts(out, "  none\n");
 }
 
@@ -61,7 +65,9 @@ static void put_variables(struct strbuf *out, const struct run_plan *plan)
 		enum plan_source from = plan->env_from[i];
 		int key = (int)strcspn(plan->env[i], "=");
 
-		if (sources[from].shown)
+		if (from == PLAN_FROM_AGENT)
+			strbuf_printf(out, "  %s\n      the agent: %s\n", plan->env[i], agent_env_why(plan->env[i]));
+		else if (sources[from].shown)
 			strbuf_printf(out, "  %s\n      %s\n", plan->env[i], sources[from].text);
 		else
 			strbuf_printf(out, "  %.*s=…\n      %s\n", key, plan->env[i], sources[from].text);

@@ -50,6 +50,12 @@ static_assert(ARRAY_SIZE(profiles) == AK_PROFILE_NUM, "a row for each profile");
 /* Not secret, and terminal programs misbehave without them. */
 static const char *const harmless_env[] = { "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ" };
 
+/* Where programs look for certificate authorities. A file that every sandbox sees may be named inside as well. */
+static const char *const authorities_env[] = { "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+	"CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CODEX_CA_CERTIFICATE" };
+static const char *const authorities[] = { "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
+	"/etc/pki/ca-trust", "/usr", "/opt" };
+
 const char *ak_mode_name(enum ak_mode mode)
 {
 	return modes[mode].name;
@@ -169,6 +175,15 @@ static int env_set(struct run_plan *plan, const char *pair, enum plan_source fro
 	return 0;
 }
 
+static bool env_asked_for(const struct run_plan *plan, const char *pair)
+{
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (same_key(plan->env[i], pair))
+			return plan->env_from[i] == PLAN_FROM_OPTION || plan->env_from[i] == PLAN_FROM_CREATE;
+	}
+	return false;
+}
+
 static int env_setf(struct run_plan *plan, const char *key, const char *value, enum plan_source from)
 {
 	_cleanup_free_ char *pair = NULL;
@@ -233,6 +248,29 @@ static int env_user(struct run_plan *plan, const struct run_request *opts, struc
 	return 0;
 }
 
+/* Whether every sandbox sees PATH, a file or folder of certificates. */
+static bool is_shown_authority(const char *path)
+{
+	bool shown = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(authorities) && !shown; i++)
+		shown = project_inside(path, authorities[i]);
+	return shown && !strstr(path, "/../");
+}
+
+static int env_authorities(struct run_plan *plan)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(authorities_env) && rc == 0; i++) {
+		const char *value = getenv(authorities_env[i]);
+
+		if (value && is_shown_authority(value))
+			rc = env_setf(plan, authorities_env[i], value, PLAN_FROM_AUTHORITIES);
+	}
+	return rc;
+}
+
 /* Variables passed from the caller's environment by default. */
 static int env_caller(struct run_plan *plan, const struct run_request *opts)
 {
@@ -240,7 +278,7 @@ static int env_caller(struct run_plan *plan, const struct run_request *opts)
 
 	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
 		rc = env_pass(plan, harmless_env[i], PLAN_FROM_TERMINAL);
-	return rc;
+	return rc < 0 ? rc : env_authorities(plan);
 }
 
 static int env_identity(struct run_plan *plan, const struct run_request *opts, const char *user)
@@ -521,49 +559,62 @@ static int plan_agent_env(struct run_plan *plan, const struct agent *a)
 {
 	int rc = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(a->env) && a->env[i] && rc == 0; i++) {
-		const char *value = strchr(a->env[i], '=') + 1;
-		_cleanup_free_ char *pair = NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(a->env) && a->env[i].pair && rc == 0; i++) {
+		const char *pair = a->env[i].pair, *value = strchr(pair, '=') + 1;
+		_cleanup_free_ char *copy = NULL;
 
-		if (asprintf(&pair, "%.*s%s%s", (int)(value - a->env[i]), a->env[i], value[0] == '~' ? plan->home : "",
+		if (asprintf(&copy, "%.*s%s%s", (int)(value - pair), pair, value[0] == '~' ? plan->home : "",
 			    value + (value[0] == '~')) < 0)
 			return -ENOMEM;
-		rc = env_set(plan, pair, PLAN_FROM_AGENT);
+		rc = env_asked_for(plan, copy) ? 0 : env_set(plan, copy, PLAN_FROM_AGENT);
 	}
 	return rc;
 }
 
-/* The agent whose memory goes in; NULL for none. */
-static const struct agent *agent_wanted(const struct run_request *opts)
+/* The agent that will run: the command, or the mode's own if a command comes later or its memory is asked for. */
+static const struct agent *agent_that_runs(const struct run_request *opts)
 {
-	const struct agent *a = opts->argv && !opts->fixed_env ? agent_of_command(opts->argv[0]) : NULL;
+	const struct agent *a = opts->argv ? agent_of_command(opts->argv[0]) : NULL;
+	bool asked = opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT;
 
-	if (opts->agent_state == AGENT_STATE_NONE || opts->agent_state == AGENT_STATE_AUTO)
-		return opts->agent_state == AGENT_STATE_NONE ? NULL : a;
-	return a ? a : agent_of_mode(opts->mode);
+	return a || (opts->argv && !asked) ? a : agent_of_mode(opts->mode);
+}
+
+static int plan_agent_memory(struct run_plan *plan, const struct run_request *opts, const struct agent *a,
+	const struct ak_paths *paths, struct ak_err *err)
+{
+	bool own = opts->agent_state == AGENT_STATE_PROJECT;
+	char dir[PATH_MAX];
+	int rc;
+
+	if (own && !plan->project[0])
+		return ak_fail(err, EINVAL, "--agent-state project: no project is mounted");
+	rc = agent_state_dir(paths, a, own ? plan->project : NULL, dir);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", paths->state);
+	for (size_t i = 0; a->state[i] && rc == 0; i++)
+		rc = plan_agent_folder(plan, i, dir, a->state[i], err);
+	return rc;
 }
 
 static int plan_agent(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
-	const struct agent *a = agent_wanted(opts);
-	char dir[PATH_MAX];
-	int rc = 0;
+	const struct agent *a = agent_that_runs(opts);
+	int rc;
 
 	if (!a)
 		return opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT
 			? ak_fail(err, EINVAL, "--agent-state: mode %s has no agent; name one as the command, or another mode",
 				  ak_mode_policy(opts->mode, opts->own))
 			: 0;
-	if (opts->agent_state == AGENT_STATE_PROJECT && !plan->project[0])
-		return ak_fail(err, EINVAL, "--agent-state project: no project is mounted");
-	rc = agent_state_dir(paths, a, opts->agent_state == AGENT_STATE_PROJECT ? plan->project : NULL, dir);
+	plan->file = (struct sandbox_file){ .path = a->file, .text = a->file_text };
+	plan->file_why = a->file_why;
+	rc = plan_agent_env(plan, a);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "%s", paths->state);
-	for (size_t i = 0; a->state[i] && rc == 0; i++)
-		rc = plan_agent_folder(plan, i, dir, a->state[i], err);
-	if (rc == 0 && (rc = plan_agent_env(plan, a)) < 0)
-		ak_fail_errno(err, -rc, "environment");
-	return rc;
+		return ak_fail_errno(err, -rc, "environment");
+	if (opts->fixed_env || !opts->argv || opts->agent_state == AGENT_STATE_NONE)
+		return 0;
+	return plan_agent_memory(plan, opts, a, paths, err);
 }
 
 /* Our own records, sockets and settings, wherever they are seen in what every sandbox sees of the host, and in the home. */
@@ -771,6 +822,7 @@ void run_plan_spec(
 		.n_mounts = plan->n_mounts,
 		.links = plan->links,
 		.n_links = plan->n_links,
+		.file = plan->file,
 		.link = link,
 		.gw_user_ns = -1,
 		.gw_net_ns = -1,

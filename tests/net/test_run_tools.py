@@ -179,6 +179,52 @@ def test_explain_tells_everything_and_runs_nothing(home):
         not [n for n in os.listdir(home.lab.path("state", "agentkernel", "runs")) if n.startswith("run-")]
 
 
+OWN_SANDBOX = {"codex": ("/etc/codex/config.toml", 'sandbox_mode = "danger-full-access"'),
+               "claude": ("/etc/claude-code/managed-settings.json", '{"sandbox":{"enabled":false}}')}
+
+
+@pytest.mark.parametrize("agent", OWN_SANDBOX)
+def test_an_agents_own_sandbox_is_turned_off_by_a_file_that_explain_shows(home, agent):
+    path, line = OWN_SANDBOX[agent]
+    fake_agent(home, agent, "cat %s" % path)
+    for options in ([], ["--agent-state", "none"]):
+        r = home.run(*options, "--", agent, path=[".local/bin"], mode=agent)
+        assert r.code == 0 and line in r.out.splitlines(), r
+    r = home.run("--explain", "--", agent, path=[".local/bin"], mode=agent)
+    assert "fi  %s\n      turns off its own sandbox" % path in r.out, r
+    assert not os.path.exists(path) or line not in open(path).read()
+    assert home.run("--", "cat", path, path=[], mode=agent).code == 1
+
+
+def test_variables_of_an_agent_have_a_reason_and_those_of_the_user_win(home):
+    fake_agent(home, "gemini", 'echo "$SANDBOX"')
+    assert home.run("--", "gemini", path=[".local/bin"], mode="gemini").out == "agentkernel\n"
+    assert home.run("-e", "SANDBOX=mine", "--", "gemini", path=[".local/bin"], mode="gemini").out == "mine\n"
+    r = home.run("--explain", "--", "gemini", path=[".local/bin"], mode="gemini")
+    assert "SANDBOX=agentkernel\n      the agent: tells it that it is in a sandbox" in r.out, r
+
+
+def test_a_persistent_or_warm_sandbox_of_the_mode_has_the_file_as_well(any_boxes):
+    home = Home(any_boxes.lab)
+    path, line = OWN_SANDBOX["codex"]
+    any_boxes.ak("create", "x", "--compatibility-mode", "codex", "--dir", any_boxes.lab.path("project"))
+    for _ in range(2):
+        any_boxes.ak("start", "x")
+        assert line in any_boxes.ak("exec", "x", "cat", path).out
+        any_boxes.ak("stop", "x")
+    fake_agent(home, "codex", "cat %s" % path)
+    any_boxes.ak("daemon", "prewarm", "--mode", "codex")
+    assert line in home.run("--", "codex", path=[".local/bin"]).out
+
+
+def test_authorities_that_the_sandbox_sees_are_named_inside(home):
+    env = {"NODE_EXTRA_CA_CERTS": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_FILE": home.path("ca.pem"), "PIP_CERT": "/etc/ssl/certs/../private/key",
+           "PATH": PATH}
+    r = home.lab.run(["--compatibility-mode", "codex", "--", "env"], env=env)
+    assert "NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt" in r.out.splitlines(), r
+    assert "SSL_CERT_FILE" not in r.out and "PIP_CERT" not in r.out, r
+
+
 def test_the_record_names_what_was_brought_in(home):
     home.program("bin/tool", "#!/bin/sh\n")
     assert home.run("--", "tool", path=["bin"]).code == 0
