@@ -14,6 +14,7 @@ import struct
 import sys
 
 import dnsserver
+import models
 
 PACKET_OUTGOING = 4
 QUIET_S, QUIET_LIMIT_S = 0.02, 1
@@ -82,6 +83,7 @@ class Internet:
         self.dns = dnsserver.Server(self.zone)
         self.counter = Counter(link)
         self.conns = []
+        self.models = models.Models()
         self.listening = {}
         self.ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ctx.load_cert_chain(os.path.join(tls_dir, "server.pem"), os.path.join(tls_dir, "server.key"))
@@ -152,8 +154,12 @@ class Internet:
             lines = head.decode("latin-1").split("\r\n")
             host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), None)
             entry.setdefault("hosts", []).append(host)
-            path = lines[0].split(" ")[1]
-            await self.skip_body(lines, reader)
+            method, path = lines[0].split(" ")[:2]
+            heads = {line.split(":")[0].strip().lower(): line.partition(":")[2].strip() for line in lines[1:]}
+            body = await self.read_body(heads, reader)
+            if entry["kind"] == "tls" and self.models.serves(host):
+                await self.models.answer(host, method, path, heads, body, writer)
+                continue
             if path.startswith("/bytes/"):
                 await self.send_bytes(writer, int(path[7:]))
                 continue
@@ -164,15 +170,16 @@ class Internet:
     do_tls = do_http
 
     @staticmethod
-    async def skip_body(lines, reader):
-        heads = {line.split(":")[0].strip().lower(): line.partition(":")[2].strip() for line in lines[1:]}
+    async def read_body(heads, reader):
+        body = b""
         if heads.get("transfer-encoding", "").lower() == "chunked":
             while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-                await reader.readexactly(size + 2)
+                body += (await reader.readexactly(size + 2))[:-2]
             while await reader.readuntil(b"\r\n") != b"\r\n":
                 pass
         elif heads.get("content-length", "").isdigit():
-            await reader.readexactly(int(heads["content-length"]))
+            body = await reader.readexactly(int(heads["content-length"]))
+        return body
 
     @staticmethod
     async def send_bytes(writer, size):
@@ -253,6 +260,9 @@ class Internet:
             if self.counter.frames == before:
                 return
 
+    def rpc_models(self):
+        return self.models.log
+
     async def rpc_conns(self):
         await self.settle()
         return self.conns
@@ -279,6 +289,7 @@ class Internet:
         for row in zone:
             self.zone.set(row.pop("name"), **row)
         self.zone.log.clear()
+        self.models.log.clear()
         self.conns = []
         self.counter.drain()
         self.counter.clear()
@@ -287,6 +298,7 @@ class Internet:
         """Forget what was seen; keep the zone."""
         await self.settle()
         self.zone.log.clear()
+        self.models.log.clear()
         self.conns = []
         self.counter.drain()
         self.counter.clear()

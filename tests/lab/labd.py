@@ -28,6 +28,7 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_REC, MS_PRIVATE, MS_BIND = 0x4000, 1 << 18, 0x1000
 MS_NOSUID, MS_NODEV = 2, 4
+MNT_DETACH = 2
 PR_SET_PDEATHSIG = 1
 
 LINK4, LINK6 = ipaddress.ip_network("11.200.0.0/24"), ipaddress.ip_network("2a00:ffff::/64")
@@ -93,6 +94,14 @@ def mount_table():
     with open("/proc/self/mountinfo") as f:
         rows = [line.split() for line in f]
     return [" ".join(row[:6] + row[row.index("-") + 1:row.index("-") + 3]) for row in rows]
+
+
+def unmount(folder, table):
+    """Whatever a test has mounted below FOLDER: what lies behind it is not the lab's to remove. TABLE is an open mountinfo."""
+    for row in reversed(table.readlines()):
+        place = row.split()[4]
+        if place.startswith(folder + "/"):
+            check(libc.umount2(place.encode(), MNT_DETACH), "umount " + place)
 
 
 def remove(folder):
@@ -349,6 +358,7 @@ def main():
         map_self(0, 0)
     r, w = os.pipe()
     unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+    table = open("/proc/self/mountinfo")  # of the lab; afterwards /proc is the lab's, and we are not in it
     pid = os.fork()
     if pid:
         os.close(control_fd)
@@ -357,6 +367,7 @@ def main():
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(sig, lambda *_: os.kill(pid, signal.SIGKILL))
         _, status = os.waitpid(pid, 0)
+        unmount(folder, table)
         remove(folder)
         sys.exit(os.waitstatus_to_exitcode(status) & 0xFF)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
