@@ -5,6 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/project/owndir.h"
 #include "gateway/store/agent.h"
+#include "gateway/store/plan_parts.h"
 #include "gateway/store/mounts.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/shared.h"
@@ -49,12 +50,6 @@ static_assert(ARRAY_SIZE(profiles) == AK_PROFILE_NUM, "a row for each profile");
 
 /* Not secret, and terminal programs misbehave without them. */
 static const char *const harmless_env[] = { "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ" };
-
-/* Where programs look for certificate authorities. A file that every sandbox sees may be named inside as well. */
-static const char *const authorities_env[] = { "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
-	"CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CODEX_CA_CERTIFICATE" };
-static const char *const authorities[] = { "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
-	"/etc/pki/ca-trust", "/usr", "/opt" };
 
 const char *ak_mode_name(enum ak_mode mode)
 {
@@ -150,8 +145,7 @@ static bool same_key(const char *a, const char *b)
 	return n == strcspn(b, "=") && !memcmp(a, b, n);
 }
 
-/* Set "K=V"; replaces an earlier value. */
-static int env_set(struct run_plan *plan, const char *pair, enum plan_source from)
+int plan_env_set(struct run_plan *plan, const char *pair, enum plan_source from)
 {
 	char *copy = strdup(pair);
 
@@ -175,22 +169,13 @@ static int env_set(struct run_plan *plan, const char *pair, enum plan_source fro
 	return 0;
 }
 
-static bool env_asked_for(const struct run_plan *plan, const char *pair)
-{
-	for (size_t i = 0; i < plan->n_env; i++) {
-		if (same_key(plan->env[i], pair))
-			return plan->env_from[i] == PLAN_FROM_OPTION || plan->env_from[i] == PLAN_FROM_CREATE;
-	}
-	return false;
-}
-
-static int env_setf(struct run_plan *plan, const char *key, const char *value, enum plan_source from)
+int plan_env_setf(struct run_plan *plan, const char *key, const char *value, enum plan_source from)
 {
 	_cleanup_free_ char *pair = NULL;
 
 	if (asprintf(&pair, "%s=%s", key, value) < 0)
 		return -ENOMEM;
-	return env_set(plan, pair, from);
+	return plan_env_set(plan, pair, from);
 }
 
 /* Pass the caller's value if it is set. */
@@ -198,7 +183,7 @@ static int env_pass(struct run_plan *plan, const char *key, enum plan_source fro
 {
 	const char *value = getenv(key);
 
-	return value ? env_setf(plan, key, value, from) : 0;
+	return value ? plan_env_setf(plan, key, value, from) : 0;
 }
 
 static int env_pass_all(struct run_plan *plan)
@@ -207,7 +192,7 @@ static int env_pass_all(struct run_plan *plan)
 
 	for (char **e = environ; *e && rc == 0; e++) {
 		if (strchr(*e, '=') && **e != '=')
-			rc = env_set(plan, *e, PLAN_FROM_PROFILE);
+			rc = plan_env_set(plan, *e, PLAN_FROM_PROFILE);
 	}
 	return rc;
 }
@@ -241,34 +226,11 @@ static int env_user(struct run_plan *plan, const struct run_request *opts, struc
 			return ak_fail(err, EINVAL, "--env '%s': must be KEY=VALUE, or KEY to pass your own value", e);
 		if (!strchr(e, '=') && !getenv(e))
 			return ak_fail(err, EINVAL, "--env %s: not set in your environment; use %s=VALUE", e, e);
-		rc = strchr(e, '=') ? env_set(plan, e, PLAN_FROM_OPTION) : env_pass(plan, e, PLAN_FROM_OPTION);
+		rc = strchr(e, '=') ? plan_env_set(plan, e, PLAN_FROM_OPTION) : env_pass(plan, e, PLAN_FROM_OPTION);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "--env");
 	}
 	return 0;
-}
-
-/* Whether every sandbox sees PATH, a file or folder of certificates. */
-static bool is_shown_authority(const char *path)
-{
-	bool shown = false;
-
-	for (size_t i = 0; i < ARRAY_SIZE(authorities) && !shown; i++)
-		shown = project_inside(path, authorities[i]);
-	return shown && !strstr(path, "/../");
-}
-
-static int env_authorities(struct run_plan *plan)
-{
-	int rc = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(authorities_env) && rc == 0; i++) {
-		const char *value = getenv(authorities_env[i]);
-
-		if (value && is_shown_authority(value))
-			rc = env_setf(plan, authorities_env[i], value, PLAN_FROM_AUTHORITIES);
-	}
-	return rc;
 }
 
 /* Variables passed from the caller's environment by default. */
@@ -278,21 +240,21 @@ static int env_caller(struct run_plan *plan, const struct run_request *opts)
 
 	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
 		rc = env_pass(plan, harmless_env[i], PLAN_FROM_TERMINAL);
-	return rc < 0 ? rc : env_authorities(plan);
+	return rc < 0 ? rc : plan_authorities(plan);
 }
 
 static int env_identity(struct run_plan *plan, const struct run_request *opts, const char *user)
 {
-	int rc = env_setf(plan, "HOME", plan->home, PLAN_FROM_SANDBOX);
+	int rc = plan_env_setf(plan, "HOME", plan->home, PLAN_FROM_SANDBOX);
 
 	if (rc == 0)
-		rc = env_setf(plan, "USER", user, PLAN_FROM_SANDBOX);
+		rc = plan_env_setf(plan, "USER", user, PLAN_FROM_SANDBOX);
 	if (rc == 0)
-		rc = env_setf(plan, "LOGNAME", user, PLAN_FROM_SANDBOX);
+		rc = plan_env_setf(plan, "LOGNAME", user, PLAN_FROM_SANDBOX);
 	if (rc == 0)
-		rc = env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
+		rc = plan_env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
 	if (rc == 0)
-		rc = env_setf(plan, "AGENTKERNEL_MODE", ak_mode_policy(opts->mode, opts->own), PLAN_FROM_SANDBOX);
+		rc = plan_env_setf(plan, "AGENTKERNEL_MODE", ak_mode_policy(opts->mode, opts->own), PLAN_FROM_SANDBOX);
 	return rc;
 }
 
@@ -307,14 +269,14 @@ static int env_asked(struct run_plan *plan, const struct run_request *opts, stru
 static int plan_env(struct run_plan *plan, const struct run_request *opts, const char *user, struct ak_err *err)
 {
 	const char *path = plan->tools.path ? plan->tools.path : TOOLS_SYSTEM_PATH;
-	int rc = env_setf(plan, "PATH", path, plan->tools.n ? PLAN_FROM_CALLER_PATH : PLAN_FROM_SYSTEM);
+	int rc = plan_env_setf(plan, "PATH", path, plan->tools.n ? PLAN_FROM_CALLER_PATH : PLAN_FROM_SYSTEM);
 
 	if (rc == 0 && !opts->fixed_env)
 		rc = env_caller(plan, opts);
 	if (rc == 0)
 		rc = env_identity(plan, opts, user);
 	for (char *const *e = opts->fixed_env; e && *e && rc == 0; e++)
-		rc = env_set(plan, *e, PLAN_FROM_CREATE);
+		rc = plan_env_set(plan, *e, PLAN_FROM_CREATE);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "environment");
 	return opts->fixed_env ? 0 : env_asked(plan, opts, err);
@@ -535,88 +497,6 @@ static int plan_tools(struct run_plan *plan, const struct run_request *opts, con
 	return rc;
 }
 
-/* One folder of an agent's memory, made on first use. */
-static int plan_agent_folder(struct run_plan *plan, size_t i, const char *dir, const char *folder, struct ak_err *err)
-{
-	char path[PATH_MAX];
-	struct project_id id;
-	int rc = ak_path_join(path, dir, folder, NULL);
-
-	if (rc == 0)
-		rc = ak_mkdir_p(path, 0700);
-	if (rc == 0)
-		rc = ak_path_join(plan->agent_state[i].target, plan->home, folder, NULL);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "the agent's folder '%s/%s'", dir, folder);
-	rc = project_name(path, "the agent's folder", plan->agent_state[i].source, &id, err);
-	if (rc == 0)
-		plan_add_mount(plan, plan->agent_state[i].source, plan->agent_state[i].target, false, &id,
-			"sign-in, settings and sessions of the agent, kept for the next run");
-	return rc;
-}
-
-static int plan_agent_env(struct run_plan *plan, const struct agent *a)
-{
-	int rc = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(a->env) && a->env[i].pair && rc == 0; i++) {
-		const char *pair = a->env[i].pair, *value = strchr(pair, '=') + 1;
-		_cleanup_free_ char *copy = NULL;
-
-		if (asprintf(&copy, "%.*s%s%s", (int)(value - pair), pair, value[0] == '~' ? plan->home : "",
-			    value + (value[0] == '~')) < 0)
-			return -ENOMEM;
-		rc = env_asked_for(plan, copy) ? 0 : env_set(plan, copy, PLAN_FROM_AGENT);
-	}
-	return rc;
-}
-
-/* The agent that will run: the command, or the mode's own if a command comes later or its memory is asked for. */
-static const struct agent *agent_that_runs(const struct run_request *opts)
-{
-	const struct agent *a = opts->argv ? agent_of_command(opts->argv[0]) : NULL;
-	bool asked = opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT;
-
-	return a || (opts->argv && !asked) ? a : agent_of_mode(opts->mode);
-}
-
-static int plan_agent_memory(struct run_plan *plan, const struct run_request *opts, const struct agent *a,
-	const struct ak_paths *paths, struct ak_err *err)
-{
-	bool own = opts->agent_state == AGENT_STATE_PROJECT;
-	char dir[PATH_MAX];
-	int rc;
-
-	if (own && !plan->project[0])
-		return ak_fail(err, EINVAL, "--agent-state project: no project is mounted");
-	rc = agent_state_dir(paths, a, own ? plan->project : NULL, dir);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "%s", paths->state);
-	for (size_t i = 0; a->state[i] && rc == 0; i++)
-		rc = plan_agent_folder(plan, i, dir, a->state[i], err);
-	return rc;
-}
-
-static int plan_agent(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
-{
-	const struct agent *a = agent_that_runs(opts);
-	int rc;
-
-	if (!a)
-		return opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT
-			? ak_fail(err, EINVAL, "--agent-state: mode %s has no agent; name one as the command, or another mode",
-				  ak_mode_policy(opts->mode, opts->own))
-			: 0;
-	plan->file = (struct sandbox_file){ .path = a->file, .text = a->file_text };
-	plan->file_why = a->file_why;
-	rc = plan_agent_env(plan, a);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "environment");
-	if (opts->fixed_env || !opts->argv || opts->agent_state == AGENT_STATE_NONE)
-		return 0;
-	return plan_agent_memory(plan, opts, a, paths, err);
-}
-
 /* Our own records, sockets and settings, wherever they are seen in what every sandbox sees of the host, and in the home. */
 static int plan_covers(struct run_plan *plan, struct owndir *own, const char *empty_dir, struct ak_err *err)
 {
@@ -704,7 +584,7 @@ int run_plan_rename(struct run_plan *plan, const struct run_request *opts)
 	plan_name(plan, opts);
 	for (size_t i = 0; i < plan->n_env; i++) {
 		if (!strcmp(plan->env[i], old)) /* unless the user has set it */
-			return env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
+			return plan_env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
 	}
 	return 0;
 }

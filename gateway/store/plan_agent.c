@@ -1,0 +1,105 @@
+/* The part of a plan that an agent needs: its memory, its variables and its settings file. See store/plan_parts.h and store/agent.h. */
+#include "gateway/store/plan_parts.h"
+
+#include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
+#include "gateway/store/agent.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One folder of an agent's memory, made on first use. */
+static int plan_agent_folder(struct run_plan *plan, size_t i, const char *dir, const char *folder, struct ak_err *err)
+{
+	char path[PATH_MAX];
+	struct project_id id;
+	int rc = ak_path_join(path, dir, folder, NULL);
+
+	if (rc == 0)
+		rc = ak_mkdir_p(path, 0700);
+	if (rc == 0)
+		rc = ak_path_join(plan->agent_state[i].target, plan->home, folder, NULL);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "the agent's folder '%s/%s'", dir, folder);
+	rc = project_name(path, "the agent's folder", plan->agent_state[i].source, &id, err);
+	if (rc == 0)
+		plan_add_mount(plan, plan->agent_state[i].source, plan->agent_state[i].target, false, &id,
+			"sign-in, settings and sessions of the agent, kept for the next run");
+	return rc;
+}
+
+/* Whether the user has set the variable of PAIR for this sandbox. */
+static bool asked_for(const struct run_plan *plan, const char *pair)
+{
+	size_t key = strcspn(pair, "=") + 1;
+
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (!strncmp(plan->env[i], pair, key))
+			return plan->env_from[i] == PLAN_FROM_OPTION || plan->env_from[i] == PLAN_FROM_CREATE;
+	}
+	return false;
+}
+
+static int plan_agent_env(struct run_plan *plan, const struct agent *a)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(a->env) && a->env[i].pair && rc == 0; i++) {
+		const char *pair = a->env[i].pair, *value = strchr(pair, '=') + 1;
+		_cleanup_free_ char *copy = NULL;
+
+		if (asprintf(&copy, "%.*s%s%s", (int)(value - pair), pair, value[0] == '~' ? plan->home : "",
+			    value + (value[0] == '~')) < 0)
+			return -ENOMEM;
+		rc = asked_for(plan, copy) ? 0 : plan_env_set(plan, copy, PLAN_FROM_AGENT);
+	}
+	return rc;
+}
+
+/* The agent that will run: the command, or the mode's own if a command comes later or its memory is asked for. */
+static const struct agent *agent_that_runs(const struct run_request *opts)
+{
+	const struct agent *a = opts->argv ? agent_of_command(opts->argv[0]) : NULL;
+	bool asked = opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT;
+
+	return a || (opts->argv && !asked) ? a : agent_of_mode(opts->mode);
+}
+
+static int plan_agent_memory(struct run_plan *plan, const struct run_request *opts, const struct agent *a,
+	const struct ak_paths *paths, struct ak_err *err)
+{
+	bool own = opts->agent_state == AGENT_STATE_PROJECT;
+	char dir[PATH_MAX];
+	int rc;
+
+	if (own && !plan->project[0])
+		return ak_fail(err, EINVAL, "--agent-state project: no project is mounted");
+	rc = agent_state_dir(paths, a, own ? plan->project : NULL, dir);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", paths->state);
+	for (size_t i = 0; a->state[i] && rc == 0; i++)
+		rc = plan_agent_folder(plan, i, dir, a->state[i], err);
+	return rc;
+}
+
+int plan_agent(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
+{
+	const struct agent *a = agent_that_runs(opts);
+	int rc;
+
+	if (!a)
+		return opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT
+			? ak_fail(err, EINVAL, "--agent-state: mode %s has no agent; name one as the command, or another mode",
+				  ak_mode_policy(opts->mode, opts->own))
+			: 0;
+	plan->file = (struct sandbox_file){ .path = a->file, .text = a->file_text };
+	plan->file_why = a->file_why;
+	rc = plan_agent_env(plan, a);
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "environment");
+	if (opts->fixed_env || !opts->argv || opts->agent_state == AGENT_STATE_NONE)
+		return 0;
+	return plan_agent_memory(plan, opts, a, paths, err);
+}

@@ -1,0 +1,17 @@
+/* Parts of store/plan.c in files of their own. Private to the folder. */
+#ifndef AK_PLAN_PARTS_H
+#define AK_PLAN_PARTS_H
+
+#include "gateway/store/plan.h"
+
+/* plan.c: set "K=V"; replaces an earlier value. */
+int plan_env_set(struct run_plan *plan, const char *pair, enum plan_source from);
+int plan_env_setf(struct run_plan *plan, const char *key, const char *value, enum plan_source from);
+
+/* plan_agent.c: what the agent that runs needs. Call it when the variables of the user are set. */
+int plan_agent(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err);
+
+/* plan_machine.c: pass on the caller's variables that name certificate authorities, where the sandbox sees these. */
+int plan_authorities(struct run_plan *plan);
+
+#endif
