@@ -107,19 +107,20 @@ def results(lab, mark):
 
 @pytest.mark.xdist_group("agents")
 @pytest.mark.parametrize("agent", AGENTS)
-def test_two_of_an_agent_work_at_once_and_the_next_goes_on_where_one_was(lab, agent):
+def test_an_agent_works_by_its_name_also_two_at_once_and_goes_on_where_it_was(lab, agent):
     row = AGENTS[agent]
     with machine_for(lab, "root" if lab.is_root else "user", "prefix") as machine:
         machine.sign_in(agent)
-        both = [machine.start(agent, row["new"], prompt(mark)) for mark in ("one", "other")]
-        for mark, proc in zip(("one", "other"), both):
-            finished(lab, proc.wait(60), mark)
-            assert "curl said 6" in results(lab, mark)[0], results(lab, mark)
+        finished(lab, machine.start(agent, row["new"], prompt("one")).wait(60), "one")
+        assert "curl said 6" in results(lab, "one")[0], results(lab, "one")
         log = lab.netlog()
         denied(log, NOT_LISTED, event="dns", name="evil.test", qtype="A")
         allowed(log, name=row["api"], proto="tcp")
+        both = [machine.start(agent, row["new"], prompt(mark)) for mark in ("left", "right")]
+        for mark, proc in zip(("left", "right"), both):
+            finished(lab, proc.wait(60), mark)
         r = machine.start(agent, row["again"], prompt("two")).wait(60)
-        finished(lab, r, "two", "one" if "seen: one" in r.out else "other")
+        finished(lab, r, "two", "left" if "seen: left" in r.out else "right")
         assert lab.arrived(DENIED) == 0 and not lab.dns.log("evil.test")
 
 
