@@ -135,6 +135,12 @@ void table_init(struct table *t, const struct table_column *columns, size_t n)
 	*t = (struct table){ .columns = columns, .n_columns = n };
 }
 
+void table_look(struct table *t, struct ak_look look)
+{
+	t->look = look;
+	t->looked = true;
+}
+
 static void forget_rows(struct table *t)
 {
 	for (size_t i = 0; i < t->n; i++)
@@ -200,8 +206,8 @@ static void measure(struct table *t, bool grows)
 			width = n > width ? n : width;
 			used |= !is_empty(t->cells[i].text);
 		}
-		if (grows && width < t->columns[c].floor)
-			width = t->columns[c].floor;
+		if (grows && width < t->columns[c].begin)
+			width = t->columns[c].begin;
 		t->widths[c] = used ? width : 0;
 	}
 }
@@ -250,13 +256,15 @@ static bool cut_widest(struct table *t, bool narrow)
 
 static bool drop_spare(struct table *t)
 {
+	size_t first = SIZE_MAX;
+
 	for (size_t c = 0; c < t->n_columns; c++) {
-		if ((t->columns[c].flags & TABLE_SPARE) && t->widths[c]) {
-			t->widths[c] = 0;
-			return true;
-		}
+		if (t->columns[c].spare && t->widths[c] && (first == SIZE_MAX || t->columns[c].spare < t->columns[first].spare))
+			first = c;
 	}
-	return false;
+	if (first != SIZE_MAX)
+		t->widths[first] = 0;
+	return first != SIZE_MAX;
 }
 
 /* The least room that the last column needs to stand on the same line. It may wrap, unless it is cut or is a number. */
@@ -290,36 +298,41 @@ static void print_cut(FILE *out, const char *text, int width)
 	fprintf(out, "%.*s…%s", (int)(skip(text, head) - text), text, skip(text, have - tail));
 }
 
-static void print_last(const struct table *t, const char *text, int at, FILE *out)
+/* GAP is the space to the cell before; without room for the text here, it begins on a line of its own instead. */
+static void print_last(const struct table *t, const struct table_cell *cell, int at, int gap, FILE *out)
 {
 	int width = t->look.width;
 
-	if (width && ak_columns(text) > width - at && width - at < WRAP_MIN) {
-		fprintf(out, "\n%*s", WRAP_INDENT, "");
-		at = WRAP_INDENT;
+	if (width && ak_columns(cell->text) > width - at && width - at < WRAP_MIN) {
+		putc('\n', out);
+		at = gap = WRAP_INDENT;
 	}
-	ak_wrap(out, text, at, at, width);
+	fprintf(out, "%*s%s", gap, "", ak_style_on(&t->look, cell->style));
+	ak_wrap(out, cell->text, at, at, width);
+	fputs(ak_style_off(&t->look, cell->style), out);
 }
 
 static void print_row(const struct table *t, const struct table_cell *row, FILE *out)
 {
 	size_t last = last_column(t), end = last;
-	int at = 0;
+	int at = 0, gap = 0;
 
 	while (end > 0 && (!t->widths[end] || !row[end].text[0]))
 		end--; /* no spaces at the end of a line */
 	for (size_t c = 0; c <= end; c++) {
 		int width = t->widths[c], have = ak_columns(row[c].text), pad = have < width ? width - have : 0;
-		bool right = t->columns[c].flags & TABLE_RIGHT;
+		unsigned flags = t->columns[c].flags;
 
 		if (!width)
 			continue;
-		fprintf(out, "%*s%s", right ? pad : 0, "", ak_style_on(&t->look, row[c].style));
-		if (c == last && !(t->columns[c].flags & (TABLE_RIGHT | TABLE_CUT)))
-			print_last(t, row[c].text, at, out);
-		else
-			print_cut(out, row[c].text, width);
-		fprintf(out, "%s%*s", ak_style_off(&t->look, row[c].style), c == end ? 0 : (right ? 0 : pad) + GAP, "");
+		if (c == last && !(flags & (TABLE_RIGHT | TABLE_CUT))) {
+			print_last(t, &row[c], at, gap, out);
+			break;
+		}
+		fprintf(out, "%*s%s", gap + (flags & TABLE_RIGHT ? pad : 0), "", ak_style_on(&t->look, row[c].style));
+		print_cut(out, row[c].text, t->look.width && (flags & TABLE_CUT) ? width : have);
+		fputs(ak_style_off(&t->look, row[c].style), out);
+		gap = GAP + (flags & TABLE_RIGHT ? 0 : pad);
 		at += width + GAP;
 	}
 	putc('\n', out);
@@ -339,7 +352,8 @@ int table_print(struct table *t, FILE *out, bool grows)
 	if (t->failed)
 		return -ENOMEM;
 	if (!t->fitted) {
-		t->look = ak_look_at(out);
+		if (!t->looked)
+			t->look = ak_look_at(out);
 		measure(t, grows);
 		if (t->look.width)
 			fit(t);

@@ -41,13 +41,14 @@ void ak_wrap(FILE *out, const char *text, int at, int indent, int width);
 enum {
 	TABLE_RIGHT = 1, /* numbers */
 	TABLE_CUT = 2, /* may be cut in the middle */
-	TABLE_SPARE = 4, /* left out where the terminal is too narrow, the first such column first */
 };
 
 struct table_column {
 	const char *title;
 	unsigned flags;
-	int floor; /* with TABLE_CUT: cut below this only when nothing else helps; in a table that grows: the width to begin with */
+	int floor; /* with TABLE_CUT: cut below this only when nothing else helps */
+	int spare; /* where the terminal is too narrow, the column is left out: 1 first, then 2, …; 0: never */
+	int begin; /* in a table that grows: at least this wide, for the rows to come */
 };
 
 #define TABLE_COLUMNS_MAX 16
@@ -63,13 +64,16 @@ struct table {
 	struct table_cell *cells; /* owned; row by row */
 	size_t n, cap;
 	bool failed; /* out of memory */
-	bool fitted;
+	bool fitted, looked;
 	struct ak_look look;
 	int widths[TABLE_COLUMNS_MAX]; /* 0: left out */
 };
 
 void table_init(struct table *t, const struct table_column *columns, size_t n);
 void table_done(struct table *t);
+
+/* Print for this look, whatever the output is. */
+void table_look(struct table *t, struct ak_look look);
 
 /* Add the next cell, left to right, row after row. NULL and "" are empty. */
 void table_put(struct table *t, enum ak_style style, const char *text);

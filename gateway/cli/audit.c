@@ -16,10 +16,10 @@
 #include <time.h>
 
 static const struct table_column columns[] = {
-	{ "TIME", 0, 19 },
-	{ "EVENT", 0, 16 },
-	{ "SANDBOX", TABLE_CUT, 12 },
-	{ "DETAIL", 0, 0 },
+	{ "TIME", 0, 0, 0, 19 },
+	{ "EVENT", 0, 0, 0, 14 },
+	{ "SANDBOX", TABLE_CUT, 12, 0, 12 },
+	{ "DETAIL", 0, 0, 0, 0 },
 };
 
 struct audit_view {

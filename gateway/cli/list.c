@@ -38,15 +38,15 @@ static const char *age_text(const char *created, uint64_t now_us, char *buf, siz
 }
 
 static const struct table_column columns[] = {
-	{ "NAME", TABLE_CUT, 20 },
-	{ "STATUS", 0, 0 },
-	{ "BACKEND", TABLE_SPARE, 0 },
-	{ "MODE", 0, 0 },
-	{ "PROFILE", TABLE_SPARE, 0 },
-	{ "ADDRESS", TABLE_SPARE, 0 },
-	{ "ALLOWED", TABLE_RIGHT, 0 },
-	{ "DENIED", TABLE_RIGHT, 0 },
-	{ "AGE", TABLE_RIGHT, 0 },
+	{ "NAME", TABLE_CUT, 20, 0, 0 },
+	{ "STATUS", 0, 0, 0, 0 },
+	{ "BACKEND", 0, 0, 1, 0 },
+	{ "MODE", TABLE_CUT, 12, 0, 0 },
+	{ "PROFILE", 0, 0, 2, 0 },
+	{ "ADDRESS", 0, 0, 3, 0 },
+	{ "ALLOWED", TABLE_RIGHT, 0, 4, 0 },
+	{ "DENIED", TABLE_RIGHT, 0, 0, 0 },
+	{ "AGE", TABLE_RIGHT, 0, 0, 0 },
 };
 
 static void put_status(struct table *t, const cJSON *item)

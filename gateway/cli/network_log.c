@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/table.h"
 #include "gateway/log/audit.h"
 #include "gateway/log/netlog.h"
 #include "gateway/log/view.h"
@@ -26,8 +27,9 @@ struct view {
 	struct ak_paths paths;
 	char dir[PATH_MAX];
 	struct netlog *log; /* owned */
-	struct netlog_layout layout;
-	bool begun; /* the table header was printed */
+	struct table table;
+	bool begun; /* the table's titles were printed */
+	bool with_date, any;
 };
 
 /* ---- options ---- */
@@ -97,15 +99,19 @@ static int show_table(struct view *v, bool ended, struct ak_err *err)
 		return 0;
 	if (!v->begun && v->limit && n > v->limit)
 		skip = n - v->limit;
-	if (!v->begun) {
-		netlog_layout_fit(&v->layout, rows + skip, n - skip, netlog_width(stdout), now, v->follow);
-		netlog_print_header(&v->layout, stdout);
-		v->begun = true;
-	}
+	if (!v->begun)
+		v->with_date = netlog_needs_date(rows + skip, n - skip, now);
 	for (size_t i = 0; i < n; i++) {
 		rows[i]->live = false; /* printed */
 		if (i >= skip)
-			netlog_print_row(&v->layout, rows[i], stdout);
+			netlog_table_put(&v->table, rows[i], v->with_date);
+	}
+	v->any |= n > 0;
+	/* Without rows the titles alone would say nothing on a terminal; a script may want them. */
+	if (v->any || v->follow || !ak_look_at(stdout).width) {
+		v->begun = true;
+		if (table_print(&v->table, stdout, v->follow) < 0)
+			return ak_fail(err, ENOMEM, "out of memory");
 	}
 	return 0;
 }
@@ -143,6 +149,17 @@ static int view_open(struct view *v, struct ak_err *err)
 	return rc < 0 ? ak_fail(err, -rc, "out of memory") : 0;
 }
 
+static void tell_nothing(const struct view *v)
+{
+	static const char *const what[] = { [NETLOG_ALL] = "no network requests",
+		[NETLOG_DENIED] = "nothing was denied",
+		[NETLOG_ALLOWED] = "nothing was allowed" };
+
+	fflush(stdout);
+	ak_say("network log: %s%s%s", what[v->only], v->since_us ? " since then" : "",
+		v->only != NETLOG_ALL || v->since_us ? "; without options it shows all requests" : " were recorded");
+}
+
 int cmd_network_log(int argc, char **argv)
 {
 	struct view v = { 0 };
@@ -153,6 +170,7 @@ int cmd_network_log(int argc, char **argv)
 
 	if (rc)
 		return rc - 1;
+	netlog_table_init(&v.table);
 	look.since_us = v.since_us;
 	look.follow = v.follow;
 	look.only = raw ? v.only : NETLOG_ALL; /* rows are filtered once they are complete */
@@ -162,5 +180,8 @@ int cmd_network_log(int argc, char **argv)
 	if (rc == 0)
 		rc = log_view_run(&look, v.dir, &err);
 	netlog_free(v.log);
+	table_done(&v.table);
+	if (rc == 0 && !v.any && !v.json && !v.follow && !v.summary)
+		tell_nothing(&v);
 	return ak_log_end(look.corrupt, rc, &err);
 }

@@ -68,19 +68,12 @@ int netlog_rows(
 
 /* ---- printing ---- */
 
-struct netlog_layout {
-	bool with_date;
-	int time, verdict, proto, dest, rule, reason, bytes; /* widths */
-};
+struct table;
 
-/*
- * Compute widths that fit ROWS into WIDTH columns; with FLOOR, leave room for later rows as well. The date is shown unless all rows
- * are from today.
- */
-void netlog_layout_fit(
-	struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor);
-void netlog_print_header(const struct netlog_layout *l, FILE *out);
-void netlog_print_row(const struct netlog_layout *l, const struct netlog_row *row, FILE *out);
+/* Make T the table of rows; add one. The date is shown if one of the N rows of the first print is not from today. */
+void netlog_table_init(struct table *t);
+void netlog_table_put(struct table *t, const struct netlog_row *row, bool with_date);
+bool netlog_needs_date(struct netlog_row *const *rows, size_t n, uint64_t now_us);
 
 int netlog_print_summary(struct netlog_row *const *rows, size_t n, bool json, FILE *out);
 
@@ -89,8 +82,5 @@ void netlog_safe(struct strbuf *out, const char *text);
 
 /* "0", "512", "4.1K", "88K", "1.2M" */
 const char *netlog_bytes(uint64_t n, char *buf, size_t size);
-
-/* Number of columns of the terminal on OUT, or 120. */
-int netlog_width(FILE *out);
 
 #endif

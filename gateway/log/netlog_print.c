@@ -2,17 +2,14 @@
 #include "gateway/log/netlog.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/param.h>
 #include <time.h>
 
-#define DEST_MIN 16
-#define RULE_MIN 8
-#define REASON_MIN 8
 #define TOP_MAX 10
 
 /* ---- text that is safe on a terminal ---- */
@@ -70,15 +67,6 @@ const char *netlog_bytes(uint64_t n, char *buf, size_t size)
 	return buf;
 }
 
-int netlog_width(FILE *out)
-{
-	struct winsize ws;
-
-	if (ioctl(fileno(out), TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20)
-		return ws.ws_col;
-	return 120;
-}
-
 /* ---- the table ---- */
 
 static void cell_dest(struct strbuf *out, const struct netlog_row *row)
@@ -110,44 +98,6 @@ static void cell_safe(struct strbuf *out, const char *text)
 	netlog_safe(out, text);
 }
 
-static int columns(const struct strbuf *text)
-{
-	int n = 0;
-
-	for (size_t i = 0; i < text->len; i++)
-		n += (text->data[i] & 0xc0) != 0x80;
-	return n;
-}
-
-/* Print TEXT in exactly WIDTH columns (truncated with "…") and a gap; the last column is not padded. */
-static void print_cell(FILE *out, const struct strbuf *text, int width, const char *gap)
-{
-	int have = columns(text);
-
-	if (have <= width) {
-		fprintf(out, "%s%*s%s", text->len ? text->data : "", width - have, "", gap);
-		return;
-	}
-	for (size_t i = 0, n = 0; i < text->len; i++) {
-		n += (text->data[i] & 0xc0) != 0x80;
-		if ((int)n >= width)
-			break;
-		putc(text->data[i], out);
-	}
-	fprintf(out, "…%s", gap);
-}
-
-static void print_time(FILE *out, uint64_t time_us, bool with_date)
-{
-	time_t t = (time_t)(time_us / 1000000);
-	struct tm tm = { 0 };
-	char buf[32];
-
-	localtime_r(&t, &tm);
-	strftime(buf, sizeof(buf), with_date ? "%m-%d %H:%M:%S" : "%H:%M:%S", &tm);
-	fputs(buf, out);
-}
-
 static bool same_day(uint64_t a_us, uint64_t b_us)
 {
 	time_t a = (time_t)(a_us / 1000000), b = (time_t)(b_us / 1000000);
@@ -158,85 +108,66 @@ static bool same_day(uint64_t a_us, uint64_t b_us)
 	return x.tm_yday == y.tm_yday && x.tm_year == y.tm_year;
 }
 
-/* Reduce *WIDTH by up to *EXCESS, but not below MIN. */
-static void shrink(int *width, int min, int *excess)
+bool netlog_needs_date(struct netlog_row *const *rows, size_t n, uint64_t now_us)
 {
-	int take = MIN(*excess, MAX(*width - min, 0));
-
-	*width -= take;
-	*excess -= take;
-}
-
-static void fit_width(struct netlog_layout *l, int width)
-{
-	/* Gaps: TIME 2, VERDICT 1, PROTO 2, DESTINATION 2, RULE 2, REASON 2, BYTES 2; COUNT takes 5. */
-	int excess = l->time + l->verdict + l->proto + l->dest + l->rule + l->reason + l->bytes + 13 + 5 - width;
-
-	if (excess <= 0)
-		return;
-	/* First shrink to comfortable widths, then to the minimum. */
-	shrink(&l->rule, 20, &excess);
-	shrink(&l->reason, 20, &excess);
-	shrink(&l->dest, 35, &excess);
-	shrink(&l->rule, RULE_MIN, &excess);
-	shrink(&l->reason, REASON_MIN, &excess);
-	shrink(&l->dest, DEST_MIN, &excess);
-}
-
-void netlog_layout_fit(
-	struct netlog_layout *ret, struct netlog_row *const *rows, size_t n, int width, uint64_t now_us, bool floor)
-{
-	struct netlog_layout l = { .verdict = 7, .proto = 5, .dest = 11, .rule = 4, .reason = 6, .bytes = 9 };
-	_cleanup_strbuf_ struct strbuf text = { 0 };
-
-	if (floor) {
-		l.dest = 40;
-		l.rule = l.reason = 20;
-		l.bytes = 11;
-	}
 	for (size_t i = 0; i < n; i++) {
-		cell_dest(&text, rows[i]);
-		l.dest = MAX(l.dest, columns(&text));
-		cell_safe(&text, rows[i]->rule);
-		l.rule = MAX(l.rule, columns(&text));
-		cell_safe(&text, rows[i]->reason);
-		l.reason = MAX(l.reason, columns(&text));
-		cell_safe(&text, rows[i]->proto);
-		l.proto = MAX(l.proto, MIN(columns(&text), 8));
-		cell_bytes(&text, rows[i]);
-		l.bytes = MAX(l.bytes, columns(&text));
-		l.with_date |= !same_day(rows[i]->time_us, now_us);
+		if (!same_day(rows[i]->time_us, now_us))
+			return true;
 	}
-	l.time = l.with_date ? 14 : 8;
-	fit_width(&l, width);
-	*ret = l;
+	return false;
 }
 
-void netlog_print_header(const struct netlog_layout *l, FILE *out)
+void netlog_table_init(struct table *t)
 {
-	fprintf(out, "%-*s  %-*s %-*s  %-*s  %-*s  %-*s  BYTES ↑/↓%*s  COUNT\n", l->time, "TIME", l->verdict, "VERDICT", l->proto,
-		"PROTO", l->dest, "DESTINATION", l->rule, "RULE", l->reason, "REASON", l->bytes - 9, "");
+	static const struct table_column columns[] = {
+		{ "TIME", 0, 0, 0, 0 },
+		{ "VERDICT", 0, 0, 0, 0 },
+		{ "PROTO", TABLE_CUT, 8, 3, 0 },
+		{ "DESTINATION", TABLE_CUT, 20, 0, 35 },
+		{ "RULE", TABLE_CUT, 16, 1, 20 },
+		{ "REASON", 0, 0, 0, 20 },
+		{ "BYTES ↑/↓", 0, 0, 2, 11 },
+		{ "COUNT", TABLE_RIGHT, 0, 4, 0 },
+	};
+
+	table_init(t, columns, ARRAY_SIZE(columns));
 }
 
-void netlog_print_row(const struct netlog_layout *l, const struct netlog_row *row, FILE *out)
+static void put_time(struct table *t, uint64_t time_us, bool with_date)
+{
+	time_t at = (time_t)(time_us / 1000000);
+	struct tm tm = { 0 };
+	char buf[32];
+
+	localtime_r(&at, &tm);
+	strftime(buf, sizeof(buf), with_date ? "%m-%d %H:%M:%S" : "%H:%M:%S", &tm);
+	table_put(t, AK_DIM, buf);
+}
+
+static enum ak_style style_of(const char *verdict)
+{
+	return !strcmp(verdict, "allow") ? AK_GOOD : !strcmp(verdict, "deny") || !strcmp(verdict, "error") ? AK_BAD : AK_PLAIN;
+}
+
+void netlog_table_put(struct table *t, const struct netlog_row *row, bool with_date)
 {
 	_cleanup_strbuf_ struct strbuf text = { 0 };
 
-	print_time(out, row->time_us, l->with_date);
-	fputs("  ", out);
+	put_time(t, row->time_us, with_date);
 	cell_safe(&text, row->verdict[0] ? row->verdict : "-");
-	print_cell(out, &text, l->verdict, " ");
+	table_put(t, style_of(row->verdict), text.data);
 	cell_safe(&text, row->proto);
-	print_cell(out, &text, l->proto, "  ");
+	table_put(t, AK_PLAIN, text.data);
 	cell_dest(&text, row);
-	print_cell(out, &text, l->dest, "  ");
+	table_put(t, AK_PLAIN, text.data);
 	cell_safe(&text, row->rule);
-	print_cell(out, &text, l->rule, "  ");
+	table_put(t, AK_DIM, text.data);
 	cell_safe(&text, row->reason);
-	print_cell(out, &text, l->reason, "  ");
+	table_put(t, AK_PLAIN, text.data);
 	cell_bytes(&text, row);
-	print_cell(out, &text, l->bytes, "  ");
-	fprintf(out, "%llu\n", (unsigned long long)row->count);
+	table_put(t, AK_DIM, text.data);
+	table_putf(t, AK_PLAIN, "%llu", (unsigned long long)row->count);
+	t->failed |= text.failed;
 }
 
 /* ---- the summary ---- */
@@ -343,22 +274,36 @@ static uint64_t lost_records(struct netlog_row *const *rows, size_t n)
 
 static const char *const verdicts[] = { "allow", "deny", "error" };
 
-static void totals_table(struct netlog_row *const *rows, size_t n, FILE *out)
+static int totals_table(struct netlog_row *const *rows, size_t n, FILE *out)
 {
-	fprintf(out, "%-8s  %8s  %s\n", "VERDICT", "COUNT", "BYTES ↑/↓");
+	static const struct table_column columns[] = { { "VERDICT", 0, 0, 0, 0 }, { "COUNT", TABLE_RIGHT, 0, 0, 0 },
+		{ "BYTES ↑/↓", 0, 0, 0, 0 } };
+	struct table t;
+	int rc;
+
+	table_init(&t, columns, ARRAY_SIZE(columns));
 	for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++) {
-		struct total t = total_of(rows, n, verdicts[i]);
+		struct total sum = total_of(rows, n, verdicts[i]);
 		char a[32], b[32];
 
-		if (i == 2 && t.count == 0)
+		if (i == 2 && sum.count == 0)
 			continue;
-		fprintf(out, "%-8s  %8llu", verdicts[i], (unsigned long long)t.count);
-		if (t.bytes_out || t.bytes_in)
-			fprintf(out, "  %s/%s", netlog_bytes(t.bytes_out, a, sizeof(a)), netlog_bytes(t.bytes_in, b, sizeof(b)));
-		fputc('\n', out);
+		table_put(&t, style_of(verdicts[i]), verdicts[i]);
+		table_putf(&t, AK_PLAIN, "%llu", (unsigned long long)sum.count);
+		if (sum.bytes_out || sum.bytes_in)
+			table_putf(&t, AK_PLAIN, "%s/%s", netlog_bytes(sum.bytes_out, a, sizeof(a)),
+				netlog_bytes(sum.bytes_in, b, sizeof(b)));
+		else
+			table_put(&t, AK_PLAIN, "");
 	}
-	if (lost_records(rows, n))
-		fprintf(out, "%-8s  %8llu\n", "lost", (unsigned long long)lost_records(rows, n));
+	if (lost_records(rows, n)) {
+		table_put(&t, AK_BAD, "lost");
+		table_putf(&t, AK_PLAIN, "%llu", (unsigned long long)lost_records(rows, n));
+		table_put(&t, AK_PLAIN, "");
+	}
+	rc = table_print(&t, out, false);
+	table_done(&t);
+	return rc;
 }
 
 static void totals_json(struct netlog_row *const *rows, size_t n, FILE *out)
@@ -375,17 +320,26 @@ static void totals_json(struct netlog_row *const *rows, size_t n, FILE *out)
 
 static int top_table(const struct top *top, size_t n, enum top_kind kind, FILE *out)
 {
+	const struct table_column columns[] = { { "VERDICT", 0, 0, 0, 0 }, { "COUNT", TABLE_RIGHT, 0, 0, 0 },
+		{ top_names[kind].title, kind == TOP_REASON ? 0 : TABLE_CUT, 20, 0, 0 } };
 	_cleanup_strbuf_ struct strbuf text = { 0 };
+	struct table t;
+	int rc;
 
-	if (n > 0)
-		fprintf(out, "\n%-7s  %8s  %s\n", "VERDICT", "COUNT", top_names[kind].title);
+	if (n == 0)
+		return 0;
+	fputc('\n', out);
+	table_init(&t, columns, ARRAY_SIZE(columns));
 	for (size_t i = 0; i < n; i++) {
 		cell_safe(&text, top[i].verdict);
-		print_cell(out, &text, 7, "");
+		table_put(&t, style_of(top[i].verdict), text.data);
+		table_putf(&t, AK_PLAIN, "%llu", (unsigned long long)top[i].count);
 		cell_safe(&text, top[i].text);
-		fprintf(out, "  %8llu  %s\n", (unsigned long long)top[i].count, text.len ? text.data : "");
+		table_put(&t, AK_PLAIN, text.data);
 	}
-	return text.failed ? -ENOMEM : 0;
+	rc = text.failed ? -ENOMEM : table_print(&t, out, false);
+	table_done(&t);
+	return rc;
 }
 
 static int top_json(const struct top *top, size_t n, enum top_kind kind, FILE *out)
@@ -409,15 +363,19 @@ static int top_json(const struct top *top, size_t n, enum top_kind kind, FILE *o
 
 int netlog_print_summary(struct netlog_row *const *rows, size_t n, bool json, FILE *out)
 {
+	int rc = 0;
+
 	if (json)
 		totals_json(rows, n, out);
 	else
-		totals_table(rows, n, out);
+		rc = totals_table(rows, n, out);
+	if (rc < 0)
+		return rc;
 	for (enum top_kind kind = 0; kind < TOP_NUM; kind++) {
 		_cleanup_free_ struct top *top = NULL;
 		size_t n_top;
-		int rc = make_top(rows, n, kind, &top, &n_top);
 
+		rc = make_top(rows, n, kind, &top, &n_top);
 		if (rc == 0)
 			rc = json ? top_json(top, n_top, kind, out) : top_table(top, n_top, kind, out);
 		if (rc < 0)

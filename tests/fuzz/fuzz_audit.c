@@ -6,6 +6,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
+#include "gateway/base/table.h"
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/jsonscan.h"
@@ -133,7 +134,7 @@ static void plain_json(const char *text, size_t len)
 static void print_rows(struct netlog *log, FILE *out, enum netlog_only only, int width, bool json)
 {
 	_cleanup_free_ struct netlog_row **rows = NULL;
-	struct netlog_layout layout;
+	struct table t;
 	size_t n = 0;
 
 	must(netlog_rows(log, only, 1700000000000000ull, json ? 0 : 1000000, &rows, &n) == 0);
@@ -141,10 +142,12 @@ static void print_rows(struct netlog *log, FILE *out, enum netlog_only only, int
 		netlog_print_summary(rows, n, true, out);
 		return;
 	}
-	netlog_layout_fit(&layout, rows, n, width, 1700000000000000ull, only == NETLOG_ALL);
-	netlog_print_header(&layout, out);
+	netlog_table_init(&t);
+	table_look(&t, (struct ak_look){ .width = width });
 	for (size_t i = 0; i < n; i++)
-		netlog_print_row(&layout, rows[i], out);
+		netlog_table_put(&t, rows[i], netlog_needs_date(rows, n, 1700000000000000ull));
+	must(table_print(&t, out, only == NETLOG_ALL) == 0);
+	table_done(&t);
 	netlog_print_summary(rows, n, false, out);
 }
 

@@ -1,4 +1,7 @@
 /* What `network log` shows: like records are one row, an allowed question goes into its flow, and nothing steers the terminal. */
+#include "tests/unit/golden.h"
+
+#include "gateway/base/table.h"
 #include "gateway/log/netlog.h"
 
 #include "gateway/base/cleanup.h"
@@ -41,26 +44,28 @@ static void add(struct netlog *log, unsigned second, const char *members)
 static char *table(struct netlog *log, enum netlog_only only, int width, uint64_t now_us)
 {
 	_cleanup_free_ struct netlog_row **rows = NULL;
-	struct netlog_layout layout;
+	struct table t;
 	char *text = NULL;
 	size_t n, len;
 	FILE *out = open_memstream(&text, &len);
 
 	assert_int_equal(netlog_rows(log, only, now_us, 0, &rows, &n), 0);
-	netlog_layout_fit(&layout, rows, n, width, now_us, false);
-	netlog_print_header(&layout, out);
+	netlog_table_init(&t);
+	table_look(&t, (struct ak_look){ .width = width });
 	for (size_t i = 0; i < n; i++)
-		netlog_print_row(&layout, rows[i], out);
+		netlog_table_put(&t, rows[i], netlog_needs_date(rows, n, now_us));
+	assert_int_equal(table_print(&t, out, false), 0);
+	table_done(&t);
 	fclose(out);
 	return text;
 }
 
-static void expect(struct netlog *log, enum netlog_only only, int width, const char *golden)
+static void expect(struct netlog *log, enum netlog_only only, int width, const char *want)
 {
 	_cleanup_free_ char *got = table(log, only, width, NOON);
 
-	if (strcmp(got, golden) != 0)
-		fail_msg("got:\n%swanted:\n%s", got, golden);
+	if (strcmp(got, want) != 0)
+		fail_msg("got:\n%swanted:\n%s", got, want);
 }
 
 static void the_table_of_the_manual(void **state)
@@ -85,18 +90,14 @@ static void the_table_of_the_manual(void **state)
 	add(log, 7,
 		"\"event\":\"packet\",\"verdict\":\"deny\",\"proto\":\"icmp\",\"dst\":\"11.0.0.1\",\"rule\":\"builtin: protocol\",\"reason\":\"only TCP and UDP may pass\",\"count\":1");
 	add(log, 8, "\"event\":\"loss\",\"reason\":\"disk full\",\"count\":7");
-	expect(log, NETLOG_ALL, 140,
-		"TIME      VERDICT PROTO  DESTINATION                           RULE                   REASON                     BYTES ↑/↓  COUNT\n"
-		"12:00:01  allow   tcp    api.openai.com:443 (104.18.6.192 +1)  codex: api.openai.com                             4.1K/88K   3\n"
-		"12:00:02  deny    dns    pastebin.com A                        default                not in allowlist                      1\n"
-		"12:00:02  deny    tcp    169.254.169.254:80                    builtin: metadata      cloud metadata                        42\n"
-		"12:00:03  deny    tls    203.0.113.9:443 sni=evil.example      default                SNI not allowed here                  1\n"
-		"12:00:06  deny    tcp    [2a00::1]:22                          default                address not learned                   1\n"
-		"12:00:07  deny    icmp   11.0.0.1                              builtin: protocol      only TCP and UDP may pass             1\n"
-		"12:00:08  -       loss                                                                disk full                             7\n");
-	expect(log, NETLOG_ALLOWED, 100,
-		"TIME      VERDICT PROTO  DESTINATION                          RULE          REASON  BYTES ↑/↓  COUNT\n"
-		"12:00:01  allow   tcp    api.openai.com:443 (104.18.6.192 +…  codex: api.…          4.1K/88K   3\n");
+	for (size_t i = 0; i < ARRAY_SIZE(golden_widths); i++) {
+		_cleanup_free_ char *got = table(log, NETLOG_ALL, golden_widths[i], NOON);
+
+		golden_check("network_log", golden_widths[i], got);
+	}
+	expect(log, NETLOG_ALLOWED, 70,
+		"TIME      VERDICT  PROTO  DESTINATION           BYTES ↑/↓  COUNT\n"
+		"12:00:01  allow    tcp    api.opena….6.192 +1)  4.1K/88K       3\n");
 }
 
 static void rows_fit_the_width(void **state)
@@ -105,7 +106,7 @@ static void rows_fit_the_width(void **state)
 
 	assert_int_equal(netlog_new(&log), 0);
 	add(log, 1, FLOW("a-rather-long-label.and-another-one.example.com", "104.18.6.192", "1", "1"));
-	for (int width = 80; width <= 160; width += 8) {
+	for (int width = 60; width <= 160; width += 8) {
 		_cleanup_free_ char *text = table(log, NETLOG_ALL, width, NOON);
 
 		for (const char *line = text; *line; line += strcspn(line, "\n") + 1) {
@@ -275,19 +276,22 @@ static void the_summary_counts(void **state)
 	assert_int_equal(netlog_print_summary(rows, n, false, out), 0);
 	fclose(out);
 	assert_string_equal(text,
-		"VERDICT      COUNT  BYTES ↑/↓\n"
-		"allow            3  30/5.9K\n"
-		"deny             3\n"
-		"lost             4\n"
-		"\nVERDICT     COUNT  DESTINATION\n"
-		"allow           3  a.example:443\n"
-		"deny            2  c.example A\n"
-		"deny            1  b.example A\n"
-		"\nVERDICT     COUNT  RULE\n"
-		"allow           3  codex: a.example\n"
-		"deny            3  default\n"
-		"\nVERDICT     COUNT  REASON\n"
-		"deny            3  not in allowlist\n");
+		"VERDICT  COUNT  BYTES ↑/↓\n"
+		"allow        3  30/5.9K\n"
+		"deny         3\n"
+		"lost         4\n"
+		"\n"
+		"VERDICT  COUNT  DESTINATION\n"
+		"allow        3  a.example:443\n"
+		"deny         2  c.example A\n"
+		"deny         1  b.example A\n"
+		"\n"
+		"VERDICT  COUNT  RULE\n"
+		"allow        3  codex: a.example\n"
+		"deny         3  default\n"
+		"\n"
+		"VERDICT  COUNT  REASON\n"
+		"deny         3  not in allowlist\n");
 	out = open_memstream(&json, &len);
 	assert_int_equal(netlog_print_summary(rows, n, true, out), 0);
 	fclose(out);
