@@ -422,7 +422,8 @@ static void a_command_gets_a_terminal_of_its_own(void **state)
 	serve(&t, SANDBOX_STRICT);
 	EXEC(&t, 1, &tty, "sh", "-c", "stty size; tty; echo ready > /dev/tty; exec cat");
 	expect_started(&t, 1, &a);
-	EXEC(&t, 2, &tty, "sh", "-c", "tty; echo other; exec cat");
+	EXEC(&t, 2, &tty, "sh", "-c",
+		"tty; echo other; exec sleep 1000"); /* a reader may see the end of its input before the signal */
 	expect_started(&t, 2, &b);
 	read_until(a, "ready", buf, sizeof(buf));
 	assert_non_null(strstr(buf, "33 77"));
