@@ -195,16 +195,6 @@ static bool is_unread(const struct policy *p, enum policy_proto proto, uint16_t 
 
 static const struct policy_decision unread = { .reason = POLICY_REASON_UNREAD, .policy = "default", .rule = "" };
 
-struct policy_decision policy_judge_name(const struct policy *p, const char *name, enum policy_proto proto, uint16_t port)
-{
-	struct policy_decision d;
-	struct levels l;
-
-	find_levels(p, name, &l);
-	d = judge(p, &l, proto, port);
-	return d.allow && d.reason != POLICY_REASON_RULE && is_unread(p, proto, port) ? unread : d;
-}
-
 /* ---- all ports of a name ---- */
 
 struct open_ports {
@@ -248,6 +238,22 @@ static const struct host_rule *find_ports(const struct policy *p, const struct l
 			return shut;
 	}
 	return NULL;
+}
+
+struct policy_decision policy_judge_name(const struct policy *p, const char *name, enum policy_proto proto, uint16_t port)
+{
+	struct policy_port one;
+	struct open_ports o = { .ports = &one, .cap = 1 };
+	struct policy_decision d;
+	struct levels l;
+
+	find_levels(p, name, &l);
+	d = judge(p, &l, proto, port);
+	if (!d.allow && d.reason == POLICY_REASON_DEFAULT) {
+		find_ports(p, &l, &o);
+		d.reason = o.n ? POLICY_REASON_PORT : d.reason;
+	}
+	return d.allow && d.reason != POLICY_REASON_RULE && is_unread(p, proto, port) ? unread : d;
 }
 
 struct policy_decision policy_judge_dns(const struct policy *p, const char *name)

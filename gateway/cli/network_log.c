@@ -84,6 +84,34 @@ static int add_record(void *ctx, const char *line, size_t len, const struct netl
 	return netlog_add(v->log, rec);
 }
 
+#define GROUPS_TOLD 5
+
+/* Which denied hosts are in a group that can be allowed? */
+static void tell_groups(const struct view *v, struct netlog_row *const *rows, size_t n)
+{
+	_cleanup_(service_groups_freep) struct service_groups *groups = NULL;
+	const char *told = "";
+	size_t n_told = 0;
+
+	for (size_t i = 0; i < n && n_told < GROUPS_TOLD; i++) {
+		const struct netlog_row *row = rows[i];
+		const char *group;
+
+		if (strcmp(row->verdict, "deny") != 0 ||
+			strcmp(row->reason, policy_reason_text(POLICY_REASON_DEFAULT, false)) != 0 ||
+			!policy_name_ok(row->host) || !strcmp(row->host, told))
+			continue;
+		groups = groups ? groups : service_groups_load(&v->paths);
+		group = service_group_of(groups, row->host, strcmp(row->proto, "udp") ? POLICY_TCP : POLICY_UDP, row->port);
+		if (!group)
+			continue;
+		fflush(stdout);
+		ak_say("%s is in %s: --allow-group %s", row->host, group, group);
+		told = row->host;
+		n_told++;
+	}
+}
+
 static int show_table(struct view *v, bool ended, struct ak_err *err)
 {
 	_cleanup_free_ struct netlog_row **rows = NULL;
@@ -113,6 +141,8 @@ static int show_table(struct view *v, bool ended, struct ak_err *err)
 		if (table_print(&v->table, stdout, v->follow) < 0)
 			return ak_fail(err, ENOMEM, "out of memory");
 	}
+	if (!v->follow)
+		tell_groups(v, rows + skip, n - skip);
 	return 0;
 }
 

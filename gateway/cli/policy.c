@@ -115,17 +115,17 @@ static void put_listed_json(
 	strbuf_printf(out, ",\"source\":\"%s\",\"path\":", item->source);
 	strbuf_json(out, item->path);
 	strbuf_putc(out, ',');
-	service_policy_put(out, p, err);
+	service_policy_put(out, item->name, p, err);
 	strbuf_putc(out, '}');
 }
 
 static void put_listed(struct strbuf *out, const struct service_policy_file *item, const struct policy *p)
 {
 	if (p)
-		strbuf_printf(out, "%-20s %-8s %-8s %6zu  %s\n", item->name, item->source,
-			policy_default_allow(p) ? "allow" : "deny", policy_rule_count(p), policy_description(p));
+		strbuf_printf(out, "%-20s %-6s %-8s %-8s %6zu  %s\n", item->name, service_policy_kind(item->name, p),
+			item->source, policy_default_allow(p) ? "allow" : "deny", policy_rule_count(p), policy_description(p));
 	else
-		strbuf_printf(out, "%-20s %-8s %-8s %6s  %s\n", item->name, item->source, "-", "-", "(cannot be read)");
+		strbuf_printf(out, "%-20s %-6s %-8s %-8s %6s  %s\n", item->name, "-", item->source, "-", "-", "(cannot be read)");
 }
 
 int cmd_policy_list(int argc, char **argv)
@@ -145,7 +145,8 @@ int cmd_policy_list(int argc, char **argv)
 	if (w.o.json)
 		strbuf_putc(&out, '[');
 	else
-		strbuf_printf(&out, "%-20s %-8s %-8s %6s  %s\n", "NAME", "SOURCE", "DEFAULT", "RULES", "DESCRIPTION");
+		strbuf_printf(
+			&out, "%-20s %-6s %-8s %-8s %6s  %s\n", "NAME", "KIND", "SOURCE", "DEFAULT", "RULES", "DESCRIPTION");
 	for (size_t i = 0; i < n; i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
 
@@ -181,6 +182,8 @@ int cmd_policy_show(int argc, char **argv)
 	if (load_any(w.operands[0], &paths, NULL, 0, &p, &err) < 0)
 		return fail("policy show", AK_EXIT_USAGE, &err);
 	policy_print(p, &out);
+	if (!policy_is_file(w.operands[0]) && !strcmp(service_policy_kind(w.operands[0], p), "group"))
+		ak_say("%s is a group: --allow-group %s allows its hosts", w.operands[0], w.operands[0]);
 	return put_out(&out, 0);
 }
 
@@ -244,10 +247,18 @@ int cmd_policy_validate(int argc, char **argv)
 
 /* ---- network check ---- */
 
+/* Nothing in the policy is about this destination: a group may have it. */
+static bool by_default(const struct service_verdict *v)
+{
+	return !v->decision.allow && (v->decision.reason == POLICY_REASON_DEFAULT || v->decision.reason == POLICY_REASON_PORT);
+}
+
 int cmd_network_check(int argc, char **argv)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	_cleanup_(service_groups_freep) struct service_groups *groups = NULL;
+	const char *group;
 	struct service_verdict v;
 	struct policy_target t;
 	struct ak_paths paths;
@@ -262,12 +273,21 @@ int cmd_network_check(int argc, char **argv)
 		return fail("network check", AK_EXIT_USAGE, &err);
 	cmd_heal(&paths, w.operands[0], false);
 	service_check(p, &t, &v);
+	if (by_default(&v) && t.host[0])
+		groups = service_groups_load(&paths);
+	group = service_group_of(groups, t.host, t.proto, t.port);
 	if (w.o.json) {
 		strbuf_putc(&out, '{');
 		service_verdict_put(&out, &v);
+		if (group) {
+			strbuf_puts(&out, ",\"group\":");
+			strbuf_json(&out, group);
+		}
 		strbuf_puts(&out, "}\n");
 	} else {
 		strbuf_printf(&out, "%s %s by %s (%s)\n", v.verdict, v.target, v.rule, v.reason);
+		if (group)
+			strbuf_printf(&out, "%s is in %s: --allow-group %s\n", t.host, group, group);
 	}
 	return put_out(&out, v.decision.allow ? 0 : AK_EXIT_DENY);
 }

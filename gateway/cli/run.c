@@ -82,7 +82,27 @@ static void print_json(const struct run_report *r)
 	(void)cmd_print_json_text(&out);
 }
 
-static void print_closing_lines(const struct run_request *o, const struct run_report *r)
+#define DENIALS_TOLD 3
+
+/* The log is read only now that something was denied. */
+static void tell_denied(const struct run_report *r, const struct ak_paths *paths, unsigned long long denied)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	struct service_denial list[DENIALS_TOLD];
+	struct ak_err ignored;
+	size_t n = 0;
+
+	if (service_denials(paths, r->name, list, DENIALS_TOLD, &n, &ignored) == 0 && n > 0)
+		service_denials_put(&text, list, n);
+	if (text.len && !text.failed)
+		ak_say("%llu network request%s denied: %sagentkernel network log %s", denied, denied == 1 ? " was" : "s were",
+			text.data, r->name);
+	else
+		ak_say("%llu network request%s denied; see: agentkernel network log %s", denied, denied == 1 ? " was" : "s were",
+			r->name);
+}
+
+static void print_closing_lines(const struct run_request *o, const struct run_report *r, const struct ak_paths *paths)
 {
 	unsigned long long denied = r->outcome.net.denied;
 
@@ -95,8 +115,7 @@ static void print_closing_lines(const struct run_request *o, const struct run_re
 	if (r->outcome.net.lost > 0)
 		ak_say("%llu network records were lost: the log could not be written", (unsigned long long)r->outcome.net.lost);
 	if (denied > 0 && !o->quiet)
-		ak_say("%llu network request%s denied; see: agentkernel network log %s", denied, denied == 1 ? " was" : "s were",
-			r->name);
+		tell_denied(r, paths, denied);
 }
 
 static int explain(const struct run_request *opts, const struct ak_paths *paths)
@@ -150,7 +169,7 @@ static int execute(const struct run_request *opts)
 	} else {
 		if (opts->json)
 			print_json(&result);
-		print_closing_lines(opts, &result);
+		print_closing_lines(opts, &result, &paths);
 		rc = result.outcome.exit_code;
 		rundir_prune_sometimes(&paths);
 	}

@@ -90,6 +90,44 @@ static void write_refusal(struct gw_sandbox *sb, const struct audit_net *rec, bo
 		gw_sums_begin(&sb->sums, &kind, &sb->log, sb->name);
 }
 
+static int lookup_type(const struct audit_net *rec)
+{
+	static const char *const types[GW_LOOKUP_TYPES] = { "A", "AAAA", "HTTPS" };
+
+	for (int i = 0; rec->qtype && rec->name && i < GW_LOOKUP_TYPES; i++) {
+		if (!strcmp(rec->qtype, types[i]))
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * How often the sandbox tried, as a user would count. A program that wants a host asks for its A, AAAA and perhaps HTTPS records
+ * at once: of each name the most frequent type counts. The table is small; a name that lost its place counts anew.
+ */
+static uint64_t attempts(struct gw_sandbox *sb, const struct audit_net *rec)
+{
+	uint64_t n = rec->count + rec->suppressed, most = 0, hash = 0xcbf29ce484222325u;
+	int type = lookup_type(rec);
+	struct gw_lookup *l;
+
+	if (type < 0)
+		return n;
+	if (!sb->lookups)
+		sb->lookups = calloc(GW_LOOKUPS, sizeof(*sb->lookups));
+	if (!sb->lookups)
+		return n;
+	for (const char *p = rec->name; *p; p++)
+		hash = (hash ^ (uint8_t)*p) * 0x100000001b3u;
+	l = &sb->lookups[(hash ^ hash >> 32) % GW_LOOKUPS];
+	if (l->hash != hash)
+		*l = (struct gw_lookup){ .hash = hash };
+	for (int i = 0; i < GW_LOOKUP_TYPES; i++)
+		most = l->asked[i] > most ? l->asked[i] : most;
+	l->asked[type] += n;
+	return l->asked[type] > most ? l->asked[type] - most : 0;
+}
+
 static void write_record(struct gw_sandbox *sb, struct audit_net *rec)
 {
 	bool denied = !strcmp(rec->verdict, "deny");
@@ -98,7 +136,7 @@ static void write_record(struct gw_sandbox *sb, struct audit_net *rec)
 	rec->policy = policy_name(sb->policy);
 	rec->generation = sb->generation;
 	if (denied)
-		sb->denied += rec->count + rec->suppressed;
+		sb->denied += attempts(sb, rec);
 	if (rec->has_bytes || !strcmp(rec->verdict, "allow"))
 		put_record(sb, rec);
 	else
@@ -318,7 +356,7 @@ void gw_record_flow(struct gw_sandbox *sb, const struct relay_event *event)
 		rec.why = event->detail;
 	} else {
 		rec.detail = event->detail;
-		sb->allowed += event->again || (event->published && !event->dial_us) ? 0 : 1;
+		sb->allowed += !strcmp(rec.verdict, "allow") && !event->again && (!event->published || event->dial_us);
 	}
 	write_verdict(sb, &rec);
 }

@@ -24,6 +24,14 @@ struct gw_repeat {
 };
 #define GW_REPEATS 32
 
+/* How often a denied name was asked for, by type; see host/events.c. */
+#define GW_LOOKUP_TYPES 3
+#define GW_LOOKUPS 64
+struct gw_lookup {
+	uint64_t hash; /* of the name; 0: free */
+	uint64_t asked[GW_LOOKUP_TYPES];
+};
+
 struct gw_sandbox {
 	struct gw *gw; /* borrowed: outlives us */
 	char name[GW_NAME_MAX];
@@ -46,6 +54,7 @@ struct gw_sandbox {
 	struct net_counts counts;
 	uint64_t evicted; /* learned addresses evicted early; not recorded yet */
 	struct gw_repeat *repeats; /* owned; GW_REPEATS entries, allocated on first use */
+	struct gw_lookup *lookups; /* owned; GW_LOOKUPS entries, allocated on first use */
 	uint64_t seen[FW_REASON_NUM]; /* denials received by NFLOG or recorded as suppressed */
 	uint64_t seen_link; /* the same for frames dropped at the link */
 };

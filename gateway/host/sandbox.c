@@ -93,6 +93,7 @@ static void sandbox_free(struct gw_sandbox *sb)
 	audit_kinds_done(&sb->kinds);
 	gw_sums_free(sb->sums);
 	free(sb->repeats);
+	free(sb->lookups);
 	policy_unref(sb->policy);
 	if (gw_sandbox_find(sb->gw, sb->link.id) == sb)
 		sb->gw->by_id[sb->link.id] = NULL;

@@ -29,7 +29,7 @@ void http_work_policies(struct http_call *c, struct work *w)
 
 		(void)ak_policy_load(c->s->paths, files[i].path, NULL, 0, &p, &err);
 		strbuf_printf(&out, "%s{\"name\":\"%s\",", i ? "," : "", files[i].name);
-		service_policy_put(&out, p, &err);
+		service_policy_put(&out, files[i].name, p, &err);
 		strbuf_putc(&out, '}');
 	}
 	strbuf_putc(&out, ']');

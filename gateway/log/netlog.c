@@ -204,6 +204,7 @@ static void row_free(struct netlog_row *row)
 	free(row->dest);
 	free(row->rule);
 	free(row->reason);
+	free(row->host);
 	for (unsigned i = 0; i < row->n_addrs; i++)
 		free(row->addrs[i]);
 	free(row);
@@ -237,6 +238,18 @@ static void put_port(struct strbuf *out, uint16_t port)
 {
 	if (port)
 		strbuf_printf(out, ":%u", port);
+}
+
+static const char *const types[NETLOG_TYPES] = { "A", "AAAA", "HTTPS" };
+
+/* The index of a DNS type that shares a row with others; -1 for the rest. */
+static int shared_type(const struct netlog_rec *rec)
+{
+	for (int i = 0; !strcmp(rec->event, "dns") && i < NETLOG_TYPES; i++) {
+		if (!strcmp(rec->qtype, types[i]))
+			return i;
+	}
+	return -1;
 }
 
 /* "api.openai.com:443", "203.0.113.9:443 sni=evil.example", "[2a00::1]:443", "pastebin.com A". */
@@ -273,7 +286,10 @@ static int put_key(struct netlog *log, const struct netlog_rec *rec)
 	put_dest(&log->dest, rec);
 	strbuf_puts(&log->dest, "");
 	strbuf_reset(&log->key);
-	strbuf_printf(&log->key, "%s\x1f%s\x1f%s\x1f%s\x1f%s", rec->verdict, row_proto(rec), log->dest.data ? log->dest.data : "",
+	strbuf_printf(&log->key, "%s\x1f%s\x1f%s\x1f%s\x1f%s", rec->verdict, row_proto(rec),
+		shared_type(rec) >= 0	 ? rec->name
+			: log->dest.data ? log->dest.data
+					 : "",
 		rec->rule, rec->reason);
 	return log->key.failed || log->dest.failed ? -ENOMEM : 0;
 }
@@ -289,9 +305,11 @@ static struct netlog_row *row_new(const struct netlog *log, const struct netlog_
 	row->dest = strdup(log->dest.data);
 	row->rule = strdup(rec->rule);
 	row->reason = strdup(rec->reason);
+	row->host = strdup(rec->sni[0] ? rec->sni : rec->name);
+	row->port = rec->port;
 	row->note = is_note(rec);
 	row->dns_allow = !strcmp(rec->event, "dns") && !strcmp(rec->verdict, "allow");
-	if (row->verdict && row->proto && row->dest && row->rule && row->reason)
+	if (row->verdict && row->proto && row->dest && row->rule && row->reason && row->host)
 		return row;
 	row_free(row);
 	return NULL;
@@ -375,7 +393,40 @@ static void restart_row(struct netlog_row *row, const struct netlog_rec *rec)
 	row->time_us = rec->time_us;
 	row->seq = rec->seq;
 	row->count = row->bytes_in = row->bytes_out = 0;
+	memset(row->by_type, 0, sizeof(row->by_type));
 	row->has_bytes = false;
+}
+
+/* "pastebin.com A, AAAA" */
+static int name_types(struct netlog_row *row)
+{
+	_cleanup_strbuf_ struct strbuf dest = { 0 };
+	const char *gap = " ";
+	char *text;
+
+	strbuf_puts(&dest, row->host);
+	for (int i = 0; i < NETLOG_TYPES; i++) {
+		if (!row->by_type[i])
+			continue;
+		strbuf_printf(&dest, "%s%s", gap, types[i]);
+		gap = ", ";
+	}
+	text = strbuf_take(&dest);
+	if (!text)
+		return -ENOMEM;
+	free(row->dest);
+	row->dest = text;
+	return 0;
+}
+
+static int count_type(struct netlog_row *row, const struct netlog_rec *rec, int type)
+{
+	uint64_t before = row->by_type[type];
+
+	row->by_type[type] += rec->count;
+	if (row->by_type[type] > row->count)
+		row->count = row->by_type[type];
+	return before ? 0 : name_types(row);
 }
 
 int netlog_add(struct netlog *log, const struct netlog_rec *rec)
@@ -398,6 +449,8 @@ int netlog_add(struct netlog *log, const struct netlog_rec *rec)
 	row->folded = false;
 	if (!row->live)
 		restart_row(row, rec);
+	if (shared_type(rec) >= 0)
+		return count_type(row, rec, shared_type(rec));
 	row->count = strcmp(rec->event, "rotate") ? row->count + rec->count : rec->count;
 	row->bytes_out += rec->bytes_out;
 	row->bytes_in += rec->bytes_in;

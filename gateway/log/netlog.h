@@ -3,6 +3,9 @@
  *
  * Similar records (same verdict, protocol, destination, rule and reason) become one row with a count. An allowed DNS query is
  * merged into the flow that followed it under the same name; it has its own row only while no flow has used it.
+ *
+ * A program that wants a host asks for its A, AAAA and perhaps HTTPS records at once. That is one thing the user did: such queries
+ * share a row, which counts the most frequent type.
  */
 #ifndef AK_NETLOG_H
 #define AK_NETLOG_H
@@ -15,6 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define NETLOG_TYPES 3 /* DNS types that share a row */
 #define NETLOG_ADDRS 4 /* number of addresses listed per destination */
 
 /* One record. Strings are borrowed from JSON, "" if absent. */
@@ -38,11 +42,14 @@ void netlog_rec_done(struct netlog_rec *rec);
 struct netlog_row {
 	uint64_t time_us, seq; /* of its first record */
 	char *verdict, *proto, *dest, *rule, *reason; /* owned; raw, not safe to print yet */
+	char *host; /* owned; the name that was asked for, or "" */
+	uint16_t port; /* 0: none, as in a DNS query */
 	char *addrs[NETLOG_ADDRS]; /* owned; of a destination with a name */
 	unsigned n_addrs;
 	bool more_addrs;
 	bool has_bytes;
 	uint64_t bytes_out, bytes_in, count;
+	uint64_t by_type[NETLOG_TYPES]; /* of DNS queries: how often each type of netlog_types was asked */
 	bool note; /* lost records, a policy change or a rotation, not a verdict on a destination */
 	bool dns_allow; /* an allowed DNS query, which can be merged into a flow */
 	bool live; /* neither merged nor printed yet */

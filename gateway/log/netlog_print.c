@@ -254,7 +254,8 @@ static struct total total_of(struct netlog_row *const *rows, size_t n, const cha
 	struct total t = { 0 };
 
 	for (size_t i = 0; i < n; i++) {
-		if (strcmp(rows[i]->verdict, verdict) != 0 || rows[i]->note)
+		/* A name that was looked up and not used is no connection, as in `list` and `audit`. */
+		if (strcmp(rows[i]->verdict, verdict) != 0 || rows[i]->note || rows[i]->dns_allow)
 			continue;
 		t.count += rows[i]->count;
 		t.bytes_out += rows[i]->bytes_out;

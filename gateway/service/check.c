@@ -99,15 +99,15 @@ int service_policies(const struct ak_paths *paths, struct service_policy_file **
 	return 0;
 }
 
-void service_policy_put(struct strbuf *out, const struct policy *p, const struct ak_err *err)
+void service_policy_put(struct strbuf *out, const char *name, const struct policy *p, const struct ak_err *err)
 {
 	if (!p) {
 		strbuf_puts(out, "\"error\":");
 		strbuf_json(out, err->text);
 		return;
 	}
-	strbuf_printf(out, "\"default\":\"%s\",\"rules\":%zu,\"description\":", policy_default_allow(p) ? "allow" : "deny",
-		policy_rule_count(p));
+	strbuf_printf(out, "\"kind\":\"%s\",\"default\":\"%s\",\"rules\":%zu,\"description\":", service_policy_kind(name, p),
+		policy_default_allow(p) ? "allow" : "deny", policy_rule_count(p));
 	policy_print_text(policy_description(p), out);
 }
 
@@ -160,6 +160,10 @@ void service_check(const struct policy *p, const struct policy_target *t, struct
 	ret->verdict = ret->decision.allow ? "allow" : "deny";
 	ret->policy = policy_name(p);
 	ret->reason = reason_of(&ret->decision, by_name);
+	if (!ret->decision.allow && ret->decision.reason == POLICY_REASON_PORT) {
+		service_ports_text(p, t->host, ret->why, sizeof(ret->why));
+		ret->reason = ret->why;
+	}
 	snprintf(ret->target, sizeof(ret->target), "%s%s%s:%u/%s", v6 ? "[" : "",
 		by_name ? t->host : ak_addr_print(&t->addr, addr), v6 ? "]" : "", t->port,
 		t->proto == POLICY_UDP ? "udp" : "tcp");

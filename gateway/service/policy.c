@@ -77,8 +77,12 @@ static const struct {
 	const char *key;
 	enum policy_edit_op op;
 } lists[] = {
-	{ "allow", POLICY_EDIT_ALLOW_HOST }, { "deny", POLICY_EDIT_BLOCK_HOST }, { "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
-	{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR }, { "remove", POLICY_EDIT_REMOVE }, /* only in a request */
+	{ "allow", POLICY_EDIT_ALLOW_HOST },
+	{ "deny", POLICY_EDIT_BLOCK_HOST },
+	{ "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
+	{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR },
+	{ "remove", POLICY_EDIT_REMOVE }, /* the last two only in a request */
+	{ "allow_groups", POLICY_EDIT_ALLOW_GROUP },
 };
 
 void service_edits_free(struct policy_edit *edits, size_t n)

@@ -150,8 +150,11 @@ struct service_policy_file {
 /* All policies that have a name, sorted by name; free() the array. */
 int service_policies(const struct ak_paths *paths, struct service_policy_file **ret, size_t *ret_n, struct ak_err *err);
 
-/* Write "default", "rules" and "description" as members of a JSON object; if P is NULL, "error" with ERR. */
-void service_policy_put(struct strbuf *out, const struct policy *p, const struct ak_err *err);
+/* Write "kind" (service_policy_kind), "default", "rules" and "description" as members of a JSON object; if P is NULL, "error" with ERR. */
+void service_policy_put(struct strbuf *out, const char *name, const struct policy *p, const struct ak_err *err);
+
+/* What the policy P, installed as NAME, is used for: a "mode", a "group", or "policy" for all others. */
+const char *service_policy_kind(const char *name, const struct policy *p);
 
 /* The policy of a persistent sandbox now, or of a kept or past run, with EDITS applied. -ENOENT: does not exist; -ESRCH: has no network. */
 int service_sandbox_policy(const struct ak_paths *paths, const char *name, const struct policy_edit *edits, size_t n_edits,
@@ -164,13 +167,44 @@ struct service_verdict {
 	struct policy_decision decision; /* its strings are borrowed from the policy */
 	const char *verdict; /* "allow" or "deny" */
 	const char *policy; /* borrowed from the policy */
-	const char *reason; /* static */
+	const char *reason; /* static, or WHY */
+	char why[64];
 	char target[POLICY_NAME_MAX + 32], rule[2 * POLICY_NAME_MAX];
 };
 void service_check(const struct policy *p, const struct policy_target *t, struct service_verdict *ret);
 
 /* Write "verdict", "target", "policy", "rule" and "reason" as members of a JSON object. */
 void service_verdict_put(struct strbuf *out, const struct service_verdict *v);
+
+/* ---- groups (service/groups.c) ---- */
+
+/* All installed groups. What cannot be read is left out, NULL when out of memory: groups only serve for hints. */
+struct service_groups;
+struct service_groups *service_groups_load(const struct ak_paths *paths);
+void service_groups_freep(struct service_groups **g);
+
+/* The name of the group that allows NAME at PORT (0: at any); NULL if none does. Borrowed from G. */
+const char *service_group_of(const struct service_groups *g, const char *name, enum policy_proto proto, uint16_t port);
+
+/* ---- what was denied (service/denied.c) ---- */
+
+struct service_denial {
+	char what[POLICY_NAME_MAX + 32]; /* "pastebin.com", "pypi.org:80"; safe to print */
+	char why[160]; /* "not in codex", "only port 443 is allowed", "in source-hosting" */
+	char option[POLICY_NAME_MAX + 32]; /* that allows it; "" if none does */
+	char group[AK_NAME_MAX]; /* "" if it is in none */
+	uint64_t count;
+};
+
+/* The destinations that the run or sandbox NAME was denied, the most frequent first, at most CAP. */
+int service_denials(const struct ak_paths *paths, const char *name, struct service_denial *ret, size_t cap, size_t *ret_n,
+	struct ak_err *err);
+
+/* "pastebin.com (not in codex). Allow with --allow-host pastebin.com, or see: " */
+void service_denials_put(struct strbuf *out, const struct service_denial *list, size_t n);
+
+/* "only port 443 is allowed": the ports of NAME that P allows. */
+void service_ports_text(const struct policy *p, const char *name, char *buf, size_t size);
 
 /* ---- commands in a running sandbox (service/exec.c) ---- */
 

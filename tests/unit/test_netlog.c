@@ -137,6 +137,28 @@ static void an_unused_question_stands_alone(void **state)
 	assert_string_equal(rows[1]->dest, "used.example:443");
 }
 
+static void the_queries_of_one_lookup_share_a_row_and_count_once(void **state)
+{
+	_cleanup_(netlog_freep) struct netlog *log = NULL;
+	_cleanup_free_ struct netlog_row **rows = NULL;
+	size_t n;
+
+	assert_int_equal(netlog_new(&log), 0);
+	for (int i = 0; i < 3; i++) {
+		add(log, 1, ALLOW_DNS("a.example", "A"));
+		add(log, 1, ALLOW_DNS("a.example", "AAAA"));
+	}
+	add(log, 2, ALLOW_DNS("a.example", "A"));
+	add(log, 2, ALLOW_DNS("a.example", "TXT"));
+	add(log, 2, ALLOW_DNS("b.example", "HTTPS"));
+	assert_int_equal(netlog_rows(log, NETLOG_ALL, NOON, 0, &rows, &n), 0);
+	assert_int_equal(n, 3);
+	assert_string_equal(rows[0]->dest, "a.example A, AAAA");
+	assert_int_equal(rows[0]->count, 4);
+	assert_string_equal(rows[1]->dest, "a.example TXT");
+	assert_string_equal(rows[2]->dest, "b.example HTTPS");
+}
+
 static void a_question_after_the_last_flow_stands_alone(void **state)
 {
 	_cleanup_(netlog_freep) struct netlog *log = NULL;
@@ -330,6 +352,7 @@ int main(void)
 		cmocka_unit_test(the_table_of_the_manual),
 		cmocka_unit_test(rows_fit_the_width),
 		cmocka_unit_test(an_unused_question_stands_alone),
+		cmocka_unit_test(the_queries_of_one_lookup_share_a_row_and_count_once),
 		cmocka_unit_test(a_question_after_the_last_flow_stands_alone),
 		cmocka_unit_test(a_denied_flow_uses_its_question_too),
 		cmocka_unit_test(a_denied_question_is_never_folded),

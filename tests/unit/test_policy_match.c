@@ -20,6 +20,20 @@ static struct policy *must_parse(const char *json)
 	return p;
 }
 
+/* ---- reasons ---- */
+
+static void a_name_that_is_allowed_elsewhere_is_denied_for_its_port(void **state)
+{
+	_cleanup_(policy_unrefp) struct policy *p =
+		must_parse("{\"version\":1,\"allow\":[\"a.test:443\",\"b.test\"],\"deny\":[\"b.test:80\"]}");
+
+	assert_int_equal(policy_judge_name(p, "a.test", POLICY_TCP, 80).reason, POLICY_REASON_PORT);
+	assert_int_equal(policy_judge_name(p, "a.test", POLICY_UDP, 443).reason, POLICY_REASON_PORT);
+	assert_int_equal(policy_judge_name(p, "b.test", POLICY_TCP, 80).reason, POLICY_REASON_RULE);
+	assert_int_equal(policy_judge_name(p, "c.test", POLICY_TCP, 80).reason, POLICY_REASON_DEFAULT);
+	assert_string_equal(policy_reason_text(POLICY_REASON_PORT, false), "not allowed on this port");
+}
+
 /* ---- vectors ---- */
 
 static struct policy_decision judge_target(const struct policy *p, const char *text)
@@ -525,6 +539,7 @@ static void a_hundred_thousand_rules_work(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_name_that_is_allowed_elsewhere_is_denied_for_its_port),
 		cmocka_unit_test(vectors_hold),
 		cmocka_unit_test(vectors_hold_for_the_printed_form),
 		cmocka_unit_test(ports_of_a_name_are_those_that_judge_allows),
