@@ -5,14 +5,18 @@
 #include "gateway/service/service.h"
 #include "gateway/store/state.h"
 
-/* Fill S, whose name is set, with what `create` fixes; checks the folder, the variables and the rules, and writes nothing. */
-int service_fill_state(const struct ak_paths *paths, const struct run_request *opts, struct state_sandbox *s, struct ak_err *err);
+/*
+ * Fill S, whose name is set, with what `create` fixes; checks the folder, the variables and the rules, and writes nothing. RAN is the plan of a run
+ * that has ended and is kept, or NULL.
+ */
+int service_fill_state(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *ran,
+	struct state_sandbox *s, struct ak_err *err);
 
 /* service/keep.c: before a run whose name the user chose: -EEXIST if a sandbox or a live run has that name. A past run gives its name up. */
 int service_claim_name(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
-/* Turn the kept run that REPORT describes into a stopped sandbox. */
-int service_keep(
-	const struct ak_paths *paths, const struct run_request *opts, const struct run_report *report, struct ak_err *err);
+/* Turn the kept run that PLAN and REPORT describe into a stopped sandbox. */
+int service_keep(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *plan,
+	const struct run_report *report, struct ak_err *err);
 
 #endif

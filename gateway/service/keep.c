@@ -39,8 +39,8 @@ static void record(const struct ak_paths *paths, const struct state_sandbox *s, 
 	event_write(paths, "run_keep", s->name, &more);
 }
 
-int service_keep(
-	const struct ak_paths *paths, const struct run_request *opts, const struct run_report *report, struct ak_err *err)
+int service_keep(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *plan,
+	const struct run_report *report, struct ak_err *err)
 {
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
 	char runs[PATH_MAX], dir[PATH_MAX];
@@ -51,7 +51,7 @@ int service_keep(
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s", paths->state);
 	snprintf(s.name, sizeof(s.name), "%s", report->name);
-	rc = service_fill_state(paths, opts, &s, err);
+	rc = service_fill_state(paths, opts, plan, &s, err);
 	if (rc < 0)
 		return rc;
 	s.allowed = report->outcome.net.allowed;

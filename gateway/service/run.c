@@ -215,9 +215,9 @@ static int run_warm(struct run_front *f, struct run_report *ret, struct ak_err *
 }
 
 /* The run has ended. What fails now leaves its files in the run's folder, where `cp` still finds them. */
-static void keep(const struct run_request *opts, const struct ak_paths *paths, struct run_report *report)
+static void keep(const struct run_front *f, struct run_report *report)
 {
-	report->kept = service_keep(paths, opts, report, &report->keep_error) == 0;
+	report->kept = service_keep(f->paths, f->opts, &f->plan, report, &report->keep_error) == 0;
 }
 
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
@@ -237,8 +237,8 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 		rc = f.plan.network && !opts->keep && !opts->cold && opts->mode != AK_MODE_OWN ? run_warm(&f, ret, err) : -EAGAIN;
 	if (rc == -EAGAIN)
 		rc = run_cold(&f, ret, err);
-	run_front_done(&f);
 	if (rc == 0 && opts->keep)
-		keep(opts, paths, ret);
+		keep(&f, ret);
+	run_front_done(&f);
 	return rc;
 }

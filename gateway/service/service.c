@@ -78,14 +78,30 @@ static int fill_mcp(const struct run_request *opts, struct state_sandbox *s, str
 	return 0;
 }
 
-int service_fill_state(const struct ak_paths *paths, const struct run_request *opts, struct state_sandbox *s, struct ak_err *err)
+/* The project and the mounts of a run that is kept are those that it had: it may have put links in the way of another look. */
+static int fill_folders(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *ran,
+	struct state_sandbox *s, struct ak_err *err)
 {
-	int rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
+	int rc;
+
+	if (ran) {
+		memcpy(s->dir, ran->project, strlen(ran->project) + 1);
+		s->dir_id = ran->project_id;
+		s->mounts = run_mounts_copy(ran->asked, ran->n_asked);
+		s->n_mounts = s->mounts ? ran->n_asked : 0;
+		return s->mounts ? 0 : ak_fail(err, ENOMEM, "out of memory");
+	}
+	rc = run_plan_project(opts, paths, s->dir, &s->dir_id, err);
+	return rc < 0 ? rc : run_plan_bring(opts, paths, s->dir, &s->mounts, &s->n_mounts, err);
+}
+
+int service_fill_state(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *ran,
+	struct state_sandbox *s, struct ak_err *err)
+{
+	int rc = fill_folders(paths, opts, ran, s, err);
 
 	if (rc == 0)
 		rc = run_plan_publish(opts, err);
-	if (rc == 0)
-		rc = run_plan_bring(opts, paths, s->dir, &s->mounts, &s->n_mounts, err);
 	if (rc == 0)
 		rc = fill_mcp(opts, s, err);
 	if (rc == 0)
@@ -155,7 +171,7 @@ int service_create(
 	memcpy(s.name, name, strlen(name) + 1);
 	rc = service_claim_name(paths, name, err);
 	if (rc == 0)
-		rc = service_fill_state(paths, opts, &s, err);
+		rc = service_fill_state(paths, opts, NULL, &s, err);
 	if (rc == 0)
 		rc = check_state(paths, &s, &policy, err);
 	if (rc == 0)

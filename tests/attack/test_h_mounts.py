@@ -176,6 +176,22 @@ def test_h7_a_link_that_a_sandbox_left_leads_no_mount_elsewhere(world):
         assert r.code == 125 and "symbolic link" in r.err and r.out == "", r
 
 
+def test_h7_a_run_that_is_kept_cannot_choose_its_mounts(world):
+    """While it runs it puts another folder with a link in the place of the one above its mount."""
+    b, lab = world, world.lab
+    deep = mkdir(lab, "project", "a", "sub")
+    put(lab, deep + "/f", "mine")
+    r = lab.run([*CODEX, "--keep", "--name", "kept", "--mount", deep, "--", "sh", "-ec", "mv a old; mkdir a; ln -s %s a/sub" % b.secret])
+    assert r.code == 0, r
+    r = lab.ak(["start", "kept"])
+    assert r.code != 0 and "symbolic link" in r.err, (r, b.exec("kept", "cat", "a/sub/f"))
+    os.unlink(deep)
+    os.rmdir(lab.path("project", "a"))
+    os.rename(lab.path("project", "old"), lab.path("project", "a"))
+    b.ak("start", "kept")
+    assert b.exec("kept", "sh", "-c", "cat a/sub/f; touch a/sub/x").out == "mine" and os.listdir(deep) == ["f"]
+
+
 # ---- h8, h28 ----
 
 def test_h8_no_tool_can_mount(any_boxes):
