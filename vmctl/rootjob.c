@@ -187,14 +187,30 @@ static int make_parent(const struct sb_root *r, const char *path, int *ret_dir, 
 	return rc < 0 ? ak_fail_errno(err, -rc, "'%s'", parent) : 0;
 }
 
+/* A link of an earlier start may lead to a version that is gone. Anything else of that name is the sandbox's own. */
+static int renew_link(int dir, const char *name, const char *target)
+{
+	char old[PATH_MAX];
+	ssize_t n = readlinkat(dir, name, old, sizeof(old));
+
+	if (n < 0 || ((size_t)n == strlen(target) && !memcmp(old, target, (size_t)n)))
+		return 0;
+	if (unlinkat(dir, name, 0) < 0 || symlinkat(target, dir, name) < 0)
+		return -errno;
+	return 0;
+}
+
 static int add_link(const struct sb_root *r, const struct sandbox_link *l, struct ak_err *err)
 {
+	const char *name = strrchr(l->path, '/') + 1;
 	_cleanup_close_ int dir = -1;
 	int rc = make_parent(r, l->path, &dir, err);
 
-	if (rc == 0 && symlinkat(l->target, dir, strrchr(l->path, '/') + 1) < 0 && errno != EEXIST)
-		rc = ak_fail_errno(err, errno, "link '%s'", l->path);
-	return rc;
+	if (rc < 0)
+		return rc;
+	if (symlinkat(l->target, dir, name) < 0)
+		rc = errno != EEXIST ? -errno : r->ctx->spec->upper_dir ? renew_link(dir, name, l->target) : 0;
+	return rc < 0 ? ak_fail_errno(err, -rc, "link '%s'", l->path) : 0;
 }
 
 /* Call it before the mounts: it replaces what is there, which must not be a file of the host. */

@@ -194,6 +194,8 @@ int dsb_new(struct daemon *d, struct state_sandbox *s, struct dsb **ret)
 	s->env = NULL;
 	s->mounts = NULL;
 	s->n_mounts = 0;
+	s->tools = NULL;
+	s->path = NULL;
 	s->edits = NULL;
 	s->n_edits = 0;
 	*ret = sb;

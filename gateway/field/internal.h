@@ -36,6 +36,7 @@ int field_set_pids(struct run_request *o, const struct field *f, const struct fi
 int field_add_variable(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_env_file(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_publish(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
+int field_add_tool(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_mount(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_add_rule(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 

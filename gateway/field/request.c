@@ -87,6 +87,16 @@ int field_add_mount(struct run_request *o, const struct field *f, const struct f
 	return rc;
 }
 
+int field_add_tool(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	if (o->n_tools == RUN_TOOLS_MAX)
+		return ak_fail(err, EINVAL, "more than %d programs", RUN_TOOLS_MAX);
+	if (v->text[0] != '/' && strchr(v->text, '/'))
+		return ak_fail(err, EINVAL, "'%.100s': must be the name of a program on the PATH, or an absolute path", v->text);
+	o->tools[o->n_tools++] = v->text;
+	return 0;
+}
+
 int field_add_rule(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
 	enum policy_edit_op op = POLICY_EDIT_DEFAULT;

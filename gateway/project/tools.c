@@ -4,7 +4,7 @@
  * Each program is resolved one link at a time, because the links must exist inside as well. A script's interpreter is resolved
  * the same way.
  */
-#include "gateway/project/tools.h"
+#include "gateway/project/tools_internal.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/paths.h"
@@ -19,15 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINKS_MAX 24 /* for one program */
 #define DEPTH_MAX 6 /* interpreters of interpreters */
 #define ENTRIES_MAX 128 /* entries of PATH */
-
-struct finder {
-	const struct tools_ask *ask; /* borrowed */
-	struct tools *tools; /* borrowed */
-	char home[PATH_MAX]; /* resolved; "" if there is none */
-};
 
 void tools_done(struct tools *t)
 {
@@ -39,6 +32,7 @@ void tools_done(struct tools *t)
 	free(t->path);
 	free(t->program);
 	free(t->refused);
+	free(t->missing);
 	*t = (struct tools){ 0 };
 }
 
@@ -64,7 +58,7 @@ static bool shown(const struct finder *f, const char *path)
 	return tools_in_system(path) || in_project(f, path) || (f->ask->shown[0] && project_inside(path, f->ask->shown));
 }
 
-static int add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why)
+int tools_add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why)
 {
 	struct tool *t = &f->tools->list[f->tools->n];
 	_cleanup_free_ char *copy = strndup(path, len);
@@ -88,15 +82,7 @@ static int add(struct finder *f, enum tool_kind kind, const char *path, size_t l
 
 /* ---- links ---- */
 
-struct way {
-	struct {
-		char *path, *target; /* owned */
-	} links[LINKS_MAX];
-	size_t n;
-	char real[PATH_MAX];
-};
-
-static void way_done(struct way *w)
+void way_done(struct way *w)
 {
 	for (size_t i = 0; i < w->n; i++) {
 		free(w->links[i].path);
@@ -113,7 +99,7 @@ static int follow(struct way *w, char rest[static PATH_MAX])
 	if (n < 0)
 		return -errno;
 	target[n] = '\0';
-	if (w->n == LINKS_MAX)
+	if (w->n == TOOLS_LINKS_MAX)
 		return -ELOOP;
 	w->links[w->n].path = strdup(w->real);
 	w->links[w->n++].target = strdup(target);
@@ -151,8 +137,7 @@ static int step(struct way *w, char rest[static PATH_MAX])
 	return S_ISLNK(st.st_mode) ? follow(w, rest) : 0;
 }
 
-/* Resolve PATH, which is absolute. W receives the links on the way and the resolved path. */
-static int walk(const char *path, struct way *w)
+int tools_walk(const char *path, struct way *w)
 {
 	char rest[PATH_MAX];
 	int rc = 0;
@@ -282,11 +267,10 @@ static int add_rustup(struct finder *f, const char *real)
 		return 0;
 	if (ak_path_join(folder, f->home, ".rustup", NULL) < 0 || !realpath(folder, rustup))
 		return 0;
-	return add(f, TOOL_FOLDER, rustup, strlen(rustup), NULL, "Rust tool chains");
+	return tools_add(f, TOOL_FOLDER, rustup, strlen(rustup), NULL, "Rust tool chains");
 }
 
-/* Whether a folder contains more than tools. */
-static bool too_broad(const struct finder *f, const char *path, size_t len)
+bool tools_too_broad(const struct finder *f, const char *path, size_t len)
 {
 	char folder[PATH_MAX];
 
@@ -294,18 +278,18 @@ static bool too_broad(const struct finder *f, const char *path, size_t len)
 	return !f->home[0] || project_inside(f->home, folder) || project_is_private(folder, f->home);
 }
 
-static int add_real(struct finder *f, const char *real, const char *why)
+int tools_add_real(struct finder *f, const char *real, const char *why)
 {
 	const char *what = NULL;
 	size_t len = tools_root(real, &what);
 	char text[NAME_MAX + 128];
 	int rc;
 
-	if (len && !too_broad(f, real, len)) {
+	if (len && !tools_too_broad(f, real, len)) {
 		snprintf(text, sizeof(text), "%s, for the %s", what, why);
-		return add(f, TOOL_FOLDER, real, len, NULL, text);
+		return tools_add(f, TOOL_FOLDER, real, len, NULL, text);
 	}
-	rc = add(f, TOOL_FILE, real, strlen(real), NULL, why);
+	rc = tools_add(f, TOOL_FILE, real, strlen(real), NULL, why);
 	return rc < 0 ? rc : add_rustup(f, real);
 }
 
@@ -314,23 +298,22 @@ static int add_mise(struct finder *f, const char *link)
 {
 	const char *at = strstr(link, "/mise/shims/");
 
-	return at ? add(f, TOOL_FOLDER, link, (size_t)(at - link) + 5, NULL, "tool chains of mise") : 0;
+	return at ? tools_add(f, TOOL_FOLDER, link, (size_t)(at - link) + 5, NULL, "tool chains of mise") : 0;
 }
 
-static int add_links(struct finder *f, const struct way *w, const char *why)
+int tools_add_links(struct finder *f, const struct way *w, const char *why)
 {
 	int rc = 0;
 
 	for (size_t i = 0; i < w->n && rc == 0; i++) {
 		rc = add_mise(f, w->links[i].path);
 		if (rc == 0)
-			rc = add(f, TOOL_LINK, w->links[i].path, strlen(w->links[i].path), w->links[i].target, why);
+			rc = tools_add(f, TOOL_LINK, w->links[i].path, strlen(w->links[i].path), w->links[i].target, why);
 	}
 	return rc;
 }
 
-/* Whether a sandbox may have created a part of the path. */
-static bool laid_by_sandbox(const struct finder *f, const struct way *w)
+bool tools_laid_by_sandbox(const struct finder *f, const struct way *w)
 {
 	const struct tools_ask *ask = f->ask;
 	bool yes = !tools_in_system(w->real) && (in_project(f, w->real) || ask->written(ask->written_ctx, w->real));
@@ -349,24 +332,38 @@ static int refuse(struct finder *f, const char *real, unsigned depth)
 	return 0;
 }
 
+/* The dynamic linker and the libraries of a program outside the system folders. */
+static int add_elf(struct finder *f, const char *real, unsigned depth)
+{
+	char interpreter[PATH_MAX], why[NAME_MAX + 64];
+	int rc = tools_add_libraries(f, real, interpreter);
+
+	if (rc < 0 || !interpreter[0])
+		return rc;
+	snprintf(why, sizeof(why), "dynamic linker of %.200s", strrchr(real, '/') + 1);
+	return add_program(f, interpreter, why, depth + 1);
+}
+
 static int add_program(struct finder *f, const char *path, const char *why, unsigned depth)
 {
 	_cleanup_(way_done) struct way w = { .n = 0 };
 	bool trusted;
-	int rc = depth > DEPTH_MAX ? -ELOOP : walk(path, &w);
+	int rc = depth > DEPTH_MAX ? -ELOOP : tools_walk(path, &w);
 
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0 || !is_program(w.real))
 		return 0; /* missing on the host means missing inside; the sandbox reports it */
-	trusted = !laid_by_sandbox(f, &w);
+	trusted = !tools_laid_by_sandbox(f, &w);
 	if (trusted && !tools_in_system(w.real)) {
 		if (project_is_private(w.real, f->home))
 			return refuse(f, w.real, depth);
-		rc = add_real(f, w.real, why);
+		rc = tools_add_real(f, w.real, why);
+		if (rc == 0)
+			rc = add_elf(f, w.real, depth);
 	}
 	if (rc == 0 && trusted)
-		rc = add_links(f, &w, why);
+		rc = tools_add_links(f, &w, why);
 	return rc < 0 ? rc : add_interpreter(f, w.real, trusted, depth);
 }
 
@@ -411,25 +408,50 @@ static int make_path(struct finder *f)
 	return f->tools->path ? 0 : -ENOMEM;
 }
 
-int tools_find(const struct tools_ask *ask, struct tools *ret, struct ak_err *err)
+/* Where NAME, a command as it was given, is; false if nowhere, or if it is relative to the current folder. */
+static bool locate(const struct tools_ask *ask, const char *name, char ret[static PATH_MAX])
 {
-	struct finder f = { .ask = ask, .tools = ret };
+	if (name[0] == '/')
+		return snprintf(ret, PATH_MAX, "%s", name) < PATH_MAX && is_program(ret);
+	return !strchr(name, '/') && tools_look_up(ask->path, name, ret);
+}
+
+/* Programs besides the command. */
+static int add_more(struct finder *f)
+{
 	char found[PATH_MAX];
-	bool known;
 	int rc = 0;
 
+	for (const char *const *name = f->ask->more; name && *name && rc == 0; name++) {
+		if (locate(f->ask, *name, found))
+			rc = add_program(f, found, "tool", 0);
+		else if (!f->tools->missing)
+			rc = (f->tools->missing = strdup(*name)) ? 0 : -ENOMEM;
+	}
+	return rc;
+}
+
+int tools_find(const struct tools_ask *ask, struct tools *ret, struct ak_err *err)
+{
+	_cleanup_free_ struct finder *f = calloc(1, sizeof(*f));
+	char found[PATH_MAX];
+	int rc = f ? 0 : -ENOMEM;
+
 	*ret = (struct tools){ 0 };
-	if (!ask->home || !realpath(ask->home, f.home))
-		f.home[0] = '\0';
-	known = ask->command[0] == '/'
-		? snprintf(found, sizeof(found), "%s", ask->command) < (int)sizeof(found) && is_program(found)
-		: !strchr(ask->command, '/') && tools_look_up(ask->path, ask->command, found);
-	if (known) {
+	if (f) {
+		f->ask = ask;
+		f->tools = ret;
+		if (!ask->home || !realpath(ask->home, f->home))
+			f->home[0] = '\0';
+	}
+	if (rc == 0 && locate(ask, ask->command, found)) {
 		ret->program = strdup(found);
-		rc = ret->program ? add_program(&f, found, "command", 0) : -ENOMEM;
+		rc = ret->program ? add_program(f, found, "command", 0) : -ENOMEM;
 	}
 	if (rc == 0)
-		rc = make_path(&f);
+		rc = add_more(f);
+	if (rc == 0)
+		rc = make_path(f);
 	if (rc < 0) {
 		tools_done(ret);
 		return ak_fail_errno(err, -rc, "looking for '%.200s' on your PATH", ask->command);

@@ -1,7 +1,7 @@
 /*
  * Find what a command needs from the host besides the system folders: the program found on the caller's PATH, the targets of
- * its links and its "#!" line, and the package or tool-chain folder around each. All of it is mounted read-only, at its own
- * path.
+ * its links and its "#!" line, the package or tool-chain folder around each, and the shared libraries and the dynamic linker that
+ * they find outside the system folders. All of it is mounted read-only, at its own path.
  *
  * Nothing else is mounted: not the home, no folder that holds the data of many tools, no folder that holds keys. A sandbox may
  * have written files of the project, so their links and "#!" lines can only add a well-known interpreter found on PATH.
@@ -36,10 +36,12 @@ struct tools {
 	char *path; /* owned; PATH inside: the caller's entries that exist inside, in order, then the system's */
 	char *program; /* owned; path of the command on the host; NULL if it is not on the caller's PATH */
 	char *refused; /* owned; why a program that was found is not mounted; NULL if it is */
+	char *missing; /* owned; the first of the other programs that is not on the caller's PATH; NULL if all are */
 };
 
 struct tools_ask {
-	const char *command; /* argv[0] */
+	const char *command; /* argv[0]; "" if none */
+	const char *const *more; /* other programs to bring in, NULL-terminated; NULL: none */
 	const char *path; /* the caller's PATH; NULL if unset */
 	const char *home; /* the caller's home; NULL if unknown */
 	const char *project; /* "" if none is mounted */

@@ -44,6 +44,7 @@ static const struct {
 	const char *file, *what;
 } markers[] = {
 	{ "pyvenv.cfg", "Python environment" },
+	{ "conda-meta", "conda environment" },
 	{ "lib/modules", "Java" },
 	{ "pkg/tool", "Go" },
 	{ "include/node/node.h", "Node.js" },

@@ -9,6 +9,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/log/events.h"
+#include "gateway/store/agent.h"
 #include "gateway/store/info.h"
 #include "gateway/store/mounts.h"
 #include "gateway/store/policy_dirs.h"
@@ -95,6 +96,30 @@ static int fill_folders(const struct ak_paths *paths, const struct run_request *
 	return rc < 0 ? rc : run_plan_bring(opts, paths, s->dir, &s->mounts, &s->n_mounts, err);
 }
 
+/* Which programs of the host it gets, and where they are looked up at every start: see plan_tools. */
+static int fill_tools(const struct run_request *opts, const struct run_plan *ran, struct state_sandbox *s, struct ak_err *err)
+{
+	const char *path = getenv("PATH");
+	bool command = ran && ran->tools.n && opts->argv;
+	size_t n = 0;
+
+	if (!path || (!command && !opts->n_tools && !agent_of_mode(opts->mode)))
+		return 0;
+	s->path = strdup(path);
+	s->tools = calloc(RUN_TOOLS_MAX + 1, sizeof(*s->tools));
+	if (!s->path || !s->tools)
+		return ak_fail(err, ENOMEM, "out of memory");
+	if (command)
+		s->tools[n++] = strdup(opts->argv[0]);
+	for (size_t i = 0; i < opts->n_tools && n < RUN_TOOLS_MAX; i++)
+		s->tools[n++] = strdup(opts->tools[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (!s->tools[i])
+			return ak_fail(err, ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
 int service_fill_state(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *ran,
 	struct state_sandbox *s, struct ak_err *err)
 {
@@ -102,6 +127,8 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 
 	if (rc == 0)
 		rc = run_plan_publish(opts, err);
+	if (rc == 0)
+		rc = fill_tools(opts, ran, s, err);
 	if (rc == 0)
 		rc = fill_mcp(opts, s, err);
 	if (rc == 0)
@@ -134,7 +161,11 @@ static int check_state(
 		rc = state_plan(paths, s, empty, &plan, err);
 	if (rc < 0)
 		return rc;
+	if (plan.tools.missing)
+		rc = ak_fail(err, EINVAL, "--tool: '%.200s' is not on your PATH", plan.tools.missing);
 	run_plan_done(&plan);
+	if (rc < 0)
+		return rc;
 	return state_policy(paths, s, ak_wall_us(), ret_policy, err);
 }
 
@@ -149,6 +180,8 @@ static void note_create(const struct ak_paths *paths, const struct state_sandbox
 	if (s->dir[0])
 		event_put_text(&more, "project", s->dir);
 	run_mounts_event(&more, NULL, 0, s->mounts, s->n_mounts);
+	if (s->tools && s->tools[0])
+		event_put_list(&more, "tools", s->tools);
 	if (s->mcp.project[0])
 		event_put_text(&more, "mcp", s->mcp.server[0] ? "server" : "user");
 	event_put_text(&more, "origin", state_origin(s));

@@ -296,6 +296,15 @@ bool plan_mounts_writes(const struct run_plan *plan, const char *path)
 	return false;
 }
 
+bool plan_mounts_covers(const struct run_plan *plan, const char *path)
+{
+	for (size_t i = 0; i < plan->n_asked; i++) {
+		if (project_inside(path, plan->asked[i].target))
+			return true;
+	}
+	return false;
+}
+
 /* ---- adding ---- */
 
 /* PATH, which is in the source of M, as a path inside. */

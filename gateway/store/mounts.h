@@ -37,6 +37,9 @@ int plan_mounts_name(struct run_plan *plan, const struct run_request *opts, cons
 /* Whether a sandbox with these mounts may write PATH. */
 bool plan_mounts_writes(const struct run_plan *plan, const char *path);
 
+/* Whether PATH inside is in one of them. */
+bool plan_mounts_covers(const struct run_plan *plan, const char *path);
+
 /* Add them to the plan: first those that the project is mounted on, then the others. */
 enum plan_mounts_part { PLAN_MOUNTS_BELOW_PROJECT, PLAN_MOUNTS_OTHER };
 int plan_mounts_add(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct owndir *own,

@@ -455,6 +455,14 @@ static int plan_host_home(struct run_plan *plan, const struct run_request *opts,
 	return 0;
 }
 
+void run_plan_note(struct run_plan *plan, const char *line)
+{
+	size_t n = strlen(plan->notes);
+
+	if (line[0])
+		snprintf(plan->notes + n, sizeof(plan->notes) - n, "%s\n", line);
+}
+
 /* What has written a program, if a sandbox may have: the writable mounts of this run, and persistent sandboxes. */
 struct writers {
 	const struct run_plan *plan; /* borrowed */
@@ -471,22 +479,37 @@ static bool has_written(void *ctx, const char *path)
 /* What the command needs of the host besides its system folders, each at its own path. */
 static int plan_tools(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
+	char note[320];
 	struct writers writers = { .plan = plan, .projects = { .paths = paths } };
+	const struct agent *agent = opts->fixed_env ? agent_of_mode(opts->mode) : NULL;
 	struct tools_ask ask = {
-		.command = opts->argv ? opts->argv[0] : "",
-		.path = getenv("PATH"),
+		.command = opts->argv ? opts->argv[0]
+			: agent	      ? agent->name
+				      : "",
+		.more = opts->tools,
+		.path = opts->fixed_env ? opts->path : getenv("PATH"),
 		.home = getenv("HOME"),
 		.project = plan->project,
 		.shown = plan->host_home,
 		.written = has_written,
 		.written_ctx = &writers,
 	};
-	int rc = opts->fixed_env || !opts->argv ? 0 : tools_find(&ask, &plan->tools, err);
+	bool wanted = (ask.command[0] || opts->n_tools) && (!opts->fixed_env || opts->path);
+	int rc = wanted ? tools_find(&ask, &plan->tools, err) : 0;
 
 	shared_projects_done(&writers.projects);
+	if (rc == 0 && plan->tools.missing && !opts->fixed_env)
+		return ak_fail(err, EINVAL, "--tool: '%.200s' is not on your PATH", plan->tools.missing);
+	if (rc == 0 && plan->tools.missing) {
+		snprintf(note, sizeof(note), "the program '%.200s' is no longer on the PATH that the sandbox was created with",
+			plan->tools.missing);
+		run_plan_note(plan, note);
+	}
 	for (size_t i = 0; rc == 0 && i < plan->tools.n; i++) {
 		const struct tool *t = &plan->tools.list[i];
 
+		if (t->kind == TOOL_LINK && plan_mounts_covers(plan, t->path))
+			continue; /* it would be created in a folder of the host */
 		if (t->kind == TOOL_LINK) {
 			plan->links[plan->n_links++] = (struct sandbox_link){ .path = t->path, .target = t->target };
 			continue;
@@ -520,14 +543,6 @@ static int plan_covers(struct run_plan *plan, struct owndir *own, const char *em
 	for (int i = 0; i < n; i++)
 		plan_add_mount(plan, plan->empty, plan->covers[i], true, &empty, "an empty folder over our own");
 	return 0;
-}
-
-void run_plan_note(struct run_plan *plan, const char *line)
-{
-	size_t n = strlen(plan->notes);
-
-	if (line[0])
-		snprintf(plan->notes + n, sizeof(plan->notes) - n, "%s\n", line);
 }
 
 /* Mount the project, and its protected files on top. */

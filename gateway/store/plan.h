@@ -52,6 +52,7 @@ struct run_mount {
 	struct project_id id; /* of the source when the sandbox was created; unknown in a new request */
 };
 #define RUN_MOUNTS_MAX 16
+#define RUN_TOOLS_MAX 16
 
 /* The user's request; everything is borrowed from argv. */
 struct run_request {
@@ -79,6 +80,9 @@ struct run_request {
 				   environment and folder are then ignored, and a NULL dir means no project */
 	struct run_mount mounts[RUN_MOUNTS_MAX];
 	size_t n_mounts;
+	const char *tools[RUN_TOOLS_MAX + 1]; /* other programs of the host to bring in; ends with NULL */
+	size_t n_tools;
+	const char *path; /* with fixed_env: the PATH of the user who created the sandbox; NULL: bring no programs in */
 	struct policy_edit edits[PLAN_LIST_MAX]; /* changes to the mode's policy: rules, further policies, groups */
 	size_t n_edits;
 	struct ak_publish publish[AK_PUBLISH_MAX];

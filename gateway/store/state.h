@@ -55,6 +55,8 @@ struct state_sandbox {
 	struct sandbox_limits limits;
 	struct run_mount *mounts; /* owned; the user's mounts, resolved at create */
 	size_t n_mounts;
+	char **tools; /* owned, NULL-terminated: programs of the host to bring in at every start, besides the agent of the mode; NULL: none */
+	char *path; /* owned: the creator's PATH, where they are found; NULL: bring none in */
 	char **env; /* owned, NULL-terminated: result of run_plan_capture at create */
 	uint64_t created_us;
 	uint32_t link_id; /* its link in the gateway's namespace; never changes, so logs and rules always use the same address */

@@ -15,6 +15,8 @@ void state_done(struct state_sandbox *s)
 {
 	state_edits_clear(s);
 	run_env_free(TAKE(s->env));
+	json_strings_free(TAKE(s->tools));
+	free(TAKE(s->path));
 	run_mounts_free(TAKE(s->mounts), s->n_mounts);
 	s->n_mounts = 0;
 }
@@ -30,6 +32,19 @@ static bool put_edit(cJSON *list, const struct state_edit *e)
 	cJSON_AddItemToArray(list, obj);
 	return cJSON_AddStringToObject(obj, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(obj, "text", e->text) &&
 		(!e->until_us || cJSON_AddNumberToObject(obj, "until_us", (double)e->until_us));
+}
+
+static bool put_tools(cJSON *obj, const struct state_sandbox *s)
+{
+	cJSON *list = s->tools ? cJSON_AddArrayToObject(obj, "tools") : NULL;
+	bool ok = !s->tools || list;
+
+	for (size_t i = 0; ok && s->tools && s->tools[i]; i++) {
+		cJSON *text = cJSON_CreateString(s->tools[i]);
+
+		ok = text && cJSON_AddItemToArray(list, text);
+	}
+	return ok && (!s->path || cJSON_AddStringToObject(obj, "path", s->path));
 }
 
 static bool put_lists(cJSON *obj, const struct state_sandbox *s)
@@ -91,7 +106,8 @@ cJSON *state_to_json(const struct state_sandbox *s)
 		cJSON_AddNumberToObject(obj, "denied", (double)s->denied);
 
 	if (!ok || !state_limits_put(obj, &s->limits) || !run_mounts_put(obj, "mounts", s->mounts, s->n_mounts) ||
-		!state_mcp_put(obj, &s->mcp) || !put_lists(obj, s) || !publish_put(obj, "publish", s->publish, s->n_publish))
+		!state_mcp_put(obj, &s->mcp) || !put_tools(obj, s) || !put_lists(obj, s) ||
+		!publish_put(obj, "publish", s->publish, s->n_publish))
 		return NULL;
 	return TAKE(obj);
 }
@@ -322,6 +338,22 @@ static int get_mounts(const cJSON *obj, struct state_sandbox *s, struct ak_err *
 	return s->mounts ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
+static int get_tools(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
+{
+	const char *path = NULL;
+	int rc = json_get_string(obj, "path", &path, err);
+
+	if (rc > 0 && !(s->path = strdup(path)))
+		return ak_fail(err, ENOMEM, "out of memory");
+	if (rc >= 0)
+		rc = json_get_strings(obj, "tools", &s->tools, err);
+	for (size_t i = 0; rc > 0 && s->tools[i]; i++) {
+		if (i >= RUN_TOOLS_MAX)
+			return ak_fail(err, E2BIG, "tools: more than %d", RUN_TOOLS_MAX);
+	}
+	return rc < 0 ? rc : 0;
+}
+
 static int check_version(const cJSON *obj, struct ak_err *err)
 {
 	uint64_t version = 0;
@@ -342,7 +374,7 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 {
 	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "project_writable",
 		"no_network", "nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied",
-		"edits", "mcp", "mounts", "publish", NULL };
+		"edits", "mcp", "mounts", "publish", "tools", "path", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");
@@ -365,11 +397,15 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 		rc = get_edits(obj, &s, err);
 	if (rc == 0)
 		rc = get_mounts(obj, &s, err);
+	if (rc == 0)
+		rc = get_tools(obj, &s, err);
 	if (rc < 0)
 		return rc;
 	*ret = s;
 	s.mounts = NULL;
 	s.n_mounts = 0;
+	s.tools = NULL;
+	s.path = NULL;
 	s.env = NULL;
 	s.edits = NULL;
 	s.n_edits = 0;

@@ -265,6 +265,9 @@ int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, cons
 	opts->name = s->name;
 	opts->dir = s->dir[0] ? s->dir : NULL;
 	opts->dir_id = s->dir_id;
+	opts->path = s->path;
+	for (; s->tools && s->tools[opts->n_tools] && opts->n_tools < RUN_TOOLS_MAX; opts->n_tools++)
+		opts->tools[opts->n_tools] = s->tools[opts->n_tools];
 	opts->n_mounts = s->n_mounts < RUN_MOUNTS_MAX ? s->n_mounts : RUN_MOUNTS_MAX;
 	memcpy(opts->mounts, s->mounts, opts->n_mounts * sizeof(*s->mounts));
 	opts->fixed_env = s->env ? s->env : (char *const[]){ NULL };

@@ -1,10 +1,14 @@
 """Programs that lie in the user's home, and the memory of agents: what is brought in, and what is not."""
 import json
 import os
+import re
+import shutil
 import stat
+import subprocess
 
 import pytest
 
+from expect import missing
 from lab import PATH
 
 
@@ -288,3 +292,167 @@ def test_what_another_sandbox_may_have_written_is_not_followed(any_boxes, folder
     os.symlink(home.path("private/tool"), os.path.join(other, folder, "agent"))
     r = home.run("--dir", any_boxes.lab.path("project", "mine"), "--", "agent", path=[os.path.join(other, folder)])
     assert r.code == 127 and "private" not in r.out, r
+
+
+# ---- shared libraries ----
+
+class Build:
+    """Programs and libraries of the C compiler, in the home."""
+
+    def __init__(self, home):
+        self.home = home
+        if not shutil.which("gcc"):
+            missing("no C compiler")
+
+    def make(self, name, text, *options):
+        path = self.home.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        r = subprocess.run(["gcc", "-x", "c", "-", "-x", "none", "-o", path, "-Wl,--allow-shlib-undefined", *options], input=text, capture_output=True, text=True)
+        assert r.returncode == 0, r
+        self.home.own(path)
+        return path
+
+    def library(self, name, text, *options):
+        soname = os.path.basename(name).split(".so")[0] + ".so.1"
+        return self.make(name, text, "-shared", "-fPIC", "-Wl,-soname," + soname, *options)
+
+
+@pytest.fixture
+def build(home):
+    return Build(home)
+
+
+A = "int b(void); int a(void) { return b() + 1; }"
+B = "int b(void) { return 40; }"
+MAIN = '#include <stdio.h>\nint a(void); int main(void) { printf("%d\\n", a() + 1); return 0; }'
+
+
+@pytest.mark.parametrize("tags", ["--enable-new-dtags", "--disable-new-dtags"], ids=["runpath", "rpath"])
+def test_libraries_that_a_program_finds_beside_it_come_in_and_nothing_else(build, tags):
+    """By RUNPATH each file has its own path; by RPATH the program's is good for the libraries of its libraries."""
+    home, new = build.home, tags == "--enable-new-dtags"
+    b = build.library("app/lib/deep/libb.so.1.2", B)
+    home.link("app/lib/libb.so.1" if not new else "app/lib/deep/libb.so.1", "deep/libb.so.1.2" if not new else "libb.so.1.2")
+    a = build.library("app/lib/liba.so.1", A, b, *(["-Wl,%s,-rpath,$ORIGIN/deep" % tags] if new else []))
+    build.make("app/bin/prog", MAIN, a, "-Wl,%s,-rpath,$ORIGIN/../lib" % tags)
+    home.program("app/lib/secret", "no\n", 0o644)
+    home.link("bin/prog", "../app/bin/prog")
+    r = home.run("--", "prog", path=["bin"])
+    assert (r.code, r.out) == (0, "42\n"), r
+    r = home.run("--tool", "prog", "--", "sh", "-c", "prog; cd %s; find . -type f -o -type l | sort" % home.path("app"), path=["bin"])
+    assert r.out.split() == ["42", "./bin/prog", *sorted(["./lib/liba.so.1", "./lib/deep/libb.so.1.2", "./lib/deep/libb.so.1" if new else "./lib/libb.so.1"])], r
+
+
+def test_a_program_with_many_libraries_gets_their_folder(build):
+    home = build.home
+    libs = [build.library("app/lib/libn%d.so.1" % i, "int n%d(void) { return 1; }" % i) for i in range(12)]
+    text = "#include <stdio.h>\n" + "".join("int n%d(void);" % i for i in range(12)) + 'int main(void) { printf("%d\\n", ' + " + ".join("n%d()" % i for i in range(12)) + "); return 0; }"
+    build.make("app/bin/prog", text, *libs, "-Wl,-rpath,$ORIGIN/../lib")
+    home.program("app/secret", "no\n", 0o644)
+    r = home.run("--tool", "prog", "--", "sh", "-c", "prog; ls %s" % home.path("app"), path=["app/bin"])
+    assert (r.code, r.out) == (0, "12\nbin\nlib\n"), r
+
+
+def test_a_conda_environment_comes_in_as_a_whole(build):
+    home = build.home
+    build.make("conda/bin/prog", MAIN, build.library("conda/lib/liba.so.1", A, build.library("conda/lib/libb.so.1", B)), "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib")
+    home.program("conda/conda-meta/history", "", 0o644)
+    home.program("conda/share/data", "data\n", 0o644)
+    r = home.run("--tool", "prog", "--", "sh", "-c", "prog; cat %s" % home.path("conda/share/data"), path=["conda/bin"])
+    assert (r.code, r.out) == (0, "42\ndata\n"), r
+
+
+def test_the_dynamic_linker_may_lie_elsewhere_too(build):
+    """As with a glibc of one's own: the program names its linker by its full path, here through a link."""
+    home = build.home
+    with open("/proc/self/exe", "rb") as f:
+        system = re.search(rb"/[\w./-]*ld-[\w.-]+\.so\.\d", f.read()).group().decode()
+    os.makedirs(home.path("glibc/2.0"))
+    shutil.copy(os.path.realpath(system), home.path("glibc/2.0/ld.so"))
+    home.own(home.path("glibc/2.0/ld.so"))
+    home.link("glibc/current", "2.0")
+    build.make("app/prog", '#include <stdio.h>\nint main(void) { puts("ran"); return 0; }', "-Wl,--dynamic-linker," + home.path("glibc/current/ld.so"))
+    r = home.run("--", "prog", path=["app"])
+    assert (r.code, r.out) == (0, "ran\n"), r
+
+
+def test_libraries_among_keys_or_of_a_sandbox_are_not_brought_in(any_boxes):
+    home = Home(any_boxes.lab)
+    build, other = Build(home), any_boxes.lab.path("project", "other")
+    os.mkdir(other)
+    home.own(build.make("key/prog", MAIN, build.library(".ssh/liba.so.1", A, build.library(".ssh/libb.so.1", B)), "-Wl,--disable-new-dtags,-rpath," + home.path(".ssh")))
+    r = home.run("--tool", "prog", "--", "sh", "-c", "prog; ls -A " + home.path(), path=["key"])
+    assert "42" not in r.out and "liba.so.1" in r.err and ".ssh" not in r.out.split(), r
+    home.program("private/liba.so.1", "the user's\n")
+    build.make("bin/prog", MAIN, "-Wl,--unresolved-symbols=ignore-all", home.path(".ssh/liba.so.1"), "-Wl,-rpath," + other)
+    any_boxes.ak("create", "x", "--compatibility-mode", "codex", "--dir", other)
+    os.symlink(home.path("private/liba.so.1"), os.path.join(other, "liba.so.1"))
+    r = home.run("--dir", any_boxes.lab.path("home", "bin"), "--tool", "prog", "--", "sh", "-c", "cat %s" % home.path("private/liba.so.1"), path=["bin"])
+    assert r.code != 0 and r.out == "", r
+
+
+# ---- persistent sandboxes ----
+
+def npm_agent(home, name, version):
+    home.program(".npm/lib/node_modules/@a/%s/cli.sh" % name, '#!/bin/sh\necho "%s %s $*"\n' % (name, version))
+    home.program(".npm/lib/node_modules/other/secret", "no\n", 0o644)
+    home.link(".npm/bin/" + name, "../lib/node_modules/@a/%s/cli.sh" % name)
+
+
+def test_a_persistent_sandbox_has_the_agent_of_its_mode(any_boxes):
+    b, home = any_boxes, Home(any_boxes.lab)
+    npm_agent(home, "claude", "1.0")
+    env = {"PATH": home.path(".npm/bin") + ":" + PATH}
+    b.ak("create", "web", "--compatibility-mode", "claude", env=env)
+    b.ak("start", "web")
+    assert b.out("web", "claude", "--version") == "claude 1.0 --version\n"
+    assert b.sh("web", "ls %s" % home.path(".npm/lib/node_modules")) == "@a\n"
+    b.ak("stop", "web")
+    # A new version, elsewhere: found anew at every start.
+    os.unlink(home.path(".npm/bin/claude"))
+    home.program("versions/2.0/claude", "#!/bin/sh\necho claude 2.0\n")
+    home.link(".npm/bin/claude", home.path("versions/2.0/claude"))
+    b.ak("start", "web")
+    assert b.out("web", "claude") == "claude 2.0\n"
+    b.ak("stop", "web")
+    os.unlink(home.path(".npm/bin/claude"))
+    b.ak("start", "web")
+    assert b.exec("web", "claude").code == 127
+
+
+def test_a_persistent_sandbox_has_the_tools_that_it_was_created_with(any_boxes):
+    b, home = any_boxes, Home(any_boxes.lab)
+    home.program("bin/one", "#!/bin/sh\necho one\n")
+    home.program("bin/two", "#!/bin/sh\necho two\n")
+    env = {"PATH": home.path("bin") + ":" + PATH}
+    b.ak("create", "x", "--tool", "one", "--tool", home.path("bin/two"), "--tool", "sh", env=env)
+    b.ak("start", "x")
+    assert b.sh("x", "one; two; ls " + home.path("bin")) == "one\ntwo\none\ntwo\n"
+    r = b.lab.ak(["create", "y", "--tool", "nowhere"], env=env)
+    assert r.code != 0 and "'nowhere' is not on your PATH" in r.err, r
+    assert b.lab.ak(["create", "y", "--tool", "bin/one"], env=env).code == 2
+    b.ak("stop", "x")
+    os.unlink(home.path("bin/one"))
+    r = b.ak("start", "x")
+    assert "'one' is no longer on the PATH" in r.err and b.exec("x", "one").code in (126, 127) and b.out("x", "two") == "two\n", r
+
+
+def test_a_kept_run_keeps_its_program(any_boxes):
+    b, home = any_boxes, Home(any_boxes.lab)
+    home.program("bin/tool", "#!/bin/sh\necho tool\n")
+    r = home.run("--keep", "--name", "kept", "--", "tool", path=["bin"])
+    assert (r.code, r.out) == (0, "tool\n"), r
+    b.ak("start", "kept")
+    assert b.out("kept", "tool") == "tool\n"
+
+
+def test_what_the_sandbox_itself_puts_on_the_path_is_not_followed_at_the_next_start(any_boxes):
+    b, home = any_boxes, Home(any_boxes.lab)
+    home.program("private/data", "#!/bin/sh\necho private\n")
+    env = {"PATH": b.lab.path("project", "bin") + ":" + PATH}
+    b.ak("create", "x", "--compatibility-mode", "claude", "--dir", b.lab.path("project"), env=env)
+    b.ak("start", "x")
+    b.sh("x", "mkdir bin; ln -s %s bin/claude" % home.path("private/data"))
+    b.ak("stop", "x")
+    b.ak("start", "x")
+    assert b.exec("x", "claude").code in (126, 127) and b.exec("x", "ls", home.path("private")).code != 0

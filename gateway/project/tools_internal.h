@@ -1,0 +1,59 @@
+/* Declarations shared by the parts that find tools: see project/tools.h. */
+#ifndef AK_TOOLS_INTERNAL_H
+#define AK_TOOLS_INTERNAL_H
+
+#include "gateway/project/tools.h"
+
+#define TOOLS_LINKS_MAX 24 /* links on the way to one file */
+#define TOOLS_OBJECTS_MAX 256 /* programs and libraries whose libraries are looked for */
+
+struct finder {
+	const struct tools_ask *ask; /* borrowed */
+	struct tools *tools; /* borrowed */
+	char home[PATH_MAX]; /* resolved; "" if there is none */
+	struct {
+		dev_t dev;
+		ino_t ino;
+	} seen[TOOLS_OBJECTS_MAX]; /* their libraries have been looked for */
+	size_t n_seen;
+};
+
+/* A path, resolved one link at a time, because the links must exist inside as well. */
+struct way {
+	struct {
+		char *path, *target; /* owned */
+	} links[TOOLS_LINKS_MAX];
+	size_t n;
+	char real[PATH_MAX];
+};
+void way_done(struct way *w);
+
+/* tools.c: resolve PATH, which is absolute. W, which is zero before, receives the links on the way and the resolved path. */
+int tools_walk(const char *path, struct way *w);
+bool tools_laid_by_sandbox(
+	const struct finder *f, const struct way *w); /* whether a sandbox may have created a part of the path */
+bool tools_too_broad(const struct finder *f, const char *path, size_t len); /* whether a folder contains more than tools */
+int tools_add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why);
+int tools_add_real(struct finder *f, const char *real, const char *why); /* a file, or the package or tool chain around it */
+int tools_add_links(struct finder *f, const struct way *w, const char *why);
+
+/* tools_elf.c: what an ELF file asks the dynamic linker for. */
+#define ELF_NEEDED_MAX 128
+struct elf_needs {
+	char interpreter[PATH_MAX]; /* "" if none */
+	char path[2][PATH_MAX]; /* DT_RPATH and DT_RUNPATH, as written; "" if missing */
+	char needed[ELF_NEEDED_MAX][NAME_MAX + 1];
+	size_t n_needed;
+};
+enum { ELF_RPATH, ELF_RUNPATH };
+
+/* Read the file FD; false if it is no ELF file of this machine's kind, or makes no sense. */
+bool elf_needs_read(int fd, struct elf_needs *ret);
+
+/*
+ * tools_libs.c: add the shared libraries that REAL, a program outside the system folders, finds outside them by the search path in it, and
+ * theirs. *RET_INTERPRETER is the program's own dynamic linker; "" if it has none.
+ */
+int tools_add_libraries(struct finder *f, const char *real, char ret_interpreter[static PATH_MAX]);
+
+#endif
