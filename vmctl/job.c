@@ -58,11 +58,17 @@ static int read_links(struct sb_job *job)
 	return job->pack.bad ? -EBADMSG : 0;
 }
 
-static int read_file(struct sb_job *job)
+static int read_files(struct sb_job *job)
 {
-	job->spec.file.path = unpack_str(&job->pack);
-	job->spec.file.text = unpack_str(&job->pack);
-	return job->pack.bad || !job->spec.file.path != !job->spec.file.text ? -EBADMSG : 0;
+	for (size_t i = 0; i < SANDBOX_FILES_MAX; i++) {
+		struct sandbox_file *f = &job->spec.files[i];
+
+		f->path = unpack_str(&job->pack);
+		f->text = unpack_str(&job->pack);
+		if (!f->path != !f->text)
+			return -EBADMSG;
+	}
+	return job->pack.bad ? -EBADMSG : 0;
 }
 
 static int read_spec(struct sb_job *job)
@@ -88,7 +94,7 @@ static int read_spec(struct sb_job *job)
 	rc = read_mounts(job);
 	if (rc == 0)
 		rc = read_links(job);
-	return rc < 0 ? rc : read_file(job);
+	return rc < 0 ? rc : read_files(job);
 }
 
 int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int *fds, size_t n_fds, struct sb_job *ret,

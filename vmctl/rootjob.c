@@ -213,17 +213,26 @@ static int add_link(const struct sb_root *r, const struct sandbox_link *l, struc
 	return rc < 0 ? ak_fail_errno(err, -rc, "link '%s'", l->path) : 0;
 }
 
-/* Call it before the mounts: it replaces what is there, which must not be a file of the host. */
-static int add_file(const struct sb_root *r, struct ak_err *err)
+static int add_file(const struct sb_root *r, const struct sandbox_file *f, struct ak_err *err)
 {
-	const struct sandbox_file *f = &r->ctx->spec->file;
 	_cleanup_close_ int dir = -1;
-	int rc = f->path ? make_parent(r, f->path, &dir, err) : 0;
+	int rc = make_parent(r, f->path, &dir, err);
 
-	if (rc < 0 || !f->path)
+	if (rc < 0)
 		return rc;
 	rc = path_write(r->fd, f->path + 1, f->text);
 	return rc < 0 ? ak_fail_errno(err, -rc, "file '%s'", f->path) : 0;
+}
+
+/* Call it before the mounts: it replaces what is there, which must not be a file of the host. */
+static int add_files(const struct sb_root *r, struct ak_err *err)
+{
+	const struct sandbox_file *files = r->ctx->spec->files;
+	int rc = 0;
+
+	for (size_t i = 0; i < SANDBOX_FILES_MAX && rc == 0; i++)
+		rc = files[i].path ? add_file(r, &files[i], err) : 0;
+	return rc;
 }
 
 static int add_links(const struct sb_root *r, struct ak_err *err)
@@ -272,7 +281,7 @@ static int finish(const struct sb_root *r, struct ak_err *err)
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "limiting processes");
 	if ((rc = sb_root_names(r, err)) < 0 || (rc = add_tmp(r, err)) < 0 || (rc = add_home(r, err)) < 0 ||
-		(rc = add_file(r, err)) < 0 || (rc = add_mounts(r, err)) < 0 || (rc = add_links(r, err)) < 0)
+		(rc = add_files(r, err)) < 0 || (rc = add_mounts(r, err)) < 0 || (rc = add_links(r, err)) < 0)
 		return rc;
 	if (sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
 		return sb_root_failed(err, rc, "making it read-only");

@@ -45,6 +45,7 @@ struct sandbox_file {
 	const char *path; /* inside, absolute; NULL: none */
 	const char *text;
 };
+#define SANDBOX_FILES_MAX 2
 
 struct sandbox_limits {
 	uint64_t memory_bytes; /* 0: no limit */
@@ -72,7 +73,7 @@ struct sandbox_spec {
 	size_t n_mounts;
 	const struct sandbox_link *links; /* created after the mounts */
 	size_t n_links;
-	struct sandbox_file file; /* created before the mounts */
+	struct sandbox_file files[SANDBOX_FILES_MAX]; /* created before the mounts */
 	const char *upper_dir; /* host folder that keeps the sandbox's changes to its root, home and /tmp; NULL: tmpfs */
 	struct sandbox_limits limits;
 	bool tty; /* give the command a pty as controlling terminal; see sandbox_tty_fd */

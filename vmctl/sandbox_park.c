@@ -74,8 +74,10 @@ static int seal(const struct sandbox_spec *spec, struct ak_err *err)
 		pack_str(&pack, spec->links[i].path);
 		pack_str(&pack, spec->links[i].target);
 	}
-	pack_str(&pack, spec->file.path);
-	pack_str(&pack, spec->file.text);
+	for (size_t i = 0; i < SANDBOX_FILES_MAX; i++) {
+		pack_str(&pack, spec->files[i].path);
+		pack_str(&pack, spec->files[i].text);
+	}
 	fd = pack_seal(&pack);
 	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
 }

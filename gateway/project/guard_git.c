@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/project/gitconf.h"
 #include "gateway/project/owndir.h"
 #include "vmctl/source.h"
 
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #define POINTER_MAX (PATH_MAX + 64)
-#define CONFIG_MAX (256u << 10)
 
 static bool is_file(int dir, const char *name)
 {
@@ -49,25 +49,6 @@ static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
 
 /* ---- a git folder outside ---- */
 
-/* The content of a small regular file without trailing white space; NULL if there is none. */
-static char *read_small(int dir, const char *name, size_t max)
-{
-	_cleanup_free_ char *text = NULL;
-	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	struct stat st;
-	ssize_t n;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 || (uint64_t)st.st_size > max)
-		return NULL;
-	text = calloc(1, max + 1);
-	n = text ? ak_pread_all(fd, text, max, 0) : -1;
-	if (n <= 0 || memchr(text, '\0', (size_t)n))
-		return NULL;
-	while (n > 0 && isspace((unsigned char)text[n - 1]))
-		text[--n] = '\0';
-	return TAKE(text);
-}
-
 /* Resolve PATH, which stands in a file of the folder BASE. */
 static bool resolve_from(const char *base, const char *path, char ret[static PATH_MAX])
 {
@@ -79,66 +60,6 @@ static bool resolve_from(const char *base, const char *path, char ret[static PAT
 static bool is_repository(int dir)
 {
 	return is_file(dir, "HEAD") && is_dir(dir, "objects") && is_dir(dir, "refs") && is_file(dir, "config");
-}
-
-/* Join lines that end with a backslash with the next one. */
-static void join_lines(char *text)
-{
-	char *to = text;
-
-	for (const char *from = text; *from; from++) {
-		if (from[0] == '\\' && from[1] == '\n')
-			from++;
-		else
-			*to++ = *from;
-	}
-	*to = '\0';
-}
-
-/* Extract a value from the rest of its line TEXT: remove quotes, comment and trailing white space. */
-static char *plain_value(char *text)
-{
-	char *to = text, *end = text; /* END: after the last character that is not white space */
-	bool quoted = false;
-
-	for (const char *from = text; *from && (quoted || !strchr("#;", *from)); from++) {
-		if (*from == '"') {
-			quoted = !quoted;
-			continue;
-		}
-		if (*from == '\\' && from[1])
-			from++;
-		*to++ = *from;
-		if (quoted || !strchr(" \t\r", *from))
-			end = to;
-	}
-	*end = '\0';
-	return text;
-}
-
-/* The value of core.KEY in the text of a git configuration; NULL if missing. Modifies TEXT. */
-static const char *core_value(char *text, const char *key)
-{
-	const char *found = NULL;
-	size_t len = strlen(key);
-	bool core = false;
-	char *save = NULL;
-
-	join_lines(text);
-	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		line += strspn(line, " \t");
-		if (line[0] == '[') {
-			core = !strncasecmp(line, "[core]", 6);
-			line += strcspn(line, "]");
-			line += strspn(line, "] \t");
-		}
-		if (!core || strncasecmp(line, key, len) != 0)
-			continue;
-		line += len + strspn(line + len, " \t");
-		if (line[0] == '=')
-			found = plain_value(line + 1 + strspn(line + 1, " \t"));
-	}
-	return found;
 }
 
 static int open_folder(const char *path)
@@ -185,8 +106,8 @@ static bool is_module_folder(int fd, const char *path)
 /* Whether FOLDER, of a submodule, has its own repository and names the project as its work tree. */
 static bool submodule_points_back(const struct guard *g, int fd, const char *folder)
 {
-	_cleanup_free_ char *config = is_module_folder(fd, folder) ? read_small(fd, "config", CONFIG_MAX) : NULL;
-	const char *value = config ? core_value(config, "worktree") : NULL;
+	_cleanup_free_ char *config = is_module_folder(fd, folder) ? gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX) : NULL;
+	const char *value = config ? gitconf_value(config, "core", "worktree") : NULL;
 
 	return value && value[0] && names(folder, value, g->roots[GUARD_PROJECT].path);
 }
@@ -197,7 +118,8 @@ static bool submodule_points_back(const struct guard *g, int fd, const char *fol
  */
 static bool worktree_points_back(const struct guard *g, int fd, const char *folder, char ret[static PATH_MAX])
 {
-	_cleanup_free_ char *back = read_small(fd, "gitdir", POINTER_MAX), *common = read_small(fd, "commondir", POINTER_MAX);
+	_cleanup_free_ char *back = gitconf_read(fd, "gitdir", O_NOFOLLOW, POINTER_MAX),
+			    *common = gitconf_read(fd, "commondir", O_NOFOLLOW, POINTER_MAX);
 	_cleanup_free_ char *dot_git = guard_join(g->roots[GUARD_PROJECT].path, ".git");
 	_cleanup_close_ int repository = -1;
 	size_t n;
@@ -230,8 +152,8 @@ char *guard_module_file(const struct guard *g, size_t root, const char *rel)
 	const char *project = g->roots[GUARD_PROJECT].path;
 	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
 	_cleanup_free_ char *folder = guard_join(g->roots[root].path, rel),
-			    *config = fd < 0 ? NULL : read_small(fd, "config", CONFIG_MAX);
-	const char *value = config ? core_value(config, "worktree") : NULL;
+			    *config = fd < 0 ? NULL : gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX);
+	const char *value = config ? gitconf_value(config, "core", "worktree") : NULL;
 	char files[PATH_MAX];
 	size_t n = strlen(project);
 
@@ -290,7 +212,7 @@ static int refuse(struct guard *g, const char *folder)
 static int follow_file(struct guard *g, const struct stat *dot_git, const struct ak_paths *paths)
 {
 	const char *project = g->roots[GUARD_PROJECT].path;
-	_cleanup_free_ char *text = read_small(g->roots[GUARD_PROJECT].fd, ".git", POINTER_MAX);
+	_cleanup_free_ char *text = gitconf_read(g->roots[GUARD_PROJECT].fd, ".git", O_NOFOLLOW, POINTER_MAX);
 	char folder[PATH_MAX], repository[PATH_MAX];
 	_cleanup_close_ int fd = -1;
 
@@ -333,8 +255,8 @@ static int protect_hooks(struct guard *g, const struct guard_place *place)
 	struct stat st;
 
 	fd = guard_open(g, place->root, place->rel, &st);
-	config = fd < 0 || g->hooks ? NULL : read_small(fd, "config", CONFIG_MAX);
-	value = config ? core_value(config, "hooksPath") : NULL;
+	config = fd < 0 || g->hooks ? NULL : gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX);
+	value = config ? gitconf_value(config, "core", "hooksPath") : NULL;
 	if (!value || !resolve_from(project, value, folder) || !project_inside(folder, project) || folder[n] != '/')
 		return 0;
 	g->hooks = strdup(folder + n + 1);

@@ -15,6 +15,7 @@ static const struct {
 	[PLAN_FROM_CALLER_PATH] = { "your PATH, as far as it exists inside", true },
 	[PLAN_FROM_TERMINAL] = { "your terminal and language", true },
 	[PLAN_FROM_AUTHORITIES] = { "your certificate authorities, which the sandbox has too", true },
+	[PLAN_FROM_GIT] = { "your name in git", true },
 	[PLAN_FROM_SANDBOX] = { "the sandbox itself", true },
 	[PLAN_FROM_PROFILE] = { "your environment (permissive profile)", false },
 	[PLAN_FROM_API_KEY] = { "--pass-api-key", false },
@@ -52,9 +53,9 @@ static void put_mounts(struct strbuf *out, const struct run_plan *plan)
 	}
 	for (size_t i = 0; i < plan->n_links; i++)
 		strbuf_printf(out, "  ln  %s → %s\n", plan->links[i].path, plan->links[i].target);
-	if (plan->file.path)
-		strbuf_printf(out, "  fi  %s\n      %s\n", plan->file.path, plan->file_why);
-	if (plan->n_mounts + plan->n_links == 0 && !plan->file.path)
+	for (size_t i = 0; i < plan->n_files; i++)
+		strbuf_printf(out, "  fi  %s\n      %s\n", plan->files[i].path, plan->files_why[i]);
+	if (plan->n_mounts + plan->n_links + plan->n_files == 0)
 		strbuf_puts(out, "  none\n");
 }
 

@@ -274,6 +274,8 @@ static int plan_env(struct run_plan *plan, const struct run_request *opts, const
 	if (rc == 0 && !opts->fixed_env)
 		rc = env_caller(plan, opts);
 	if (rc == 0)
+		rc = plan_git(plan, !opts->fixed_env);
+	if (rc == 0)
 		rc = env_identity(plan, opts, user);
 	for (char *const *e = opts->fixed_env; e && *e && rc == 0; e++)
 		rc = plan_env_set(plan, *e, PLAN_FROM_CREATE);
@@ -717,10 +719,10 @@ void run_plan_spec(
 		.n_mounts = plan->n_mounts,
 		.links = plan->links,
 		.n_links = plan->n_links,
-		.file = plan->file,
 		.link = link,
 		.gw_user_ns = -1,
 		.gw_net_ns = -1,
 		.resolv_conf = resolv,
 	};
+	memcpy(ret->files, plan->files, sizeof(ret->files));
 }

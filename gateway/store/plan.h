@@ -102,6 +102,7 @@ enum plan_source {
 	PLAN_FROM_CALLER_PATH,
 	PLAN_FROM_TERMINAL,
 	PLAN_FROM_AUTHORITIES,
+	PLAN_FROM_GIT,
 	PLAN_FROM_SANDBOX,
 	PLAN_FROM_PROFILE,
 	PLAN_FROM_API_KEY,
@@ -138,8 +139,10 @@ struct run_plan {
 	size_t n_mounts;
 	struct sandbox_link links[TOOLS_MAX];
 	size_t n_links;
-	struct sandbox_file file; /* borrowed from the agent's row, and why */
-	const char *file_why;
+	struct sandbox_file files[SANDBOX_FILES_MAX]; /* borrowed texts */
+	const char *files_why[SANDBOX_FILES_MAX];
+	size_t n_files;
+	char gitconfig[1200]; /* text of one of them */
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL-terminated */
 	enum plan_source env_from[PLAN_ENV_MAX]; /* of each */
 	size_t n_env;

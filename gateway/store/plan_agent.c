@@ -94,8 +94,8 @@ int plan_agent(struct run_plan *plan, const struct run_request *opts, const stru
 			? ak_fail(err, EINVAL, "--agent-state: mode %s has no agent; name one as the command, or another mode",
 				  ak_mode_policy(opts->mode, opts->own))
 			: 0;
-	plan->file = (struct sandbox_file){ .path = a->file, .text = a->file_text };
-	plan->file_why = a->file_why;
+	if (a->file)
+		plan_add_file(plan, a->file, a->file_text, a->file_why);
 	rc = plan_agent_env(plan, a);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "environment");

@@ -14,4 +14,13 @@ int plan_agent(struct run_plan *plan, const struct run_request *opts, const stru
 /* plan_machine.c: pass on the caller's variables that name certificate authorities, where the sandbox sees these. */
 int plan_authorities(struct run_plan *plan);
 
+void plan_add_file(struct run_plan *plan, const char *path, const char *text, const char *why); /* all borrowed */
+
+/*
+ * plan_machine.c: with a project, give git the caller's name and address, and let it work in folders of any owner. Both are
+ * in the system's configuration inside, so that those of the repository win, as on the host. WITH_ENV: the caller's variables
+ * of that kind, too.
+ */
+int plan_git(struct run_plan *plan, bool with_env);
+
 #endif

@@ -300,25 +300,39 @@ static int get_links(const cJSON *obj, const struct member *m, struct run_ask *t
 	return 0;
 }
 
-static bool put_file(cJSON *obj, const struct member *m, const struct source *from)
+static bool put_files(cJSON *obj, const struct member *m, const struct source *from)
 {
-	const struct sandbox_file *in = &from->plan->file;
-	cJSON *item = in->path ? cJSON_AddObjectToObject(obj, m->key) : NULL;
+	cJSON *array = cJSON_AddArrayToObject(obj, m->key);
+	bool ok = array != NULL;
 
-	return !in->path ||
-		(item && cJSON_AddStringToObject(item, "path", in->path) && cJSON_AddStringToObject(item, "text", in->text));
+	for (size_t i = 0; ok && i < SANDBOX_FILES_MAX; i++) {
+		const struct sandbox_file *in = &from->plan->files[i];
+		cJSON *item = in->path ? cJSON_CreateObject() : NULL;
+
+		ok = !in->path ||
+			(item && cJSON_AddItemToArray(array, item) && cJSON_AddStringToObject(item, "path", in->path) &&
+				cJSON_AddStringToObject(item, "text", in->text));
+	}
+	return ok;
 }
 
-static int get_file(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err)
+static int get_files(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err)
 {
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, m->key);
-	struct sandbox_file *f = &to->plan.file;
+	const cJSON *list = NULL, *item;
+	int rc = json_get_array(obj, m->key, &list, err);
+	size_t n = 0;
 
-	if (!item)
-		return 0;
-	if (json_get_string(item, "path", &f->path, err) <= 0 || f->path[0] != '/' ||
-		json_get_string(item, "text", &f->text, err) <= 0)
-		return ak_fail(err, EINVAL, "file: wants an absolute path and a text");
+	if (rc < 0)
+		return rc;
+	cJSON_ArrayForEach(item, list) {
+		struct sandbox_file *f = &to->plan.files[n];
+
+		if (n++ == SANDBOX_FILES_MAX)
+			return ak_fail(err, E2BIG, "files: more than %d", SANDBOX_FILES_MAX);
+		if (json_get_string(item, "path", &f->path, err) <= 0 || f->path[0] != '/' ||
+			json_get_string(item, "text", &f->text, err) <= 0)
+			return ak_fail(err, EINVAL, "files[%zu]: wants an absolute path and a text", n - 1);
+	}
 	return 0;
 }
 
@@ -395,7 +409,7 @@ static const struct member members[] = {
 	{ "mounts", put_mounts, get_mounts, PLAN(mounts), 0 },
 	{ "links", put_links, get_links, PLAN(links), 0 },
 	{ "asked", put_asked, get_asked, PLAN(asked), 0 },
-	{ "file", put_file, get_file, PLAN(file), 0 },
+	{ "files", put_files, get_files, PLAN(files), 0 },
 	{ "edits", put_edits, get_edits, REQUEST(edits), 0 },
 	{ "publish", put_publish, get_publish, REQUEST(publish), 0 },
 	{ "limits", put_limits, get_limits, REQUEST(limits), 0 },
