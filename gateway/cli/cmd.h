@@ -107,6 +107,13 @@ int cmd_print_table(struct table *t, const char *hint);
 /* Report how printing a log ended and return the exit code. CORRUPT is the number of unreadable lines. A closed pipe is not an error. */
 int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err);
 
+/*
+ * Apply agentkernel.toml to the request (service_config). If the file widens it, show how and ask, when there is a terminal. Returns 0, or the exit
+ * code after printing the error. The caller frees *RET after its last use of O.
+ */
+struct config;
+int cmd_settings(const char *command, struct run_request *o, const struct ak_paths *paths, struct config **ret);
+
 /* The functions in the command table. */
 int cmd_run(int argc, char **argv);
 int cmd_agent(int argc, char **argv);
@@ -142,6 +149,7 @@ int cmd_agents_reset(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_setup(int argc, char **argv);
 int cmd_init(int argc, char **argv);
+int cmd_trust(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 

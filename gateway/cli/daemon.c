@@ -73,7 +73,7 @@ static int say_running(const struct ak_paths *paths)
 	return AK_EXIT_ERROR;
 }
 
-static int start_foreground(const struct ak_paths *paths)
+static int start_foreground(const struct ak_paths *paths, const struct daemon_conf *conf)
 {
 	struct ak_err err;
 	int listener, rc = passed_listener(&listener, &err);
@@ -83,7 +83,7 @@ static int start_foreground(const struct ak_paths *paths)
 		return AK_EXIT_ERROR;
 	ak_title_set("agentkernel daemon");
 	if (rc == 0)
-		rc = daemon_main(paths, listener, &err);
+		rc = daemon_serve(paths, conf, listener, -1, &err);
 	return rc < 0 ? fail("daemon start", &err) : 0;
 }
 
@@ -92,21 +92,24 @@ int cmd_daemon_start(int argc, char **argv)
 	struct ak_paths paths;
 	struct cmd_args a;
 	struct ak_err err;
-	int sock, code = cmd_read(&a, "daemon start", argc, argv, NULL, 0, NULL);
+	struct daemon_conf conf = { .healing = false };
+	int rc, code = cmd_read(&a, "daemon start", argc, argv, NULL, 0, NULL);
 
 	if (code)
 		return code - 1;
 	if (ak_paths_init(&paths, &err) < 0)
 		return fail("daemon start", &err);
+	rc = service_pool_settings(".", &paths, &conf, &err);
+	if (rc < 0) {
+		ak_say("daemon start: %s", err.text);
+		return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_ERROR;
+	}
 	if (a.seen[FIELD_FOREGROUND])
-		return start_foreground(&paths);
+		return start_foreground(&paths, &conf);
 	if (say_running(&paths))
 		return AK_EXIT_ERROR;
-	sock = daemon_connect(&paths, true, &err);
-	if (sock < 0)
-		return fail("daemon start", &err);
-	ak_close(sock);
-	return 0;
+	rc = daemon_spawn(&paths, &conf, &err);
+	return rc < 0 && rc != -EADDRINUSE ? fail("daemon start", &err) : 0;
 }
 
 /* ---- stop ---- */

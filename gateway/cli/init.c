@@ -8,6 +8,8 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/service/service.h"
+#include "gateway/store/agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,24 +81,68 @@ static void name_of_project(char ret[static AK_NAME_MAX])
 		strcpy(ret, "project");
 }
 
+/* The first agent on the caller's PATH; NULL if there is none. */
+static const struct agent *installed_agent(void)
+{
+	char file[PATH_MAX];
+
+	for (size_t i = 0; i < AGENTS_NUM; i++) {
+		if (tools_look_up(getenv("PATH"), agents[i].name, file))
+			return &agents[i];
+	}
+	return NULL;
+}
+
+struct mark {
+	const char *mark;
+	const char *text;
+};
+
+/* Replace every mark of MARKS, which ends with NULL. */
+static void replace_marks(const char *text, const struct mark *marks, struct strbuf *out)
+{
+	while (*text) {
+		const struct mark *m = marks;
+
+		while (m->mark && strncmp(text, m->mark, strlen(m->mark)) != 0)
+			m++;
+		if (m->mark)
+			strbuf_puts(out, m->text);
+		else
+			strbuf_putc(out, *text);
+		text += m->mark ? strlen(m->mark) : 1;
+	}
+}
+
 static int fill_template(const struct init *in, const char *source, struct strbuf *out, struct ak_err *err)
 {
-	static const char mark[] = "@NAME@";
+	const struct run_request nothing = { .mode = AK_MODE_NATIVE };
+	const struct agent *agent = installed_agent();
 	_cleanup_free_ char *text = NULL;
-	char name[AK_NAME_MAX], *at;
+	struct detect_answer image;
+	char name[AK_NAME_MAX];
+	const struct mark marks[] = {
+		{ "@NAME@", name },
+		{ "@IMAGE@", "" },
+		{ "@IMAGE_WHY@", image.why },
+		{ "@AGENT@", agent ? agent->name : "claude" },
+		{ "@AGENT_WHY@", agent ? "found on your PATH" : "none was found on your PATH" },
+		{ NULL, NULL },
+	};
+	struct mark all[ARRAY_SIZE(marks)];
 	int rc = read_template(in, source, &text, err);
 
 	if (rc < 0)
 		return rc;
 	name_of_project(name);
-	at = strstr(text, mark);
-	if (at) {
-		strbuf_add(out, text, (size_t)(at - text));
-		strbuf_puts(out, name);
-		strbuf_puts(out, at + strlen(mark));
-	} else {
-		strbuf_puts(out, text);
+	service_detect(&nothing, NULL, ".", &image);
+	for (char *c = image.why; *c; c++) {
+		if (*c < 0x20 || *c >= 0x7f) /* the name of a file, in a comment */
+			*c = '?';
 	}
+	memcpy(all, marks, sizeof(marks));
+	all[1].text = image.image;
+	replace_marks(text, all, out);
 	return out->failed ? ak_fail(err, ENOMEM, "out of memory") : 0;
 }
 

@@ -13,11 +13,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* No command was given: run the agent A of the mode. */
-static int take_agent(struct run_request *o, const struct agent *a)
+/* No command was given: run the agent of the mode, or the one that agentkernel.toml prefers. */
+static int take_agent(struct run_request *o, const struct config *c)
 {
+	const char *preferred = config_word(c, "agent", "preferred");
+	const struct agent *a = agent_of_mode(o->mode);
 	static char *argv[2];
 
+	if (o->argv)
+		return 0;
+	if (!a && preferred && !o->given[FIELD_MODE]) {
+		a = agent_named(preferred);
+		o->mode = a->mode;
+	}
 	if (!a) {
 		ak_say("run: no command given; for example: agentkernel run --compatibility-mode codex -- npm test");
 		return AK_EXIT_USAGE;
@@ -56,12 +64,10 @@ static int parse(int argc, char **argv, struct run_request *o)
 		return AK_EXIT_USAGE;
 	if (i != CMD_END)
 		o->argv = argv + args.at - 1;
-	i = i == CMD_END ? take_agent(o, agent_of_mode(o->mode)) : 0;
-	if (i == 0 && o->detach)
+	if (o->detach)
 		return check_detach(o);
-	if (i == 0 && (i = cmd_choose_tty("run", o, &o->tty)) > 0)
-		i--;
-	return i;
+	i = cmd_choose_tty("run", o, &o->tty);
+	return i > 0 ? i - 1 : 0;
 }
 
 static void print_json(const struct run_report *r)
@@ -118,11 +124,11 @@ static void print_closing_lines(const struct run_request *o, const struct run_re
 		tell_denied(r, paths, denied);
 }
 
-static int explain(const struct run_request *opts, const struct ak_paths *paths)
+static int explain(const struct run_request *opts, const struct config *c, const struct ak_paths *paths)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	struct ak_err err;
-	int rc = service_explain(opts, paths, &out, &err);
+	int rc = service_explain(opts, c, paths, &out, &err);
 
 	if (rc < 0) {
 		ak_say("%s", err.text);
@@ -146,8 +152,9 @@ static int detach(const struct run_request *opts, const struct ak_paths *paths)
 	return 0;
 }
 
-static int execute(const struct run_request *opts)
+static int execute(struct run_request *opts)
 {
+	_cleanup_(config_freep) struct config *c = NULL;
 	struct run_report result;
 	struct ak_paths paths;
 	struct ak_err err;
@@ -158,8 +165,13 @@ static int execute(const struct run_request *opts)
 		ak_say("%s", err.text);
 		return AK_EXIT_FAILED;
 	}
+	rc = cmd_settings("run", opts, &paths, &c);
+	if (rc == 0)
+		rc = take_agent(opts, c);
+	if (rc)
+		return rc;
 	if (opts->explain)
-		return explain(opts, &paths);
+		return explain(opts, c, &paths);
 	if (opts->detach)
 		return detach(opts, &paths);
 	rc = service_run(opts, &paths, &result, &err);
@@ -191,7 +203,7 @@ int cmd_run(int argc, char **argv)
 int cmd_agent(int argc, char **argv)
 {
 	const struct agent *a = agent_named(argv[0]);
-	struct run_request opts = { .mode = a->mode, .profile = AK_PROFILE_MODERATE, .argv = argv };
+	struct run_request opts = { .mode = a->mode, .profile = AK_PROFILE_MODERATE, .argv = argv, .given[FIELD_MODE] = true };
 
 	opts.tty = tty_in_front();
 	return execute(&opts);

@@ -50,11 +50,18 @@ static int parse_create(struct create *c, int argc, char **argv)
 		}
 	}
 	c->start = a.seen[FIELD_START];
-	if (!c->name) {
-		ak_say("create: no name given; for example: agentkernel create work --compatibility-mode codex");
-		return 1 + AK_EXIT_USAGE;
-	}
 	return 0;
+}
+
+/* Without a name on the command line, agentkernel.toml may have one. */
+static int take_name(struct create *c, const struct config *settings)
+{
+	if (!c->name)
+		c->name = config_word(settings, "sandbox", "name");
+	if (c->name)
+		return 0;
+	ak_say("create: no name given; for example: agentkernel create work --compatibility-mode codex");
+	return AK_EXIT_USAGE;
 }
 
 /* Tell the user what --mcp gives to MCP servers. */
@@ -91,6 +98,7 @@ static int start_new(const struct ak_paths *paths, const char *name, cJSON **ret
 int cmd_create(int argc, char **argv)
 {
 	struct create c = { .opts = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE } };
+	_cleanup_(config_freep) struct config *settings = NULL;
 	_cleanup_json_ cJSON *info = NULL;
 	struct ak_paths paths;
 	struct ak_err err;
@@ -98,9 +106,14 @@ int cmd_create(int argc, char **argv)
 
 	if (rc)
 		return rc - 1;
-	rc = ak_paths_init(&paths, &err);
+	if (ak_paths_init(&paths, &err) < 0)
+		return fail("create", -EIO, &err);
+	rc = cmd_settings("create", &c.opts, &paths, &settings);
 	if (rc == 0)
-		rc = service_create(&paths, c.name, &c.opts, &info, &err);
+		rc = take_name(&c, settings);
+	if (rc)
+		return rc;
+	rc = service_create(&paths, c.name, &c.opts, &info, &err);
 	if (rc == 0 && c.start)
 		rc = start_new(&paths, c.name, &info, &err);
 	if (rc < 0)

@@ -69,6 +69,8 @@ const struct cmd cmd_table[] = {
 		NULL },
 	{ "doctor", "", "check what works on this host, and say how to fix what does not", VERB_DOCTOR, cmd_doctor, false, NULL },
 	{ "setup", "", "apply the fixes of doctor that a program can apply", VERB_SETUP, cmd_setup, false, NULL },
+	{ "trust", "[DIR|FILE]", "let agentkernel.toml of a project widen what a run may do", VERB_TRUST, cmd_trust, false,
+		NULL },
 	{ "init", "", "write a commented agentkernel.toml, and the files that a client needs", VERB_INIT, cmd_init, false, NULL },
 	{ "completion", "bash|zsh|fish", "print a completion script for a shell", VERB_NONE, cmd_completion, false, NULL },
 	{ "version", "", "print the version", VERB_PRINT, cmd_version, false, NULL },

@@ -246,8 +246,3 @@ int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, i
 		unlink(path);
 	return rc;
 }
-
-int daemon_main(const struct ak_paths *paths, int listener, struct ak_err *err)
-{
-	return daemon_serve(paths, NULL, listener, -1, err);
-}

@@ -38,12 +38,9 @@ struct daemon_conf {
 	bool healing; /* started by the healer, not by a user: give up if a user has stopped the daemon in the meantime */
 };
 
-/* Run the daemon in this process until it is told to end. LISTENER is -1, or a socket passed by a service manager. */
-int daemon_main(const struct ak_paths *paths, int listener, struct ak_err *err);
-
 /*
- * The same with CONF (may be NULL). Once the daemon serves, it writes the int 0 to READY_FD (may be -1) and closes it. If it fails before that, READY_FD
- * still belongs to the caller.
+ * Run the daemon in this process until it is told to end. LISTENER is -1, or a socket passed by a service manager; CONF may be NULL. Once the daemon
+ * serves, it writes the int 0 to READY_FD (may be -1) and closes it. If it fails before that, READY_FD still belongs to the caller.
  */
 int daemon_serve(const struct ak_paths *paths, const struct daemon_conf *conf, int listener, int ready_fd, struct ak_err *err);
 

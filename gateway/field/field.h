@@ -184,6 +184,9 @@ enum field_id {
 	FIELD_DRY_RUN,
 	FIELD_OFFLINE,
 	FIELD_YES,
+	FIELD_TRUST_YES,
+	FIELD_TRUST_LIST,
+	FIELD_REVOKE,
 	FIELD_REPLACE,
 	FIELD_NUM
 };
@@ -227,6 +230,7 @@ enum field_verb {
 	VERB_DOCTOR,
 	VERB_SETUP,
 	VERB_INIT,
+	VERB_TRUST,
 	VERB_NUM
 };
 
@@ -276,6 +280,12 @@ void field_mem_done(struct field_mem *m);
 /* Store a value in O; error texts begin with the field. Does nothing for a field that has neither SET nor AT. */
 int field_set(
 	struct run_request *o, const struct field *f, enum field_front front, const struct field_value *v, struct ak_err *err);
+
+/* The same for a value that is not the request's own: it is not recorded in O->given, and error texts do not name the field. */
+int field_put(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
+
+/* Is WORD one of CHOICES ("a|b|c")? */
+bool field_is_word(const char *choices, const char *word);
 
 /*
  * Check OBJ as fields_check does and store every value in O, leaving its other members unchanged. Strings are borrowed from OBJ and MEM; the caller

@@ -133,13 +133,21 @@ static void set_member(void *member, const struct field *f, const struct field_v
 		*(const char **)member = v->text;
 }
 
+int field_put(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	if (f->set)
+		return f->set(o, f, v, err);
+	if (f->at)
+		set_member((char *)o + f->at, f, v);
+	return 0;
+}
+
 int field_set(
 	struct run_request *o, const struct field *f, enum field_front front, const struct field_value *v, struct ak_err *err)
 {
-	int rc = f->set ? f->set(o, f, v, err) : 0;
+	int rc = field_put(o, f, v, err);
 
-	if (!f->set && f->at)
-		set_member((char *)o + f->at, f, v);
+	o->given[f - field_table] = true;
 	return rc < 0 ? field_place(f, front, rc, err) : 0;
 }
 

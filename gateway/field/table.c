@@ -46,7 +46,8 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_KEEP] = { .name = "keep", .option = "keep", .kind = KIND_BOOL, .help = "keep it as a stopped sandbox", AT(keep), MORE_CLI(", and print its name") },
 	[FIELD_DETACH] = { .option = "detach", .letter = 'd', .kind = KIND_BOOL, .help = "run it in the background and print its name", AT(detach) },
 	[FIELD_RUN_NAME] = { .name = "name", .option = "name", .kind = KIND_NAME, .help = "name of the sandbox (run- and 8 hex digits)", .set = field_set_name },
-	[FIELD_CONFIG] = { .option = "config", .kind = KIND_TEXT, .arg = "FILE", .missing = "*", .help = "settings of the project" },
+	[FIELD_CONFIG] = { .option = "config", .kind = KIND_TEXT, .arg = "FILE", .min = 1, .max = PATH_BYTES,
+		.help = "read settings from this file (agentkernel.toml of the project)", AT(config) },
 	[FIELD_BACKEND] = { .option = "backend", .kind = KIND_CHOICE, .choices = "ns|vm|podman|docker", .missing = "vm|podman|docker",
 		.help = "what the sandbox is made of; only ns in this version" },
 	[FIELD_DIR] = { .name = "dir", .option = "dir", .kind = KIND_DIR, .min = 1, .max = PATH_BYTES, .help = "the project folder on the host", AT(dir),
@@ -179,8 +180,13 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_DRY_RUN] = { .option = "dry-run", .kind = KIND_BOOL, .help = "print what would be done, and change nothing" },
 	[FIELD_OFFLINE] = { .option = "offline", .kind = KIND_BOOL, .help = "send nothing to the network" },
 	[FIELD_YES] = { .option = "yes", .letter = 'y', .kind = KIND_BOOL, .help = "do not ask: also do what changes the system" },
+	[FIELD_TRUST_YES] = { .option = "yes", .letter = 'y', .kind = KIND_BOOL, .help = "do not ask" },
+	[FIELD_TRUST_LIST] = { .option = "list", .kind = KIND_BOOL, .help = "list the files that you trust" },
+	[FIELD_REVOKE] = { .option = "revoke", .kind = KIND_BOOL, .help = "trust the file no longer" },
 	[FIELD_REPLACE] = { .option = "force", .kind = KIND_BOOL, .help = "replace existing files" },
 };
+
+_Static_assert(FIELD_NUM <= RUN_FIELDS_MAX, "run_request.given has room for every field");
 
 /* ---- verbs ---- */
 
@@ -251,6 +257,7 @@ static const struct field_use *const verbs[VERB_NUM] = {
 	[VERB_SERVE] = USES({ FIELD_HOST, C }, { FIELD_PORT, C }, { FIELD_API_KEY_FILE, C }, { FIELD_SERVER_NAME, C }),
 	[VERB_DOCTOR] = USES({ FIELD_OFFLINE, C }, { FIELD_JSON, C }),
 	[VERB_SETUP] = USES({ FIELD_DRY_RUN, C }, { FIELD_YES, C }),
+	[VERB_TRUST] = USES({ FIELD_TRUST_YES, C }, { FIELD_TRUST_LIST, C }, { FIELD_REVOKE, C }, { FIELD_JSON, C }),
 	[VERB_INIT] = USES({ FIELD_PLUGIN, C }, { FIELD_DRY_RUN, C }, { FIELD_REPLACE, C }),
 };
 /* clang-format on */
@@ -323,6 +330,11 @@ bool field_is_choice(const char *choices, const char *word, size_t len)
 		choices = choices[n] ? choices + n + 1 : NULL;
 	}
 	return false;
+}
+
+bool field_is_word(const char *choices, const char *word)
+{
+	return field_is_choice(choices, word, strlen(word));
 }
 
 void field_choices(const struct field *f, void (*fn)(void *ctx, const char *word, size_t len), void *ctx)

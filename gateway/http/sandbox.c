@@ -2,6 +2,7 @@
 #include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/http/task.h"
 #include "gateway/service/service.h"
 
 #include <errno.h>
@@ -80,8 +81,11 @@ void http_work_create(struct http_call *c, struct work *w)
 	const char *name = http_body_text(c, "name");
 	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct ak_err err;
+	_cleanup_(config_freep) struct config *settings = NULL;
 	int rc = fill_opts(c, &opts, &mem, &err);
 
+	if (rc == 0)
+		rc = http_settings(&opts, c->s->paths, &settings, &err);
 	if (rc == 0)
 		rc = create(c, name, &opts, &err);
 	end_info(c, w, rc, name, &err);

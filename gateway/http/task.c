@@ -48,6 +48,15 @@ int http_task_check(struct http_task *t, struct ak_err *err)
 	return rc;
 }
 
+/* A request without a folder has no project, unless its mode mounts the server's own folder. */
+int http_settings(struct run_request *o, const struct ak_paths *paths, struct config **ret, struct ak_err *err)
+{
+	bool mounts = o->mode != AK_MODE_NATIVE || o->profile == AK_PROFILE_PERMISSIVE;
+	int rc = service_config(o, o->dir ? o->dir : mounts ? "." : NULL, paths, ret, err);
+
+	return rc == -EKEYREJECTED ? -EINVAL : rc; /* only the user can trust the file: for a client it is a bad request */
+}
+
 /* ---- in the worker ---- */
 
 static void end_report(struct work *w, int rc, struct run_report *r, const struct ak_err *err)
@@ -66,8 +75,11 @@ void http_task_run(void *ctx, struct work *w)
 	const struct ak_paths *paths = t->s->paths;
 	struct run_report report = { 0 };
 	struct ak_err err = { "" };
+	_cleanup_(config_freep) struct config *settings = NULL;
 	int rc = fill_opts(t, &opts, &mem, &err);
 
+	if (rc == 0)
+		rc = http_settings(&opts, paths, &settings, &err);
 	if (rc == 0)
 		rc = service_run(&opts, paths, &report, &err);
 	end_report(w, rc == -ENOENT ? -EINVAL : rc, &report,

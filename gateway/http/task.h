@@ -29,4 +29,8 @@ int http_task_check(struct http_task *t, struct ak_err *err);
 /* The worker function that runs a temporary sandbox. */
 void http_task_run(void *ctx, struct work *w);
 
+/* Apply agentkernel.toml of the project (service_config); content that only the user can trust is -EINVAL. */
+struct config;
+int http_settings(struct run_request *o, const struct ak_paths *paths, struct config **ret, struct ak_err *err);
+
 #endif

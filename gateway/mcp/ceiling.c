@@ -7,6 +7,7 @@
 #include "gateway/mcp/run.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/service/service.h"
 #include "gateway/store/policy_dirs.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ void mcp_ceiling_finish(struct mcp_ceiling *c, size_t n_modes)
 {
 	if (n_modes > 0)
 		return;
+	c->any_mode = true;
 	c->mode = AK_MODE_CLAUDE;
 	for (int i = 0; i < AK_MODE_OWN; i++)
 		c->modes[i] = i != AK_MODE_NATIVE;
@@ -94,6 +96,25 @@ int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, str
 	opts->dir = c->dir;
 	memcpy(opts->edits, c->edits, c->n_edits * sizeof(*c->edits));
 	opts->n_edits = c->n_edits;
+	return rc;
+}
+
+/* The file of the project counts as for any run, but never beyond what the server was started with. */
+int mcp_settings(const struct mcp_request *r, struct run_request *opts, struct config **ret, struct ak_err *err)
+{
+	const struct mcp_ceiling *c = r->ceiling;
+	enum ak_mode mode = opts->mode;
+	const char *own = opts->own;
+	int rc;
+
+	opts->given[FIELD_MODE] = opts->given[FIELD_MODE] || !c->any_mode;
+	rc = service_config(opts, c->dir ? c->dir : ".", r->paths, ret, err);
+	if (!mcp_ceiling_has(c, opts->mode, opts->own)) {
+		opts->mode = mode;
+		opts->own = own;
+	}
+	if (opts->profile < c->profile)
+		opts->profile = c->profile;
 	return rc;
 }
 

@@ -41,6 +41,7 @@ struct mcp_ceiling {
 	const char *own[MCP_OWN_MAX]; /* and these installed policies, as modes; borrowed */
 	size_t n_own;
 	const char *own_default; /* if MODE is AK_MODE_OWN; borrowed */
+	bool any_mode; /* the user named no mode: agentkernel.toml may choose the default among MODES */
 	enum ak_profile profile; /* the widest profile that a call may choose, and the default */
 	bool no_network;
 	bool keep; /* sandboxes that calls create outlive the server */

@@ -105,8 +105,11 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 		.timeout_ms = MCP_TIMEOUT_MS };
 	struct run_report res = { .out = NULL };
 	struct ak_err err;
+	_cleanup_(config_freep) struct config *settings = NULL;
 	int rc = mcp_ceiling_apply(r, &opts, &mem, &err);
 
+	if (rc == 0)
+		rc = mcp_settings(r, &opts, &settings, &err);
 	if (rc == 0)
 		rc = service_run(&opts, r->paths, &res, &err);
 	if (rc == 0 && !res.outcome.has_net && !opts.no_network && ak_profile_network(opts.profile))

@@ -39,6 +39,10 @@ void mcp_tell_denied(const struct ak_paths *paths, const char *name, bool persis
 /* mcp/ceiling.c: apply the server's limits to a call. Sets the arguments, the project folder and the rules in OPTS; leaves its other members unchanged. */
 int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, struct field_mem *mem, struct ak_err *err);
 
+/* Then apply agentkernel.toml of the project (service_config), within the same limits. */
+struct config;
+int mcp_settings(const struct mcp_request *r, struct run_request *opts, struct config **ret, struct ak_err *err);
+
 /* The policy that this server gives to a sandbox of MODE; -EPERM for a mode that calls cannot choose. */
 int mcp_ceiling_policy(const struct mcp_request *r, enum ak_mode mode, const char *own, struct policy **ret, struct ak_err *err);
 

@@ -56,8 +56,11 @@ static int create(const struct mcp_request *r, const char *name, cJSON **ret, st
 {
 	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
 	struct run_request opts = { .quiet = true };
+	_cleanup_(config_freep) struct config *settings = NULL;
 	int rc = mcp_ceiling_apply(r, &opts, &mem, err);
 
+	if (rc == 0)
+		rc = mcp_settings(r, &opts, &settings, err);
 	if (rc < 0)
 		return rc;
 	opts.mcp = true;

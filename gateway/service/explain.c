@@ -16,7 +16,8 @@ static int load_policy(const struct run_plan *plan, const struct run_request *op
 	return ak_policy_load(paths, plan->policy, opts->edits, opts->n_edits, ret, err);
 }
 
-int service_explain(const struct run_request *opts, const struct ak_paths *paths, struct strbuf *out, struct ak_err *err)
+int service_explain(const struct run_request *opts, const struct config *c, const struct ak_paths *paths, struct strbuf *out,
+	struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	static struct run_plan plan; /* large */
@@ -34,6 +35,7 @@ int service_explain(const struct run_request *opts, const struct ak_paths *paths
 	if (rc == 0) {
 		run_plan_look(&plan, opts, paths);
 		run_plan_explain(&plan, opts, policy, out);
+		config_explain(c, opts, out);
 		rc = out->failed ? ak_fail(err, ENOMEM, "out of memory") : 0;
 	}
 	run_plan_done(&plan);

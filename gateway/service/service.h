@@ -12,6 +12,8 @@
 #include "gateway/base/err.h"
 #include "gateway/base/json.h"
 #include "gateway/base/paths.h"
+#include "gateway/config/config.h"
+#include "gateway/config/detect.h"
 #include "gateway/run/run.h"
 #include "gateway/store/plan.h"
 #include "gateway/store/report.h"
@@ -351,10 +353,41 @@ int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst
 int service_run_detached(const struct run_request *opts, const struct ak_paths *paths, char ret[static AK_NAME_MAX],
 	int *ret_code, struct ak_err *err);
 
+/* ---- settings of a project (service/config.c) ---- */
+
+/*
+ * Store in O what agentkernel.toml gives and O does not: the file O->config, or the one in the project folder DIR (NULL: none). *RET is the file,
+ * which must outlive O; NULL if there is none. -EINVAL: the file is wrong. -EKEYREJECTED: it widens O and the user has not trusted this content; O is
+ * unchanged, and *RET is set so that the caller can ask.
+ */
+int service_config(struct run_request *o, const char *dir, const struct ak_paths *paths, struct config **ret, struct ak_err *err);
+
+/* Read the file PATH, or the one in the folder PATH; -ENOENT. */
+int service_config_file(const char *path, struct config **ret, struct ak_err *err);
+
+/* Append lines that say what C changed since it was trusted, and how it would widen O. */
+int service_config_tell(const struct ak_paths *paths, const struct config *c, const struct run_request *o, struct strbuf *out,
+	struct ak_err *err);
+
+/* The sizes of the daemon's pool that agentkernel.toml in DIR gives; RET is unchanged where it gives none. -EINVAL: wrong, or not trusted. */
+struct daemon_conf;
+int service_pool_settings(const char *dir, const struct ak_paths *paths, struct daemon_conf *ret, struct ak_err *err);
+
+/* Trust exactly the content of C; forget a file or the one in a folder (-ENOENT); list [{path, status, sha256, time}]. */
+int service_trust(const struct ak_paths *paths, const struct config *c, struct ak_err *err);
+int service_trust_revoke(const struct ak_paths *paths, const char *path, struct ak_err *err);
+int service_trust_list(const struct ak_paths *paths, cJSON **ret, struct ak_err *err);
+
+/* ---- images by language (service/detect.c) ---- */
+
+/* Which image fits O, the settings C (may be NULL) and the project folder DIR (NULL: none), and why. */
+void service_detect(const struct run_request *o, const struct config *c, const char *dir, struct detect_answer *ret);
+
 /* ---- explaining a run (service/explain.c) ---- */
 
-/* Plan OPTS and describe every decision of the plan with its reason. Starts nothing. */
-int service_explain(const struct run_request *opts, const struct ak_paths *paths, struct strbuf *out, struct ak_err *err);
+/* Plan OPTS and describe every decision of the plan with its reason. C: the file that gave some of it, or NULL. Starts nothing. */
+int service_explain(const struct run_request *opts, const struct config *c, const struct ak_paths *paths, struct strbuf *out,
+	struct ak_err *err);
 
 /* ---- run (service/run.c) ---- */
 

@@ -20,6 +20,7 @@ static const struct {
 	[PLAN_FROM_PROFILE] = { "your environment (permissive profile)", false },
 	[PLAN_FROM_API_KEY] = { "--pass-api-key", false },
 	[PLAN_FROM_OPTION] = { "--env", false },
+	[PLAN_FROM_FILE] = { "agentkernel.toml", false },
 	[PLAN_FROM_CREATE] = { "fixed when the sandbox was created", false },
 	[PLAN_FROM_AGENT] = { "the agent", true },
 };
@@ -98,8 +99,8 @@ static void put_network(struct strbuf *out, const struct run_request *request, c
 	strbuf_printf(
 		out, "  policy %s%s\n", ak_mode_policy(request->mode, request->own), request->n_edits ? ", changed by" : "");
 	for (size_t i = 0; i < request->n_edits; i++)
-		strbuf_printf(out, "    --%s %s\n", policy_edit_name(request->edits[i].op),
-			policy_edit_label(&request->edits[i], name));
+		strbuf_printf(out, "    %s%s %s\n", i + request->n_file_edits < request->n_edits ? "--" : "agentkernel.toml: ",
+			policy_edit_name(request->edits[i].op), policy_edit_label(&request->edits[i], name));
 	put_published(out, request);
 	strbuf_puts(out, "  all of it:\n");
 	policy_print(policy, out);

@@ -219,6 +219,7 @@ static int env_keys(struct run_plan *plan, const struct run_request *opts, struc
 static int env_user(struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
 {
 	for (size_t i = 0; i < opts->n_env; i++) {
+		enum plan_source from = i + opts->n_file_env < opts->n_env ? PLAN_FROM_OPTION : PLAN_FROM_FILE;
 		const char *e = opts->env[i];
 		int rc;
 
@@ -226,7 +227,7 @@ static int env_user(struct run_plan *plan, const struct run_request *opts, struc
 			return ak_fail(err, EINVAL, "--env '%s': must be KEY=VALUE, or KEY to pass your own value", e);
 		if (!strchr(e, '=') && !getenv(e))
 			return ak_fail(err, EINVAL, "--env %s: not set in your environment; use %s=VALUE", e, e);
-		rc = strchr(e, '=') ? plan_env_set(plan, e, PLAN_FROM_OPTION) : env_pass(plan, e, PLAN_FROM_OPTION);
+		rc = strchr(e, '=') ? plan_env_set(plan, e, from) : env_pass(plan, e, from);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "--env");
 	}

@@ -43,6 +43,7 @@ int agent_state_parse(const char *text, enum agent_state *ret, struct ak_err *er
 #define AGENT_STATE_MAX 3 /* folders of one agent */
 
 #define PLAN_LIST_MAX 256
+#define RUN_FIELDS_MAX 160 /* room for enum field_id */
 
 /* A file or folder of the host that the user brings in besides the project: see store/mounts.h. */
 struct run_mount {
@@ -88,6 +89,9 @@ struct run_request {
 	struct ak_publish publish[AK_PUBLISH_MAX];
 	size_t n_publish;
 	uint64_t timeout_ms; /* 0: none */
+	const char *config; /* the user's --config; NULL: agentkernel.toml of the project */
+	bool given[RUN_FIELDS_MAX]; /* by enum field_id: what the request itself sets, so that agentkernel.toml does not */
+	size_t n_file_env, n_file_edits; /* how many of the last env and edits are from agentkernel.toml */
 	struct sandbox_limits limits;
 	char *const *argv;
 };
@@ -107,6 +111,7 @@ enum plan_source {
 	PLAN_FROM_PROFILE,
 	PLAN_FROM_API_KEY,
 	PLAN_FROM_OPTION,
+	PLAN_FROM_FILE, /* agentkernel.toml */
 	PLAN_FROM_CREATE,
 	PLAN_FROM_AGENT,
 	PLAN_SOURCE_NUM

@@ -37,7 +37,8 @@ static bool asked_for(const struct run_plan *plan, const char *pair)
 
 	for (size_t i = 0; i < plan->n_env; i++) {
 		if (!strncmp(plan->env[i], pair, key))
-			return plan->env_from[i] == PLAN_FROM_OPTION || plan->env_from[i] == PLAN_FROM_CREATE;
+			return plan->env_from[i] == PLAN_FROM_OPTION || plan->env_from[i] == PLAN_FROM_FILE ||
+				plan->env_from[i] == PLAN_FROM_CREATE;
 	}
 	return false;
 }

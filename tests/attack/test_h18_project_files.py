@@ -30,7 +30,7 @@ def repo(any_user):
     """A project with one of everything."""
     lab = any_user
     script(lab, "GIT init -q; echo one > file; GIT add file; GIT commit -qm one; mkdir .claude/ .claude/hooks .claude/commands .claude/agents .vscode .idea .codex .gemini;"
-           + "".join("echo mine > %s;" % f for f in FILES) + "".join("echo mine > %s/%s;" % kv for kv in FOLDERS.items())
+           + "".join("echo '# mine' > %s;" % f for f in FILES) + "".join("echo mine > %s/%s;" % kv for kv in FOLDERS.items())
            + "echo mine > .claude/hooks/h; echo mine > .claude/commands/c; echo mine > .claude/agents/a; echo mine > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit")
     return lab
 

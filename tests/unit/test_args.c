@@ -110,7 +110,7 @@ static void options_in_every_spelling(void **state)
 		{ "run", { "-ix" }, "interactive BAD" },
 		{ "run", { "-e" }, "BAD" },
 		{ "run", { "--image", "alpine", "x" }, "BAD" },
-		{ "run", { "--config=f.toml", "x" }, "BAD" },
+		{ "run", { "--config=f.toml", "x" }, "config=f.toml [x] " },
 		{ "run", { "--backend", "vm", "x" }, "BAD" },
 		{ "run", { "--backend=docker", "x" }, "BAD" },
 		{ "run", { "--dir=", "sh" }, "BAD" },

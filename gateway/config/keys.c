@@ -1,0 +1,38 @@
+/* The keys of agentkernel.toml. See config/config.h. */
+#include "gateway/config/config.h"
+
+#define PIDS_DEFAULT 1024 /* see struct sandbox_limits */
+#define TMP_DEFAULT_MB 512
+#define AGENTS "claude|gemini|codex|opencode"
+
+/* Formatted by hand, one key per row. */
+/* clang-format off */
+const struct config_key config_keys[] = {
+	{ "sandbox", "name", CONFIG_TEXT, CONFIG_NARROWS, FIELD_NAME, .help = "name of the sandbox that `create` makes when no name is given" },
+	{ "sandbox", "base_image", CONFIG_TEXT, CONFIG_WIDENS, FIELD_IMAGE, .help = "root file system from an image (--image)" },
+	{ "agent", "preferred", CONFIG_TEXT, CONFIG_PICKS_AGENT, -1, .choices = AGENTS, .help = "the agent that `run` starts when no command is given" },
+	{ "agent", "compatibility_mode", CONFIG_TEXT, CONFIG_WIDENS_UNLESS, FIELD_MODE, .wide = "native",
+		.help = "network policy, mounts and isolation (--compatibility-mode)" },
+	{ "resources", "vcpus", CONFIG_NUMBER, CONFIG_NARROWS, FIELD_VCPUS, .unit = "", .help = "processor limit (--vcpus)" },
+	{ "resources", "memory_mb", CONFIG_NUMBER, CONFIG_NARROWS, FIELD_MEMORY, .unit = "M", .help = "memory limit in MiB (--memory)" },
+	{ "resources", "pids", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, FIELD_PIDS, .unit = "", .limit = PIDS_DEFAULT, .help = "process limit (--pids)" },
+	{ "resources", "tmp_mb", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, -1, .limit = TMP_DEFAULT_MB, .min = 1, .max = 1u << 20, .help = "size of /tmp in MiB" },
+	{ "resources", "timeout", CONFIG_DURATION, CONFIG_NARROWS, FIELD_TIMEOUT, .help = "end the command of a `run` after this long (--timeout)" },
+	{ "security", "profile", CONFIG_TEXT, CONFIG_WIDENS_TO, FIELD_PROFILE, .wide = "permissive", .help = "how much of the host it may use (--profile)" },
+	{ "security", "network", CONFIG_FLAG, CONFIG_NARROWS, FIELD_NETWORK, .help = "false: no network at all (--no-network)" },
+	{ "network", "allow", CONFIG_LIST, CONFIG_WIDENS, FIELD_ALLOW_HOST, .help = "hosts to allow (--allow-host)" },
+	{ "network", "deny", CONFIG_LIST, CONFIG_NARROWS, FIELD_BLOCK_HOST, .help = "hosts to deny (--block-host)" },
+	{ "network", "allow_cidr", CONFIG_LIST, CONFIG_WIDENS, FIELD_ALLOW_CIDR, .help = "address ranges to allow, private ones too (--allow-cidr)" },
+	{ "network", "deny_cidr", CONFIG_LIST, CONFIG_NARROWS, FIELD_BLOCK_CIDR, .help = "address ranges to deny (--block-cidr)" },
+	{ "security.domains", "allow", CONFIG_LIST, CONFIG_WIDENS, FIELD_ALLOW_HOST, .help = "older spelling of [network] allow" },
+	{ "security.domains", "block", CONFIG_LIST, CONFIG_NARROWS, FIELD_BLOCK_HOST, .help = "older spelling of [network] deny" },
+	{ "security.domains", "allowlist_only", CONFIG_FLAG, CONFIG_NARROWS, FIELD_DEFAULT,
+		.help = "true: deny every host that no rule allows; false changes nothing" },
+	{ "env", "*", CONFIG_VARIABLE, CONFIG_WIDENS, FIELD_ENV, .help = "a variable inside: its value, or true for the value from your environment (--env)" },
+	{ "daemon", "min_warm", CONFIG_NUMBER, CONFIG_NARROWS, -1, .max = 128, .help = "pre-built sandboxes that the daemon keeps for each mode" },
+	{ "daemon", "max_warm", CONFIG_NUMBER, CONFIG_NARROWS, -1, .max = 128, .help = "the most that it keeps for each mode" },
+	{ "daemon.agents.*", "min_warm", CONFIG_NUMBER, CONFIG_NARROWS, -1, .max = 128, .help = "the same for one mode" },
+	{ "daemon.agents.*", "runtime", CONFIG_TEXT, CONFIG_NARROWS, -1, .help = "a label; sandboxes that are kept ready use the host's own programs" },
+	{ 0 },
+};
+/* clang-format on */
