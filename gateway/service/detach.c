@@ -138,8 +138,6 @@ static int check_plan(const struct run_plan *plan, const struct run_request *opt
 	if (plan->tools.n)
 		return ak_fail(err, EINVAL, "--detach: '%s' needs %s of the host, which a run in the background does not get",
 			opts->argv[0], plan->tools.list[0].path);
-	if (opts->n_publish)
-		return ak_fail(err, EINVAL, "--detach: --publish needs a run in the foreground; leave one of the two out");
 	if (plan->agent_state[0].source[0])
 		return ak_fail(
 			err, EINVAL, "--detach: an agent's memory is not available in the background; add --agent-state none");
@@ -187,7 +185,7 @@ static int start_command(struct keeper *k, struct ak_err *err)
 
 static int begin(struct keeper *k, struct ak_err *err)
 {
-	_cleanup_json_ cJSON *info = NULL;
+	_cleanup_json_ cJSON *info = NULL, *started = NULL;
 	const char *name = k->plan->name;
 	int rc = service_create(k->paths, name, k->opts, &info, err), keep[3];
 
@@ -196,11 +194,13 @@ static int begin(struct keeper *k, struct ak_err *err)
 	rc = state_path(k->paths, name, NULL, k->dir);
 	if (rc == 0)
 		rc = rundir_write(k->dir, k->started_us, k->plan, k->opts, NULL);
-	rc = rc < 0 ? ak_fail_errno(err, -rc, "%s", k->paths->state) : service_start(k->paths, name, NULL, NULL, err);
+	rc = rc < 0 ? ak_fail_errno(err, -rc, "%s", k->paths->state) : service_start(k->paths, name, NULL, &started, err);
 	if (rc == 0)
 		rc = start_command(k, err);
 	if (rc < 0)
 		return rc;
+	if (!k->opts->quiet)
+		run_say_notes(json_text(started, "notes", "")); /* such as the port that was picked for --publish 0:PORT */
 	keep[0] = k->exec.sock;
 	keep[1] = k->pipe;
 	keep[2] = k->file;

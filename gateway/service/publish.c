@@ -26,8 +26,8 @@ int service_publish(
 
 	if (rc == -ENOENT && is_run(paths, name))
 		return ak_fail(err, ENOTSUP,
-			"'%s' is a temporary sandbox, whose ports are published when it starts: agentkernel run --publish PORT; "
-			"for changes while it runs, use 'agentkernel create' and 'exec'",
+			"'%s' is a run in the foreground, whose ports are published when it starts: agentkernel run --publish PORT; "
+			"those of 'run --detach' and 'create' can be changed",
 			name);
 	if (rc < 0)
 		return rc;

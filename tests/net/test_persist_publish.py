@@ -17,6 +17,13 @@ def door(boxes):
         yield d
 
 
+def first_bytes(door, port):
+    """What the server inside says first; b"" until it listens, because clients are reset before that."""
+    with contextlib.suppress(OSError), contextlib.closing(door.connect(port)) as s:
+        return s.recv(100)
+    return b""
+
+
 def ports(b, name):
     return b.list()[name].get("publish")
 
@@ -121,6 +128,17 @@ def test_a_run_that_goes_on_is_told_how_to_publish(boxes):
         b.fails("network", "publish", "goes-on", "15231", says="agentkernel run --publish PORT")
 
 
+def test_a_run_in_the_background_publishes_and_can_be_changed(boxes, door):
+    b = boxes
+    server = "import socket; s = socket.create_server(('127.0.0.1', 5001)); s.accept()[0].sendall(b'inside'); s.accept()[0].sendall(b'again')"
+    r = b.ak("run", "-d", "--name", "bg", "-p", "0:5001", "--", PYTHON, "-c", server)
+    port = int(re.search(r"127\.0\.0\.1:(\d+) leads to port 5001 of the sandbox\n", r.err)[1])
+    assert wait_for(lambda: first_bytes(door, port)) == b"inside"
+    b.ak("network", "publish", "bg", "15235:5001")
+    assert wait_for(lambda: first_bytes(door, 15235)) == b"again"
+    wait_for(lambda: closed(door, port) and closed(door, 15235))
+
+
 # ---- HTTP ----
 
 def test_the_api_publishes_shows_and_removes(box_api, door):
@@ -139,13 +157,6 @@ def test_the_api_publishes_shows_and_removes(box_api, door):
     box_api.post("/sandboxes/web/network/publish", {"publish": [more[1].split(":")[1]]}).refused(409, "of the host is in use")
     box_api.post("/sandboxes/web/network/publish", {"remove": ["1"]}).refused(404, "does not publish")
     box_api.post("/sandboxes/nobody/network/publish", {"publish": ["15232"]}).refused(404)
-
-
-def first_bytes(door, port):
-    """What the server inside says first; b"" until it listens, because clients are reset before that."""
-    with contextlib.suppress(OSError), contextlib.closing(door.connect(port)) as s:
-        return s.recv(100)
-    return b""
 
 
 def test_a_run_by_the_api_publishes(api, lab):
