@@ -298,8 +298,7 @@ void op_run(struct request *r)
 
 	if (rc == 0 && j->n_fds != STREAMS + j->ask.opts.n_publish)
 		rc = ak_fail(&err, EINVAL, "run needs stdin, stdout, stderr and a listener for each published port");
-	if (rc == 0)
-		rc = ak_policy_load(d->paths, j->ask.plan.policy, j->ask.opts.edits, j->ask.opts.n_edits, &j->life.policy, &err);
+	/* The policy is read while the sandbox is being prepared (life_begin); if it cannot be used, the sandbox was prepared in vain. */
 	if (rc == 0) {
 		w = pool_take(d, j->ask.opts.mode, &j->ask.plan);
 		rc = w ? 0 : ak_fail(&err, EAGAIN, "no warm sandbox");

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define POLICY_MAX (32u << 20)
+#define KEEP_MAX (256u << 10) /* the longest text that is kept to recognise a policy */
 #define SEND_PATIENCE_MS 2000
 
 /* A message with its descriptors; the handler takes those it uses. */
@@ -49,15 +50,31 @@ static int read_memory(int fd, char **ret, size_t *ret_len, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "the supervisor's memory file") : 0;
 }
 
-/* Policies are sent in compiled form, which extends nothing: no file is needed. */
-static int read_policy(int fd, struct policy **ret, struct ak_err *err)
+/*
+ * Policies are sent in compiled form, which extends nothing: no file is needed. The same text gives the same object, which need not be compiled again, and
+ * which gw_sandbox_set_policy recognises.
+ */
+static int read_policy(struct gw *gw, int fd, struct policy **ret, struct ak_err *err)
 {
 	static const struct policy_dirs none;
 	_cleanup_free_ char *text = NULL;
 	size_t len;
 	int rc = read_memory(fd, &text, &len, err);
 
-	return rc < 0 ? rc : policy_parse(text, len, "policy", &none, NULL, 0, ret, err);
+	if (rc == 0 && gw->last.policy && len == gw->last.len && !memcmp(text, gw->last.text, len)) {
+		*ret = policy_ref(gw->last.policy);
+		return 0;
+	}
+	if (rc == 0)
+		rc = policy_parse(text, len, "policy", &none, NULL, 0, ret, err);
+	if (rc < 0 || len > KEEP_MAX)
+		return rc;
+	policy_unref(gw->last.policy);
+	free(gw->last.text);
+	gw->last.policy = policy_ref(*ret);
+	gw->last.text = TAKE(text);
+	gw->last.len = len;
+	return 0;
 }
 
 /* ---- requests ---- */
@@ -68,7 +85,7 @@ static void on_add(struct gw *gw, struct request *r)
 	struct gw_sandbox *sb;
 	struct gwns_link link;
 	struct ak_err err;
-	int rc = read_policy(r->fds[0], &p, &err);
+	int rc = read_policy(gw, r->fds[0], &p, &err);
 
 	gwns_link_plan(r->msg.id, &link);
 	if (rc == 0)
@@ -108,7 +125,7 @@ static void on_counts(struct gw *gw, struct request *r)
 static int set_policy(struct gw_sandbox *sb, const struct request *r, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	int rc = sb ? read_policy(r->fds[0], &p, err) : ak_fail(err, ENOENT, "the gateway has no sandbox %u", r->msg.id);
+	int rc = sb ? read_policy(sb->gw, r->fds[0], &p, err) : ak_fail(err, ENOENT, "the gateway has no sandbox %u", r->msg.id);
 
 	return rc < 0 ? rc : gw_sandbox_set_policy(sb, p, r->msg.generation, err);
 }

@@ -71,6 +71,11 @@ struct gw {
 	bool ipv6_link;
 	struct gw_sandbox **by_id; /* owned; [0, n_ids), mostly NULL if few are hosted */
 	size_t n_ids;
+	struct {
+		struct policy *policy; /* owned reference; NULL: none yet */
+		char *text; /* owned; what it was read from */
+		size_t len;
+	} last; /* the newest policy: sandboxes of one mode share it */
 };
 
 /* host/sandbox.c: the hosted sandboxes */

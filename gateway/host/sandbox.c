@@ -438,7 +438,7 @@ static int change_kernel(struct gw_sandbox *sb, struct policy *p, struct ak_err 
 int gw_sandbox_set_policy(struct gw_sandbox *sb, struct policy *p, uint64_t generation, struct ak_err *err)
 {
 	struct policy *old = sb->policy;
-	int rc = change_kernel(sb, p, err);
+	int rc = p == old ? 0 : change_kernel(sb, p, err); /* policies never change: the kernel has the rules of this one */
 
 	if (rc < 0)
 		return ak_err_prefix(err, rc, "nftables");

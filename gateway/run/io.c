@@ -14,10 +14,11 @@
 
 void run_io_init(struct run_io *io)
 {
-	memset(io, 0, sizeof(*io));
-	io->signal_fd = io->tty.master = -1;
+	io->signal_fd = -1;
+	io->want_tty = io->detachable = io->tty_on = false;
+	tty_init(&io->tty);
 	for (int i = 0; i < RUN_STREAMS; i++)
-		io->capture[i].fd = -1;
+		io->capture[i] = (struct run_capture){ .fd = -1 };
 }
 
 void run_io_done(struct run_io *io)

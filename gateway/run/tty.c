@@ -130,13 +130,24 @@ void tty_enter(struct tty *t)
 	tty_resize(t);
 }
 
+/* The buffers are left as they are: clearing them would touch eight pages that a command without a terminal never uses. */
+void tty_init(struct tty *t)
+{
+	memset(t, 0, offsetof(struct tty, in));
+	t->master = -1;
+	t->in.from = t->in.to = t->out.from = t->out.to = -1;
+	t->in.at = t->in.len = t->out.at = t->out.len = 0;
+}
+
 int tty_open(struct tty *t, int master, bool detachable, struct ak_err *err)
 {
 	int on = 1;
 
 	if (master < 0)
 		return ak_fail(err, EBADF, "the sandbox sent no terminal");
-	*t = (struct tty){ .master = master, .detachable = detachable };
+	tty_init(t);
+	t->master = master;
+	t->detachable = detachable;
 	t->in.from = STDIN_FILENO;
 	t->in.to = master;
 	t->out.from = master;

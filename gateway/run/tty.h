@@ -21,8 +21,8 @@ void tty_restore(void);
 /* The bytes in flight in one direction. We read only when it is empty, so a slow reader slows down the writer. */
 struct tty_pipe {
 	int from, to; /* borrowed; from is -1 after end of file */
+	size_t at, len; /* what is to be written, in BUF */
 	char buf[16384];
-	size_t at, len;
 };
 
 struct tty {
@@ -36,6 +36,9 @@ struct tty {
 	int master; /* borrowed */
 	struct tty_pipe in, out;
 };
+
+/* A terminal that is not connected: its master is -1. */
+void tty_init(struct tty *t);
 
 /* Connect the standard streams to the pty, and call tty_enter. */
 int tty_open(struct tty *t, int master, bool detachable, struct ak_err *err);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -214,7 +215,7 @@ static const struct run_backend backend = {
 
 int session_init(struct session *s, const struct ak_paths *paths, const char *name, bool tty, struct ak_err *err)
 {
-	memset(s, 0, sizeof(*s));
+	memset(s, 0, offsetof(struct session, io));
 	s->paths = paths;
 	s->name = name;
 	s->exec = (struct service_exec){ .sock = -1, .tty_fd = -1 };

@@ -13,7 +13,6 @@ struct session {
 	const struct ak_paths *paths; /* borrowed */
 	const char *name; /* borrowed; of the sandbox */
 	struct service_exec exec; /* owned; ended by session_run unless detached */
-	struct run_io io;
 	unsigned interrupts;
 	int left_by; /* the signal that made us disconnect, or 0 */
 	uint64_t leave_at_ms; /* disconnect then; 0: no such time */
@@ -21,6 +20,7 @@ struct session {
 	struct ak_err why;
 	bool detached; /* after session_run: the command continues without us */
 	struct service_exit end; /* after session_run, unless detached */
+	struct run_io io; /* large */
 };
 
 /*

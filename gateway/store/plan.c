@@ -644,6 +644,15 @@ int run_plan_publish(const struct run_request *opts, struct ak_err *err)
 		opts->no_network ? "--no-network" : "--profile restrictive, which has no network,");
 }
 
+/* A page that is cleared costs as much as a system call. */
+static void clear(struct run_plan *plan)
+{
+	memset(plan, 0, offsetof(struct run_plan, notes));
+	plan->notes[0] = plan->gitconfig[0] = plan->home[0] = plan->project[0] = plan->workdir[0] = plan->host_home[0] =
+		plan->empty[0] = '\0';
+	plan->env[0] = NULL;
+}
+
 int run_plan_init(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, const char *empty_dir,
 	struct ak_err *err)
 {
@@ -651,7 +660,7 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	const char *user;
 	int rc;
 
-	memset(plan, 0, sizeof(*plan));
+	clear(plan);
 	plan_name(plan, opts);
 	plan->network = profiles[opts->profile].network && !opts->no_network;
 	plan->policy = ak_mode_policy(opts->mode, opts->own);

@@ -123,34 +123,32 @@ struct run_plan {
 	const char *policy; /* name of the policy file */
 	enum sandbox_isolation isolation;
 	bool readonly_root;
+	struct project_id project_id;
+	struct guard *guard; /* owned; NULL without a project */
+	struct plan_mounts *brought; /* owned; NULL without mounts of the user's */
+	const struct run_mount *asked; /* borrowed from BROUGHT, or from a request: the user's mounts, resolved */
+	size_t n_asked, n_mounts, n_links, n_files, n_env;
+	struct tools tools; /* owned; what the command needs of the host besides its system folders */
+
+	/* run_plan_init clears only the first element of each of these: they are large, and most runs use little of them. */
+	char notes[1536]; /* notes for the user at the start, one per line */
 	char home[PATH_MAX]; /* inside the sandbox */
 	char project[PATH_MAX]; /* "" if none is mounted */
-	struct project_id project_id;
 	char workdir[PATH_MAX];
 	char host_home[PATH_MAX]; /* mounted read-only unless "" */
 	char empty[PATH_MAX]; /* the empty folder that is mounted over our own folders where they are visible */
 	char covers[OWNDIR_COVERS_MAX][PATH_MAX]; /* where it is mounted */
-	struct guard *guard; /* owned; NULL without a project */
-	char notes[1536]; /* notes for the user at the start, one per line */
-	struct tools tools; /* owned; what the command needs of the host besides its system folders */
 	struct {
 		char source[PATH_MAX], target[PATH_MAX];
 	} agent_state[AGENT_STATE_MAX];
-	struct plan_mounts *brought; /* owned; NULL without mounts of the user's */
-	const struct run_mount *asked; /* borrowed from BROUGHT, or from a request: the user's mounts, resolved */
-	size_t n_asked;
 	struct sandbox_mount mounts[PLAN_MOUNTS_MAX];
 	const char *mounts_why[PLAN_MOUNTS_MAX]; /* of each */
-	size_t n_mounts;
 	struct sandbox_link links[TOOLS_MAX];
-	size_t n_links;
 	struct sandbox_file files[SANDBOX_FILES_MAX]; /* borrowed texts */
 	const char *files_why[SANDBOX_FILES_MAX];
-	size_t n_files;
 	char gitconfig[1200]; /* text of one of them */
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL-terminated */
 	enum plan_source env_from[PLAN_ENV_MAX]; /* of each */
-	size_t n_env;
 };
 
 /* EMPTY_DIR covers our own folders where a mount would show them; "": cover nothing yet. */
