@@ -233,6 +233,43 @@ int sb_root_shield(const struct sb_root *r, int folder_fd)
 	return tree < 0 ? tree : mnt_attach(tree, folder_fd, "");
 }
 
+/*
+ * Nobody gains rights inside, so these programs could only fail. Scripts look whether they are there: make them absent, by
+ * whiteouts in LAYER, a folder that covers the host's /usr. Returns whether there are any.
+ */
+static bool hide_setuid(int layer)
+{
+	static const char *const names[] = { "bin/sudo", "bin/sudoedit", "bin/doas", "bin/pkexec" };
+	bool any = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		char host[32];
+
+		snprintf(host, sizeof(host), "/usr/%s", names[i]);
+		if (faccessat(AT_FDCWD, host, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (!any)
+			path_folder(layer, "bin", 0755);
+		any |= mknodat(layer, names[i], S_IFCHR, 0) == 0;
+	}
+	return any;
+}
+
+/* The same as sb_root_overlay for /usr. The layer with the whiteouts lies where /proc will be mounted, so nobody sees it. */
+static int overlay_usr(const struct sb_root *r, int usr_fd)
+{
+	_cleanup_close_ int layer = -1;
+	char lower[64];
+	const char *const opts[][2] = { { "lowerdir", lower }, { "redirect_dir", "nofollow" }, { NULL, NULL } };
+	int rc = sb_root_folder(r, "proc/layer", 0755);
+
+	layer = rc < 0 ? -1 : openat(r->fd, "proc/layer", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (layer < 0 || !hide_setuid(layer))
+		return sb_root_overlay(r, usr_fd);
+	snprintf(lower, sizeof(lower), "/proc/self/fd/%d:/proc/self/fd/%d", layer, usr_fd);
+	return mnt_new("overlay", opts, MNT_SAFE | MOUNT_ATTR_RDONLY);
+}
+
 /* Mount one of the host's folders through an overlay. */
 static int add_shielded(const struct sb_root *r, const char *source, const char *target)
 {
@@ -240,7 +277,7 @@ static int add_shielded(const struct sb_root *r, const char *source, const char 
 
 	if (host < 0)
 		return -errno;
-	tree = sb_root_overlay(r, host);
+	tree = strcmp(target, "usr") ? sb_root_overlay(r, host) : overlay_usr(r, host);
 	return tree < 0 ? tree : mnt_attach(tree, r->fd, target);
 }
 
@@ -359,8 +396,10 @@ static int mount_overlay(const struct sb_root *r, const struct private_folder *f
 	upper_fd = openat(r->store, f->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (upper_fd < 0)
 		return -errno;
-	if (!strcmp(f->name, "usr"))
+	if (!strcmp(f->name, "usr")) {
 		make_local_folders(upper_fd);
+		hide_setuid(upper_fd);
+	}
 	/* By descriptor: the store has no path, because the root is mounted over it. */
 	snprintf(upper, sizeof(upper), "/proc/self/fd/%d", upper_fd);
 	snprintf(work, sizeof(work), "/proc/self/fd/%d/%s", r->store, f->work);

@@ -178,24 +178,42 @@ static int write_etc(const struct sb_root *r, const char *path, const char *text
 	return rc < 0 ? ak_fail_errno(err, -rc, "writing /%s", path) : 0;
 }
 
+/* The value of KEY in the environment of the command, if it can stand in /etc/passwd; else OTHERWISE. */
+static const char *name_of(const struct sb_root *r, const char *key, const char *otherwise)
+{
+	char *const *e = r->ctx->spec->envp;
+	size_t len = strlen(key);
+
+	for (; e && *e; e++) {
+		const char *value = *e + len + 1;
+
+		if (!strncmp(*e, key, len) && (*e)[len] == '=' && *value && !value[strcspn(value, ":\n")] && strlen(value) < 256)
+			return value;
+	}
+	return otherwise;
+}
+
 static int write_users(const struct sb_root *r, struct ak_err *err)
 {
 	const struct sb_ids *ids = &r->ctx->ids;
-	const char *home = r->ctx->spec->home ? r->ctx->spec->home : "/";
-	char text[PATH_MAX + 256];
+	const char *home = r->ctx->spec->home ? r->ctx->spec->home : "/", *shell = name_of(r, "SHELL", "/bin/sh"),
+		   *user = name_of(r, "USER", "agent");
+	char text[PATH_MAX + 1280];
 	int rc;
 
+	if (!strcmp(user, "root") || !strcmp(user, "nobody"))
+		user = "agent";
 	if (ids->inner_uid)
 		snprintf(text, sizeof(text),
-			"root:x:0:0:root:/root:/bin/sh\nagent:x:%u:%u:agent:%s:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
-			(unsigned)ids->inner_uid, (unsigned)ids->inner_gid, home);
+			"root:x:0:0:root:/root:/bin/sh\n%s:x:%u:%u:%s:%s:%s\nnobody:x:65534:65534:nobody:/:/bin/false\n", user,
+			(unsigned)ids->inner_uid, (unsigned)ids->inner_gid, user, home, shell);
 	else
-		snprintf(text, sizeof(text), "root:x:0:0:root:%s:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n", home);
+		snprintf(text, sizeof(text), "root:x:0:0:root:%s:%s\nnobody:x:65534:65534:nobody:/:/bin/false\n", home, shell);
 	rc = write_etc(r, "etc/passwd", text, err);
 	if (rc < 0)
 		return rc;
 	if (ids->inner_gid)
-		snprintf(text, sizeof(text), "root:x:0:\nagent:x:%u:\ntty:x:5:\nnogroup:x:65534:\n", (unsigned)ids->inner_gid);
+		snprintf(text, sizeof(text), "root:x:0:\n%s:x:%u:\ntty:x:5:\nnogroup:x:65534:\n", user, (unsigned)ids->inner_gid);
 	else
 		snprintf(text, sizeof(text), "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n");
 	return write_etc(r, "etc/group", text, err);
@@ -210,8 +228,8 @@ int sb_root_names(const struct sb_root *r, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 
-	snprintf(text, sizeof(text), "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback %s\n", spec->name,
-		spec->name);
+	snprintf(text, sizeof(text), "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.0.1\t%s\n::1\t%s\n",
+		spec->name, spec->name);
 	rc = write_etc(r, "etc/hosts", text, err);
 	if (rc < 0)
 		return rc;

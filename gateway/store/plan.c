@@ -186,12 +186,24 @@ static int env_pass(struct run_plan *plan, const char *key, enum plan_source fro
 	return value ? plan_env_setf(plan, key, value, from) : 0;
 }
 
+/* Whether the variable names a folder that only the host has. */
+static bool is_place_outside(const char *pair)
+{
+	static const char *const names[] = { "TMPDIR=", "TMP=", "TEMP=", "XDG_RUNTIME_DIR=" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (same_key(pair, names[i]))
+			return true;
+	}
+	return false;
+}
+
 static int env_pass_all(struct run_plan *plan)
 {
 	int rc = 0;
 
 	for (char **e = environ; *e && rc == 0; e++) {
-		if (strchr(*e, '=') && **e != '=')
+		if (strchr(*e, '=') && **e != '=' && !is_place_outside(*e))
 			rc = plan_env_set(plan, *e, PLAN_FROM_PROFILE);
 	}
 	return rc;
@@ -252,6 +264,8 @@ static int env_identity(struct run_plan *plan, const struct run_request *opts, c
 		rc = plan_env_setf(plan, "USER", user, PLAN_FROM_SANDBOX);
 	if (rc == 0)
 		rc = plan_env_setf(plan, "LOGNAME", user, PLAN_FROM_SANDBOX);
+	if (rc == 0)
+		rc = plan_machine(plan);
 	if (rc == 0)
 		rc = plan_env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);
 	if (rc == 0)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Where programs look for certificate authorities. A file that every sandbox sees may be named inside as well. */
 static const char *const authorities_env[] = { "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
@@ -40,6 +41,24 @@ int plan_authorities(struct run_plan *plan)
 			rc = plan_env_setf(plan, authorities_env[i], value, PLAN_FROM_AUTHORITIES);
 	}
 	return rc;
+}
+
+static bool has_variable(const struct run_plan *plan, const char *key)
+{
+	for (size_t i = 0; i < plan->n_env; i++) {
+		if (!strncmp(plan->env[i], key, strlen(key)))
+			return true;
+	}
+	return false;
+}
+
+/* Agents write commands for bash. Some take $SHELL, some the shell of /etc/passwd, which is made from it. */
+int plan_machine(struct run_plan *plan)
+{
+	bool locale = has_variable(plan, "LANG=") || has_variable(plan, "LC_ALL=") || has_variable(plan, "LC_CTYPE=");
+	int rc = plan_env_set(plan, access("/bin/bash", X_OK) == 0 ? "SHELL=/bin/bash" : "SHELL=/bin/sh", PLAN_FROM_SANDBOX);
+
+	return rc < 0 || locale ? rc : plan_env_set(plan, "LANG=C.UTF-8", PLAN_FROM_SANDBOX);
 }
 
 void plan_add_file(struct run_plan *plan, const char *path, const char *text, const char *why)
