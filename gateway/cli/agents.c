@@ -305,11 +305,16 @@ int cmd_agents(int argc, char **argv)
 		strbuf_printf(&out, "%-14s %-24s %s\n", "AGENT", "STATUS", "API KEY");
 	for (size_t k = 0; k < AGENTS_NUM; k++) {
 		if (json)
-			strbuf_puts(&out, k ? ",\n " : "[");
+			strbuf_puts(&out, k ? "," : "[");
 		(json ? put_json : put_row)(&out, &agents[k], &found[k], checked);
 	}
-	if (json)
-		strbuf_puts(&out, "]\n");
+	if (json) {
+		int failed;
+
+		strbuf_putc(&out, ']');
+		failed = cmd_print_json_text(&out);
+		return failed ? failed : rc;
+	}
 	if (out.failed) {
 		ak_say("out of memory");
 		return AK_EXIT_ERROR;

@@ -361,12 +361,16 @@ static void check_key(struct check *c)
 
 static int report(const struct check *c)
 {
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+
+	strbuf_printf(&out,
+		"{\"intact\":%s,\"files\":%llu,\"records\":%llu,\"authenticated\":%llu,\"rotated_away\":%llu,\"problems\":[%s],"
+		"\"notes\":[%s]}",
+		c->broken ? "false" : "true", (unsigned long long)c->files, (unsigned long long)c->records,
+		(unsigned long long)(c->keyed ? c->macs : 0), (unsigned long long)c->gone,
+		c->problems.len ? c->problems.data : "", c->notes.len ? c->notes.data : "");
 	if (c->json)
-		printf("{\"intact\":%s,\"files\":%llu,\"records\":%llu,\"authenticated\":%llu,\"rotated_away\":%llu,\"problems\":[%s],"
-		       "\"notes\":[%s]}\n",
-			c->broken ? "false" : "true", (unsigned long long)c->files, (unsigned long long)c->records,
-			(unsigned long long)(c->keyed ? c->macs : 0), (unsigned long long)c->gone,
-			c->problems.len ? c->problems.data : "", c->notes.len ? c->notes.data : "");
+		(void)cmd_print_json_text(&out);
 	if (c->broken) {
 		ak_say("audit verify: %llu of %llu file%s broken; first: %s", (unsigned long long)c->broken,
 			(unsigned long long)c->files, c->files == 1 ? "" : "s", c->first.text);

@@ -3,8 +3,10 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/table.h"
 #include "gateway/base/title.h"
 #include "gateway/daemon/daemon.h"
+#include "gateway/log/audit.h"
 #include "gateway/service/service.h"
 
 #include <errno.h>
@@ -139,36 +141,43 @@ int cmd_daemon_stop(int argc, char **argv)
 
 /* ---- status ---- */
 
-static void print_pool(const cJSON *pool)
+static int print_pool(const cJSON *pool)
 {
+	static const char *const counts[] = { "min", "max", "warm", "building", "in_use", "hits", "misses", "failed" };
+	static const struct table_column columns[] = { { "MODE", TABLE_CUT, 12, 0, 0 }, { "MIN", TABLE_RIGHT, 0, 1, 0 },
+		{ "MAX", TABLE_RIGHT, 0, 2, 0 }, { "WARM", TABLE_RIGHT, 0, 0, 0 }, { "BUILDING", TABLE_RIGHT, 0, 0, 0 },
+		{ "IN USE", TABLE_RIGHT, 0, 0, 0 }, { "HITS", TABLE_RIGHT, 0, 0, 0 }, { "MISSES", TABLE_RIGHT, 0, 0, 0 },
+		{ "FAILED", TABLE_RIGHT, 0, 0, 0 }, { "REASON", 0, 0, 0, 0 } };
 	const cJSON *row;
+	struct table t;
 
-	printf("\n%-8s %5s %5s %5s %9s %7s %8s %8s %8s\n", "MODE", "MIN", "MAX", "WARM", "BUILDING", "IN USE", "HITS", "MISSES",
-		"FAILED");
+	putchar('\n');
+	table_init(&t, columns, ARRAY_SIZE(columns));
 	cJSON_ArrayForEach(row, pool) {
-		printf("%-8s %5" PRIu64 " %5" PRIu64 " %5" PRIu64 " %9" PRIu64 " %7" PRIu64 " %8" PRIu64 " %8" PRIu64 " %8" PRIu64
-		       "%s%s\n",
-			json_text(row, "mode", ""), json_number(row, "min", 0), json_number(row, "max", 0),
-			json_number(row, "warm", 0), json_number(row, "building", 0), json_number(row, "in_use", 0),
-			json_number(row, "hits", 0), json_number(row, "misses", 0), json_number(row, "failed", 0),
-			json_text(row, "reason", "")[0] ? "  " : "", json_text(row, "reason", ""));
+		table_put(&t, AK_PLAIN, json_text(row, "mode", ""));
+		for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
+			table_putf(&t, AK_PLAIN, "%" PRIu64, json_number(row, counts[i], 0));
+		table_put(&t, AK_BAD, json_text(row, "reason", ""));
 	}
+	return cmd_print_table(&t, "daemon status: the pool is empty");
 }
 
-static void print_status(const cJSON *s)
+static int print_status(const cJSON *s)
 {
 	const cJSON *gateway = cJSON_GetObjectItemCaseSensitive(s, "gateway"),
 		    *boxes = cJSON_GetObjectItemCaseSensitive(s, "sandboxes");
 	const char *reason = json_text(gateway, "reason", "");
-	double up_s = ((double)ak_wall_us() - (double)json_number(s, "started_us", 0)) / 1e6;
+	uint64_t now = ak_wall_us(), began = now;
 
-	printf("daemon      running, pid %" PRIu64 ", version %s, for %.0f s\n", json_number(s, "pid", 0),
-		json_text(s, "version", ""), up_s > 0 ? up_s : 0);
-	printf("gateway     %s, pid %" PRIu64 ", %" PRIu64 " restarts%s%s\n", json_text(gateway, "state", ""),
-		json_number(gateway, "pid", 0), json_number(gateway, "restarts", 0), reason[0] ? ": " : "", reason);
+	(void)audit_time_parse(json_text(s, "started_at", ""), &began);
+	printf("daemon      running, pid %" PRIu64 ", version %s, for %" PRIu64 " s\n", json_number(s, "pid", 0),
+		json_text(s, "version", ""), now > began ? (now - began) / 1000000 : 0);
+	printf("gateway     %s, pid %" PRIu64 ", %" PRIu64 " restart%s%s%s\n", json_text(gateway, "state", ""),
+		json_number(gateway, "pid", 0), json_number(gateway, "restarts", 0),
+		json_number(gateway, "restarts", 0) == 1 ? "" : "s", reason[0] ? ": " : "", reason);
 	printf("sandboxes   %" PRIu64 ", %" PRIu64 " running\n", json_number(boxes, "total", 0),
 		json_number(boxes, "running", 0));
-	print_pool(cJSON_GetObjectItemCaseSensitive(s, "pool"));
+	return print_pool(cJSON_GetObjectItemCaseSensitive(s, "pool"));
 }
 
 int cmd_daemon_status(int argc, char **argv)
@@ -193,8 +202,7 @@ int cmd_daemon_status(int argc, char **argv)
 		cJSON_AddTrueToObject(status, "running");
 	if (json)
 		return cmd_print_json(status);
-	print_status(status);
-	return 0;
+	return print_status(status);
 }
 
 /* ---- prewarm ---- */

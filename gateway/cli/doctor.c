@@ -4,22 +4,33 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/table.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+#define FOUND_AT 18 /* the column where findings begin */
 
 static const char *const level_words[] = { [DOCTOR_OK] = "ok", [DOCTOR_WARN] = "warn", [DOCTOR_FAIL] = "fail" };
 static_assert(ARRAY_SIZE(level_words) == DOCTOR_LEVEL_NUM, "a word for each level");
 
 static void print_text(const struct doctor_report *r)
 {
+	static const enum ak_style styles[] = { [DOCTOR_OK] = AK_GOOD, [DOCTOR_WARN] = AK_BOLD, [DOCTOR_FAIL] = AK_BAD };
+	struct ak_look look = ak_look_at(stdout);
+
 	for (size_t i = 0; i < r->n; i++) {
 		const struct doctor_row *row = &r->rows[i];
 
-		printf("%-5s %-11s %s\n", level_words[row->level], row->id, row->found);
-		if (row->fix[0])
-			printf("%18sfix: %s\n", "", row->fix);
+		printf("%s%-5s%s %-11s ", ak_style_on(&look, styles[row->level]), level_words[row->level],
+			ak_style_off(&look, styles[row->level]), row->id);
+		ak_wrap(stdout, row->found, FOUND_AT, FOUND_AT, look.width);
+		if (row->fix[0]) {
+			printf("\n%*sfix: ", FOUND_AT, "");
+			ak_wrap(stdout, row->fix, FOUND_AT + 5, FOUND_AT + 5, look.width);
+		}
+		putchar('\n');
 	}
 	printf("\n%s\n", r->works ? "agentkernel run works on this host." : "agentkernel run does not work on this host yet.");
 }

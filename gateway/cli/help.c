@@ -3,20 +3,14 @@
 #include "gateway/cli/cmd.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/table.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
 
-/* The width of TEXT in columns: count characters, not bytes. */
-static int text_width(const char *text)
-{
-	int n = 0;
-
-	for (; *text; text++)
-		n += (*text & 0xc0) != 0x80;
-	return n;
-}
+#define HELP_WIDTH 80
+#define OPTIONS_MAX 28 /* columns for the names of options; longer ones have a line of their own */
 
 /* Write "-e, --env K=V" to BUF and return its width. */
 static int opt_text(const struct field *f, char *buf, size_t size)
@@ -27,21 +21,31 @@ static int opt_text(const struct field *f, char *buf, size_t size)
 	if (f->letter)
 		snprintf(letter, sizeof(letter), "-%c, ", f->letter);
 	snprintf(buf, size, "%s--%s%s%s", letter, f->option, arg ? " " : "", arg ? arg : "");
-	return text_width(buf);
+	return ak_columns(buf);
+}
+
+/* Help wraps in a pipe too: people read it there, in a pager. */
+static int help_width(FILE *out)
+{
+	int width = ak_look_at(out).width;
+
+	return width ? width : HELP_WIDTH;
 }
 
 static void print_opt(const struct field *f, int width, FILE *out)
 {
 	_cleanup_strbuf_ struct strbuf words = { 0 };
 	char text[160];
-	int used = opt_text(f, text, sizeof(text));
+	int used = opt_text(f, text, sizeof(text)), at = width + 4;
 
 	field_words(&words, f, FIELD_CLI);
+	strbuf_puts(&words, field_repeats(f) ? "; may be repeated" : "");
 	if (used > width)
-		fprintf(out, "  %s\n  %*s", text, width, "");
+		fprintf(out, "  %s\n%*s", text, at, "");
 	else
-		fprintf(out, "  %s%*s", text, width - used, "");
-	fprintf(out, "  %s%s\n", words.data ? words.data : "", field_repeats(f) ? "; may be repeated" : "");
+		fprintf(out, "  %s%*s", text, width - used + 2, "");
+	ak_wrap(out, words.data ? words.data : "", at, at, help_width(out));
+	fputc('\n', out);
 }
 
 void cmd_print_help(const struct cmd *cmd, FILE *out)
@@ -54,13 +58,20 @@ void cmd_print_help(const struct cmd *cmd, FILE *out)
 		cmd->help);
 	field_each(u, cmd->verb, FIELD_CLI) {
 		if (!field_absent(&field_table[u->id]))
-			width = MAX(width, MIN(opt_text(&field_table[u->id], text, sizeof(text)), 32));
+			width = MAX(width, MIN(opt_text(&field_table[u->id], text, sizeof(text)), OPTIONS_MAX));
 	}
 	field_each(u, cmd->verb, FIELD_CLI) {
 		if (!field_absent(&field_table[u->id]))
 			print_opt(&field_table[u->id], width, out);
 	}
 	print_opt(&help, width, out);
+}
+
+static void print_command(const struct cmd *c, FILE *out)
+{
+	fprintf(out, "  %-16s  ", c->name);
+	ak_wrap(out, c->help, 20, 20, help_width(out));
+	fputc('\n', out);
 }
 
 void cmd_print_overview(const char *group, FILE *out)
@@ -75,7 +86,7 @@ void cmd_print_overview(const char *group, FILE *out)
 		/* The help of a group lists aliases; the overview does not. */
 		if ((!c->alias_of || group) &&
 			(!group || (!strncmp(c->name, group, len) && (c->name[len] == ' ' || !c->name[len]))))
-			fprintf(out, "  %-16s  %s\n", c->name, c->help);
+			print_command(c, out);
 	}
 	fprintf(out, "\n'agentkernel COMMAND --help' describes a command.\n");
 }
@@ -115,16 +126,23 @@ int cmd_help(int argc, char **argv)
 
 int cmd_version(int argc, char **argv)
 {
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	const char *broken = sabotage_switches();
 	struct cmd_args a;
 	int rc = cmd_read(&a, "version", argc, argv, NULL, 0, NULL);
-	bool json = a.seen[FIELD_JSON];
 
 	if (rc)
 		return rc - 1;
-	if (sabotage_switches())
-		printf(json ? "{\"version\":\"%s\",\"sabotaged\":\"%s\"}\n" : "agentkernel %s SABOTAGED (%s)\n", AK_VERSION,
-			sabotage_switches());
-	else
-		printf(json ? "{\"version\":\"%s\"}\n" : "agentkernel %s\n", AK_VERSION);
+	if (a.seen[FIELD_JSON]) {
+		strbuf_printf(&out, "{\"version\":\"%s\"", AK_VERSION);
+		if (broken)
+			strbuf_printf(&out, ",\"sabotaged\":\"%s\"", broken);
+		strbuf_putc(&out, '}');
+		return cmd_print_json_text(&out);
+	}
+	printf("agentkernel %s", AK_VERSION);
+	if (broken)
+		printf(" SABOTAGED (%s)", broken);
+	putchar('\n');
 	return 0;
 }

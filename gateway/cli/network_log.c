@@ -112,6 +112,26 @@ static void tell_groups(const struct view *v, struct netlog_row *const *rows, si
 	}
 }
 
+static int show_summary(struct netlog_row *const *rows, size_t n, bool json)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	_cleanup_free_ char *buf = NULL;
+	size_t len = 0;
+	FILE *out;
+	int rc;
+
+	if (!json)
+		return netlog_print_summary(rows, n, false, stdout);
+	out = open_memstream(&buf, &len);
+	if (!out)
+		return -ENOMEM;
+	rc = netlog_print_summary(rows, n, true, out);
+	if (fclose(out) != 0)
+		return -ENOMEM;
+	strbuf_add(&text, buf, len && buf[len - 1] == '\n' ? len - 1 : len);
+	return rc < 0 ? rc : cmd_print_json_text(&text) ? -ENOMEM : 0;
+}
+
 static int show_table(struct view *v, bool ended, struct ak_err *err)
 {
 	_cleanup_free_ struct netlog_row **rows = NULL;
@@ -120,7 +140,7 @@ static int show_table(struct view *v, bool ended, struct ak_err *err)
 	int rc = netlog_rows(v->log, v->only, now, hold, &rows, &n);
 
 	if (rc == 0 && v->summary)
-		rc = netlog_print_summary(rows, n, v->json, stdout);
+		rc = show_summary(rows, n, v->json);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "network log");
 	if (v->summary)

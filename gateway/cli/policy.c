@@ -7,6 +7,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/table.h"
 #include "gateway/service/service.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/runs.h"
@@ -25,6 +26,13 @@ static int put_out(const struct strbuf *out, int code)
 	}
 	fwrite(out->data, 1, out->len, stdout);
 	return code;
+}
+
+static int put_json(const struct strbuf *out, int code)
+{
+	int rc = cmd_print_json_text(out);
+
+	return rc ? rc : code;
 }
 
 /* Load a policy by NAME: a mode or policy, a file, a persistent sandbox, or the policy of a kept or past run. */
@@ -119,34 +127,38 @@ static void put_listed_json(
 	strbuf_putc(out, '}');
 }
 
-static void put_listed(struct strbuf *out, const struct service_policy_file *item, const struct policy *p)
+static void put_listed(struct table *t, const struct service_policy_file *item, const struct policy *p)
 {
+	table_put(t, AK_PLAIN, item->name);
+	table_put(t, AK_PLAIN, p ? service_policy_kind(item->name, p) : "-");
+	table_put(t, AK_PLAIN, item->source);
+	table_put(t, AK_PLAIN, !p ? "-" : policy_default_allow(p) ? "allow" : "deny");
 	if (p)
-		strbuf_printf(out, "%-20s %-6s %-8s %-8s %6zu  %s\n", item->name, service_policy_kind(item->name, p),
-			item->source, policy_default_allow(p) ? "allow" : "deny", policy_rule_count(p), policy_description(p));
+		table_putf(t, AK_PLAIN, "%zu", policy_rule_count(p));
 	else
-		strbuf_printf(out, "%-20s %-6s %-8s %-8s %6s  %s\n", item->name, "-", item->source, "-", "-", "(cannot be read)");
+		table_put(t, AK_PLAIN, "-");
+	table_put(t, p ? AK_DIM : AK_BAD, p ? policy_description(p) : "(cannot be read)");
 }
 
 int cmd_policy_list(int argc, char **argv)
 {
+	static const struct table_column columns[] = { { "NAME", TABLE_CUT, 20, 0, 0 }, { "KIND", 0, 0, 0, 0 }, { "SOURCE", 0, 0, 0, 0 },
+		{ "DEFAULT", 0, 0, 0, 0 }, { "RULES", TABLE_RIGHT, 0, 0, 0 }, { "DESCRIPTION", 0, 0, 0, 0 } };
 	_cleanup_strbuf_ struct strbuf out = { 0 };
+	_cleanup_(table_done) struct table t = { 0 };
 	_cleanup_free_ struct service_policy_file *files = NULL;
 	size_t n = 0;
 	struct ak_paths paths;
 	struct words w;
 	struct ak_err err;
-	int code = begin("policy list", argc, argv, 0, 0, AK_EXIT_ERROR, &w, &paths);
+	int rc, code = begin("policy list", argc, argv, 0, 0, AK_EXIT_ERROR, &w, &paths);
 
 	if (code)
 		return code - 1;
 	if (service_policies(&paths, &files, &n, &err) < 0)
 		return fail("policy list", AK_EXIT_ERROR, &err);
-	if (w.o.json)
-		strbuf_putc(&out, '[');
-	else
-		strbuf_printf(
-			&out, "%-20s %-6s %-8s %-8s %6s  %s\n", "NAME", "KIND", "SOURCE", "DEFAULT", "RULES", "DESCRIPTION");
+	table_init(&t, columns, ARRAY_SIZE(columns));
+	strbuf_putc(&out, '[');
 	for (size_t i = 0; i < n; i++) {
 		_cleanup_(policy_unrefp) struct policy *p = NULL;
 
@@ -154,16 +166,17 @@ int cmd_policy_list(int argc, char **argv)
 			ak_say("%s", err.text);
 			code = AK_EXIT_ERROR;
 		}
-		if (w.o.json && i)
-			strbuf_puts(&out, ",\n ");
-		if (w.o.json)
-			put_listed_json(&out, &files[i], p, &err);
-		else
-			put_listed(&out, &files[i], p);
+		strbuf_puts(&out, i ? "," : "");
+		put_listed_json(&out, &files[i], p, &err);
+		put_listed(&t, &files[i], p);
 	}
-	if (w.o.json)
-		strbuf_puts(&out, "]\n");
-	return put_out(&out, code);
+	strbuf_putc(&out, ']');
+	if (!w.o.json)
+		rc = cmd_print_table(
+			&t, "policy list: no policies are installed; set AGENTKERNEL_DATA_DIR or install the program again");
+	else
+		rc = put_json(&out, 0);
+	return rc ? rc : code;
 }
 
 /* ---- policy show ---- */
@@ -236,13 +249,13 @@ int cmd_policy_validate(int argc, char **argv)
 		return code - 1;
 	for (size_t i = 0; i < w.n_operands; i++) {
 		if (w.o.json)
-			strbuf_puts(&out, i ? ",\n " : "[");
+			strbuf_puts(&out, i ? "," : "[");
 		if (!validate_one(w.operands[i], &paths, w.o.json, &out))
 			code = AK_EXIT_USAGE;
 	}
 	if (w.o.json)
-		strbuf_puts(&out, "]\n");
-	return put_out(&out, code);
+		strbuf_putc(&out, ']');
+	return w.o.json ? put_json(&out, code) : put_out(&out, code);
 }
 
 /* ---- network check ---- */
@@ -283,7 +296,8 @@ int cmd_network_check(int argc, char **argv)
 			strbuf_puts(&out, ",\"group\":");
 			strbuf_json(&out, group);
 		}
-		strbuf_puts(&out, "}\n");
+		strbuf_putc(&out, '}');
+		return put_json(&out, v.decision.allow ? 0 : AK_EXIT_DENY);
 	} else {
 		strbuf_printf(&out, "%s %s by %s (%s)\n", v.verdict, v.target, v.rule, v.reason);
 		if (group)

@@ -4,6 +4,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/table.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -18,10 +19,21 @@ static_assert(ARRAY_SIZE(result_words) == SELFTEST_RESULT_NUM, "a word for each 
 
 static void print_table(const struct selftest_report *r)
 {
-	printf("%-5s %-66s %-6s %s\n", "ROW", "WHAT", "RESULT", "REASON");
-	for (size_t i = 0; i < r->n_rows; i++)
-		printf("%-5s %-66s %-6s %s\n", r->rows[i].id, r->rows[i].what, result_words[r->rows[i].result],
-			r->rows[i].reason);
+	static const struct table_column columns[] = { { "ROW", 0, 0, 0, 0 }, { "WHAT", TABLE_CUT, 40, 0, 0 },
+		{ "RESULT", 0, 0, 0, 0 }, { "REASON", 0, 0, 0, 0 } };
+	static const enum ak_style styles[] = {
+		[SELFTEST_SKIPPED] = AK_DIM, [SELFTEST_PASSED] = AK_GOOD, [SELFTEST_FAILED] = AK_BAD
+	};
+	struct table t;
+
+	table_init(&t, columns, ARRAY_SIZE(columns));
+	for (size_t i = 0; i < r->n_rows; i++) {
+		table_put(&t, AK_PLAIN, r->rows[i].id);
+		table_put(&t, AK_PLAIN, r->rows[i].what);
+		table_put(&t, styles[r->rows[i].result], result_words[r->rows[i].result]);
+		table_put(&t, AK_PLAIN, r->rows[i].reason);
+	}
+	(void)cmd_print_table(&t, "network selftest: there are no rows");
 	printf("\n%u passed, %u failed", r->passed, r->failed);
 	if (r->skipped)
 		printf(", %u skipped", r->skipped);
@@ -44,9 +56,8 @@ static void print_json(const struct selftest_report *r)
 		strbuf_json(&out, row->reason);
 		strbuf_printf(&out, ",\"vectors\":%u}", row->vectors);
 	}
-	strbuf_puts(&out, "]}\n");
-	if (!out.failed)
-		fputs(out.data, stdout);
+	strbuf_puts(&out, "]}");
+	(void)cmd_print_json_text(&out);
 }
 
 int cmd_network_selftest(int argc, char **argv)

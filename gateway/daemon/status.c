@@ -2,6 +2,7 @@
 #include "gateway/daemon/internal.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/log/audit.h"
 #include "gateway/store/info.h"
 
 #include <assert.h>
@@ -183,9 +184,10 @@ void op_get(struct request *r)
 static cJSON *self_json(const struct daemon *d)
 {
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	char when[AUDIT_TIME_MAX];
 
 	if (!obj || !cJSON_AddNumberToObject(obj, "pid", getpid()) || !cJSON_AddStringToObject(obj, "version", AK_VERSION) ||
-		!cJSON_AddNumberToObject(obj, "started_us", (double)d->started_us))
+		!cJSON_AddStringToObject(obj, "started_at", audit_time_print(d->started_us, when)))
 		return NULL;
 	return TAKE(obj);
 }

@@ -286,7 +286,8 @@ static void stream_end(struct http_job *j, int rc, const char *payload, size_t l
 
 	t->call->drained = NULL;
 	if (take_report(t, rc, payload, len) == 0) {
-		strbuf_printf(&out, "{\"success\":%s,", t->report.outcome.exit_code ? "false" : "true");
+		strbuf_puts(&out,
+			"{\"success\":true,"); /* as in every answer: the request worked, the exit code tells of the command */
 		run_report_put(&out, &t->report);
 		strbuf_putc(&out, ',');
 		run_report_put_network(&out, &t->report);

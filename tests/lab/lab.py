@@ -634,8 +634,9 @@ def shell(side):
         print("A lab with its own Internet: names such as ok.test, two.test and evil.test answer, and so does every address.\n"
               "agentkernel is %s. `exit` takes it all down." % lab.binary, flush=True)
         env = lab.env(PATH=os.path.dirname(lab.binary) + ":" + PATH, PS1="lab\\$ ", TERM=os.environ.get("TERM", "dumb"))
-        return subprocess.run([*cmd, "bash", "--norc", "-i"] if sys.stdin.isatty() else [*cmd, "bash", "--norc"], env=env, cwd=lab.path("project")
-                              if not side else "/").returncode
+        # Entering a mount namespace goes to its root: return to the caller's folder, if whoever we are now may.
+        cmd += ["sh", "-c", 'cd "$0" 2>/dev/null || cd /; exec "$@"', os.getcwd(), "bash", "--norc", *(["-i"] if sys.stdin.isatty() else [])]
+        return subprocess.run(cmd, env=env, cwd="/").returncode
 
 
 def demo():

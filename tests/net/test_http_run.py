@@ -145,7 +145,7 @@ def test_output_arrives_while_the_command_runs(api):
     assert [n for _, n, _ in rows if n != "progress"] == ["started", "output", "output", "output", "output", "done"]
     out = [d for _, n, d in rows if n == "output"]
     assert [d["data"] for d in out] == ["1\n", "2\n", "3\n", "e\n"] and [d["stream"] for d in out] == ["stdout"] * 3 + ["stderr"]
-    assert rows[-1][2]["exit_code"] == 3 and rows[-1][2]["success"] is False
+    assert rows[-1][2]["exit_code"] == 3 and rows[-1][2]["success"] is True
 
 
 def test_every_way_to_run_tells_the_same_members(api):
