@@ -54,8 +54,9 @@ void cmd_print_help(const struct cmd *cmd, FILE *out)
 	char text[160];
 	int width = opt_text(&help, text, sizeof(text));
 
-	fprintf(out, "Usage: agentkernel %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", cmd->name, cmd->args[0] ? " " : "", cmd->args,
-		cmd->help);
+	fprintf(out, "Usage: agentkernel %s [OPTIONS]%s%s\n\n", cmd->name, cmd->args[0] ? " " : "", cmd->args);
+	ak_wrap(out, cmd->help, 0, 0, help_width(out));
+	fputs("\n\nOptions:\n", out);
 	field_each(u, cmd->verb, FIELD_CLI) {
 		if (!field_absent(&field_table[u->id]))
 			width = MAX(width, MIN(opt_text(&field_table[u->id], text, sizeof(text)), OPTIONS_MAX));
@@ -79,8 +80,11 @@ void cmd_print_overview(const char *group, FILE *out)
 	size_t len = group ? strlen(group) : 0;
 
 	fprintf(out, "Usage: agentkernel %s%sCOMMAND [OPTIONS] [ARGS…]\n\n", group ? group : "", group ? " " : "");
-	if (!group)
-		fprintf(out, "Run a command in a sandbox whose whole network passes through a policy gateway.\n\n");
+	if (!group) {
+		ak_wrap(out, "Run a command in a sandbox whose whole network passes through a policy gateway.", 0, 0,
+			help_width(out));
+		fputs("\n\n", out);
+	}
 	fprintf(out, "Commands:\n");
 	for (const struct cmd *c = cmd_table; c->name; c++) {
 		/* The help of a group lists aliases; the overview does not. */

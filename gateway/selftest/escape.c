@@ -163,8 +163,11 @@ void st_call_words(const struct st_vector *v, struct st_outcome *ret)
 	_cleanup_free_ char *text = NULL;
 	size_t len = 0;
 	int rc = ak_read_file(AT_FDCWD, "/proc/1/cmdline", 65536, &text, &len);
+	char name[65] = "", own[96];
 
-	if (rc == 0 && strcmp(text, "agentkernel") != 0)
+	(void)gethostname(name, sizeof(name) - 1); /* the sandbox's name, which everything inside knows */
+	snprintf(own, sizeof(own), "agentkernel init %s", name);
+	if (rc == 0 && (strcmp(text, own) != 0 || len > strlen(own) + 1))
 		st_say(ret, "seen", "%s", text);
 	else
 		st_say(ret, "none", "%s", "");
