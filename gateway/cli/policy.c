@@ -142,8 +142,9 @@ static void put_listed(struct table *t, const struct service_policy_file *item, 
 
 int cmd_policy_list(int argc, char **argv)
 {
-	static const struct table_column columns[] = { { "NAME", TABLE_CUT, 20, 0, 0 }, { "KIND", 0, 0, 0, 0 }, { "SOURCE", 0, 0, 0, 0 },
-		{ "DEFAULT", 0, 0, 0, 0 }, { "RULES", TABLE_RIGHT, 0, 0, 0 }, { "DESCRIPTION", 0, 0, 0, 0 } };
+	static const struct table_column columns[] = { { "NAME", TABLE_CUT, 20, 0, 0 }, { "KIND", 0, 0, 0, 0 },
+		{ "SOURCE", 0, 0, 0, 0 }, { "DEFAULT", 0, 0, 0, 0 }, { "RULES", TABLE_RIGHT, 0, 0, 0 },
+		{ "DESCRIPTION", 0, 0, 0, 0 } };
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_(table_done) struct table t = { 0 };
 	_cleanup_free_ struct service_policy_file *files = NULL;
