@@ -2,6 +2,7 @@
 #include "gateway/config/config.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/publish.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,11 +21,42 @@ static bool has_variable(const struct run_request *o, const char *name)
 	return false;
 }
 
-/* Does the request itself give this setting? Rules add up; a variable counts for itself. */
+/* Is something mounted at the target of WORD, "SRC:DST:MODE"? */
+static bool has_target(const struct run_request *o, const char *word)
+{
+	const char *at = strchr(word, ':') + 1;
+	size_t n = strcspn(at, ":");
+
+	for (size_t i = 0; i < o->n_mounts; i++) {
+		const char *target = o->mounts[i].target ? o->mounts[i].target : o->mounts[i].source;
+
+		if (strlen(target) == n && !memcmp(target, at, n))
+			return true;
+	}
+	return false;
+}
+
+static bool has_port(const struct run_request *o, const char *word)
+{
+	struct ak_publish p;
+	struct ak_err ignored;
+
+	for (size_t i = 0; i < o->n_publish && ak_publish_parse(word, &p, &ignored) == 0; i++) {
+		if (ak_publish_clash(&p, &o->publish[i]))
+			return true;
+	}
+	return false;
+}
+
+/* Does the request itself give this setting? Rules add up; variables, mounts and ports count for themselves. */
 static bool is_given(const struct config_item *i, const struct run_request *o)
 {
 	if (i->key->kind == CONFIG_VARIABLE)
 		return has_variable(o, i->name);
+	if (i->key->kind == CONFIG_MOUNTS)
+		return has_target(o, i->word);
+	if (i->key->field == FIELD_PUBLISH)
+		return has_port(o, i->word);
 	return i->key->kind != CONFIG_LIST && i->key->field >= 0 && o->given[i->key->field];
 }
 
@@ -121,8 +153,11 @@ void config_item_print(const struct config *c, const struct config_item *i, stru
 	const char *at = i->key->kind == CONFIG_VARIABLE ? strchr(i->word, '=') : NULL, *value = at ? at + 1 : i->word;
 
 	strbuf_json(&word, value);
-	strbuf_printf(
-		out, "%s:%u: [%s] %s", c->label, i->line, i->key->table, i->key->kind == CONFIG_VARIABLE ? i->name : i->key->key);
+	strbuf_printf(out, "%s:%u: ", c->label, i->line);
+	if (i->key->kind == CONFIG_MOUNTS)
+		strbuf_puts(out, "[[mounts]]");
+	else
+		strbuf_printf(out, "[%s] %s", i->key->table, i->key->kind == CONFIG_VARIABLE ? i->name : i->key->key);
 	if (i->key->kind == CONFIG_VARIABLE && !at)
 		strbuf_puts(out, " = true, which passes on your own value");
 	else if (i->key->kind == CONFIG_NUMBER || i->key->kind == CONFIG_FLAG)
@@ -186,7 +221,8 @@ void config_explain(const struct config *c, const struct run_request *o, struct 
 	for (size_t n = 0; c && n < c->n_items; n++) {
 		const struct config_item *i = &c->items[n];
 
-		if (i->used && (i->key->kind == CONFIG_LIST || i->key->kind == CONFIG_VARIABLE)) {
+		if (i->used &&
+			(i->key->kind == CONFIG_LIST || i->key->kind == CONFIG_VARIABLE || i->key->kind == CONFIG_MOUNTS)) {
 			strbuf_puts(out, "  ");
 			config_item_print(c, i, out);
 			strbuf_putc(out, '\n');

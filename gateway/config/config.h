@@ -38,12 +38,13 @@ enum config_kind {
 	CONFIG_FLAG, /* true or false */
 	CONFIG_LIST, /* an array of strings */
 	CONFIG_VARIABLE, /* a string, or true: the user's own value. The key is any name */
+	CONFIG_MOUNTS, /* an array of tables: source, target, mode */
 	CONFIG_KIND_NUM
 };
 
 /* One key that the file may have. */
 struct config_key {
-	const char *table; /* "security.domains"; "*" stands for any name of a mode */
+	const char *table; /* "security.domains"; "*" stands for any name of a mode; "": the document itself */
 	const char *key; /* "*": any name */
 	enum config_kind kind;
 	enum config_effect effect;

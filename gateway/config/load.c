@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/publish.h"
 #include "policies/policy.h"
 
 #include <errno.h>
@@ -106,16 +107,18 @@ static int add_item(const struct reader *r, const struct config_key *key, const 
 	return 0;
 }
 
-/* Would the policy parser accept this rule? Asked now, because only now its place is known. */
+/* What an option checks only when it is stored, asked now, because only now its place is known. */
 static int check_rule(const struct field *f, const char *text, struct ak_err *err)
 {
-	static const char empty[] = "{\"version\":1}";
-	_cleanup_(policy_unrefp) struct policy *p = NULL;
-	struct policy_edit edit = { .text = text };
+	enum policy_edit_op op;
+	struct ak_publish port;
 
-	if (f->kind != KIND_RULES || !policy_edit_parse(f->option, &edit.op))
-		return 0;
-	return policy_parse(empty, sizeof(empty) - 1, "flags", &(struct policy_dirs){ { NULL } }, &edit, 1, &p, err);
+	if (f == &field_table[FIELD_PUBLISH])
+		return ak_publish_parse(text, &port, err);
+	/* The content of a policy file is not covered by the user's trust in this file. */
+	if (f->kind == KIND_POLICIES && !ak_sandbox_name_ok(text))
+		return ak_fail(err, EINVAL, "'%.64s' is not the name of an installed policy", text);
+	return f->kind == KIND_RULES && policy_edit_parse(f->option, &op) ? policy_edit_check(op, text, err) : 0;
 }
 
 /* Check WORD as the value of the option with the same meaning. */
@@ -143,11 +146,12 @@ static int wrong_kind(const struct reader *r, const struct config_key *key, cons
 		[CONFIG_FLAG] = "true or false",
 		[CONFIG_LIST] = "an array of strings",
 		[CONFIG_VARIABLE] = "a string, or true to pass on your own value",
+		[CONFIG_MOUNTS] = "written as [[mounts]]",
 	};
 
 	_Static_assert(ARRAY_SIZE(wants) == CONFIG_KIND_NUM, "a text for each kind");
-	return fail_at(r, v->at, "%s.%s must be %s, not %s", key->table, v->key ? v->key : key->key, wants[key->kind],
-		toml_kind_name(v->kind));
+	return fail_at(r, v->at, "%s%s%s must be %s, not %s", key->table, key->table[0] ? "." : "", v->key ? v->key : key->key,
+		wants[key->kind], toml_kind_name(v->kind));
 }
 
 static int check_text(const struct reader *r, const struct toml_value *v)
@@ -182,8 +186,66 @@ static int take_list(const struct reader *r, const struct config_key *key, const
 {
 	int rc = 0;
 
-	for (const struct toml_value *v = list->list.first; v && rc == 0; v = v->next)
-		rc = v->kind == TOML_STRING ? take_text(r, key, NULL, v) : wrong_kind(r, key, v);
+	for (const struct toml_value *v = list->list.first; v && rc == 0; v = v->next) {
+		if (v->kind == TOML_INTEGER && key->field == FIELD_PUBLISH)
+			rc = take_number(r, key, NULL, v);
+		else
+			rc = v->kind == TOML_STRING ? take_text(r, key, NULL, v) : wrong_kind(r, key, v);
+	}
+	return rc;
+}
+
+/* One path of a mount. A relative one would depend on where the command is typed; "~/" is the user's home. */
+static int take_path(const struct reader *r, const struct toml_value *v, bool host, char **ret)
+{
+	const char *home = getenv("HOME"), *text;
+	bool tilde;
+	int rc;
+
+	if (v->kind != TOML_STRING)
+		return fail_at(r, v->at, "mounts.%s must be a string, not %s", v->key, toml_kind_name(v->kind));
+	text = v->string.text;
+	tilde = host && !strncmp(text, "~/", 2) && home;
+	rc = check_text(r, v);
+	if (rc < 0)
+		return rc;
+	if ((text[0] != '/' && !tilde) || strchr(text, ':'))
+		return fail_at(r, v->at, "mounts.%s: '%.100s' must be an absolute path%s without ':'", v->key, text,
+			host ? " or begin with ~/, and be" : "");
+	return asprintf(ret, "%s%s", tilde ? home : "", text + tilde) < 0 ? ak_fail(r->err, ENOMEM, "out of memory") : 0;
+}
+
+static int take_mount(const struct reader *r, const struct config_key *key, const struct toml_value *m)
+{
+	const struct toml_value *source = toml_get(m, "source"), *target = toml_get(m, "target"), *mode = toml_get(m, "mode");
+	_cleanup_free_ char *from = NULL, *to = NULL;
+	char *word = NULL;
+	int rc;
+
+	for (const struct toml_value *v = m->list.first; v; v = v->next) {
+		if (v != source && v != target && v != mode)
+			return fail_at(r, v->key_at, "unknown key '%.64s' in [[mounts]]; known: source, target, mode", v->key);
+	}
+	if (!source)
+		return fail_at(r, m->at, "[[mounts]] needs a source");
+	rc = take_path(r, source, true, &from);
+	if (rc == 0 && target)
+		rc = take_path(r, target, false, &to);
+	if (rc < 0)
+		return rc;
+	if (mode && (mode->kind != TOML_STRING || (strcmp(mode->string.text, "ro") != 0 && strcmp(mode->string.text, "rw") != 0)))
+		return fail_at(r, mode->at, "mounts.mode must be \"ro\" or \"rw\"");
+	if (asprintf(&word, "%s:%s:%s", from, to ? to : from, mode ? mode->string.text : "ro") < 0)
+		word = NULL;
+	return add_item(r, key, NULL, m->at, word);
+}
+
+static int take_mounts(const struct reader *r, const struct config_key *key, const struct toml_value *list)
+{
+	int rc = list->kind == TOML_ARRAY ? 0 : wrong_kind(r, key, list);
+
+	for (const struct toml_value *m = rc == 0 ? list->list.first : NULL; m && rc == 0; m = m->next)
+		rc = m->kind == TOML_TABLE ? take_mount(r, key, m) : wrong_kind(r, key, m);
 	return rc;
 }
 
@@ -227,6 +289,8 @@ static int take_value(const struct reader *r, const struct config_key *key, cons
 		return v->kind == TOML_ARRAY ? take_list(r, key, v) : wrong_kind(r, key, v);
 	case CONFIG_VARIABLE:
 		return take_variable(r, key, v);
+	case CONFIG_MOUNTS:
+		return take_mounts(r, key, v);
 	case CONFIG_KIND_NUM:
 		break;
 	}
@@ -250,7 +314,7 @@ static bool is_table(const char *table)
 	size_t n = strlen(table);
 
 	for (const struct config_key *k = config_keys; k->table; k++) {
-		if (!strncmp(k->table, table, n) && (k->table[n] == '\0' || k->table[n] == '.'))
+		if (n && !strncmp(k->table, table, n) && (k->table[n] == '\0' || k->table[n] == '.'))
 			return true;
 	}
 	return false;

@@ -58,7 +58,13 @@ static void put_key(struct strbuf *out, const struct config_key *k)
 		strbuf_puts(out, ", \"type\": \"boolean\"");
 		break;
 	case CONFIG_LIST:
-		strbuf_puts(out, ", \"type\": \"array\", \"items\": { \"type\": \"string\" }");
+		strbuf_printf(out, ", \"type\": \"array\", \"items\": { \"type\": %s }",
+			k->field == FIELD_PUBLISH ? "[\"string\", \"integer\"]" : "\"string\"");
+		break;
+	case CONFIG_MOUNTS:
+		strbuf_puts(out,
+			", \"type\": \"array\", \"items\": { \"type\": \"object\", \"additionalProperties\": false, \"required\": [\"source\"], \"properties\": {"
+			" \"source\": { \"type\": \"string\" }, \"target\": { \"type\": \"string\" }, \"mode\": { \"enum\": [\"ro\", \"rw\"] } } }");
 		break;
 	case CONFIG_VARIABLE:
 	case CONFIG_KIND_NUM:
@@ -80,7 +86,7 @@ static bool part_below(const struct config_key *k, const char *path, char ret[st
 {
 	size_t n = strlen(path);
 
-	if (strncmp(k->table, path, n) != 0 || (n && k->table[n] != '.'))
+	if (!k->table[0] || strncmp(k->table, path, n) != 0 || (n && k->table[n] != '.'))
 		return false;
 	snprintf(ret, PATH_BYTES, "%.*s", (int)strcspn(k->table + n + (n > 0), "."), k->table + n + (n > 0));
 	return true;

@@ -99,6 +99,26 @@ def test_what_widens_needs_trust_in_exactly_this_content(any_user):
     assert r.code == 1 and "was not trusted" in r.err, r
 
 
+def test_mounts_ports_and_groups_of_a_trusted_file_count(any_user):
+    lab = any_user
+    os.makedirs(lab.path("home", "data"), exist_ok=True)
+    with open(lab.path("home", "data", "given"), "w") as f:
+        f.write("from the host")
+    for path in (lab.path("home"), lab.path("home", "data")):
+        os.chmod(path, 0o755)
+    write(lab, '[[mounts]]\nsource = "~/data"\ntarget = "/data"\n[publish]\nports = ["0:80"]\n[network]\ngroups = ["source-hosting"]\n'
+          '[agent]\ncompatibility_mode = "codex"\n')
+    r = lab.run(["cat", "/data/given"])
+    assert r.code == 2, r
+    for line in ("agentkernel.toml:1: [[mounts]] = ", '[publish] ports = "0:80"', '[network] groups = "source-hosting"'):
+        assert line in r.err, (line, r)
+    assert lab.ak(["trust", "--yes"]).code == 0
+    r = lab.run(["sh", "-c", "cat /data/given; touch /data/x"])
+    assert r.out == "from the host" and r.code != 0 and "published" in r.err or "127.0.0.1:" in r.err, r
+    r = lab.run(["--explain", "true"])
+    assert "/data" in r.out and "github.com" in r.out and "[publish] ports" in r.out, r
+
+
 def test_options_that_replace_what_widens_need_no_trust(lab):
     write(lab, '[agent]\ncompatibility_mode = "codex"\n[security]\nprofile = "permissive"\n[env]\nA = "file"\n')
     r = lab.run(["--compatibility-mode", "native", "--profile", "moderate", "-e", "A=option", "sh", "-c", "echo $A $AGENTKERNEL_MODE"])

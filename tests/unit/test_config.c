@@ -61,16 +61,19 @@ static void every_key_reaches_its_member(void **state)
 		"[resources]\nvcpus=2\nmemory_mb=64\npids=7\ntmp_mb=9\ntimeout='2m'\n"
 		"[security]\nprofile='restrictive'\nnetwork=false\n"
 		"[security.domains]\nallow=['a.test']\nblock=['b.test']\nallowlist_only=true\n"
-		"[network]\nallow=['c.test:443']\ndeny=['d.test']\nallow_cidr=['10.1.0.0/16']\ndeny_cidr=['10.2.0.0/16']\n"
+		"[network]\nallow=['c.test:443']\ndeny=['d.test']\nallow_cidr=['10.1.0.0/16']\ndeny_cidr=['10.2.0.0/16']\npolicies=['mine']\ngroups=['source-hosting']\n"
 		"[env]\nA='b'\nPATH=true\n[daemon]\nmin_warm=1\nmax_warm=2\n"
-		"[daemon.agents.codex]\nmin_warm=1\nruntime='python'\n");
+		"[daemon.agents.codex]\nmin_warm=1\nruntime='python'\n"
+		"[publish]\nports=[3000, '0.0.0.0:8080:80']\n[[mounts]]\nsource='/a'\n[[mounts]]\nsource='~/b'\ntarget='/c'\nmode='rw'\n");
 	static const struct policy_edit want[] = { { POLICY_EDIT_ALLOW_HOST, "a.test" }, { POLICY_EDIT_BLOCK_HOST, "b.test" },
 		{ POLICY_EDIT_DEFAULT, "deny" }, { POLICY_EDIT_ALLOW_HOST, "c.test:443" }, { POLICY_EDIT_BLOCK_HOST, "d.test" },
-		{ POLICY_EDIT_ALLOW_CIDR, "10.1.0.0/16" }, { POLICY_EDIT_BLOCK_CIDR, "10.2.0.0/16" } };
+		{ POLICY_EDIT_ALLOW_CIDR, "10.1.0.0/16" }, { POLICY_EDIT_BLOCK_CIDR, "10.2.0.0/16" },
+		{ POLICY_EDIT_ADD_POLICY, "mine" }, { POLICY_EDIT_ALLOW_GROUP, "source-hosting" } };
 	struct run_request o = plain();
 	struct ak_err err;
 
-	assert_int_equal(config_apply(c, &o, &err), 0);
+	if (config_apply(c, &o, &err) < 0)
+		fail_msg("%s", err.text);
 	assert_int_equal(o.mode, AK_MODE_CLAUDE);
 	assert_int_equal(o.profile, AK_PROFILE_RESTRICTIVE);
 	assert_true(o.no_network);
@@ -88,6 +91,16 @@ static void every_key_reaches_its_member(void **state)
 		assert_string_equal(o.edits[i].text, want[i].text);
 	}
 	assert_true(o.n_file_edits == o.n_edits && o.n_file_env == 2);
+	assert_int_equal(o.n_publish, 2);
+	assert_true(o.publish[0].host_port == 3000 && o.publish[0].port == 3000 && o.publish[1].host_port == 8080 &&
+		o.publish[1].port == 80);
+	assert_int_equal(o.n_mounts, 2);
+	assert_string_equal(o.mounts[0].source, "/a");
+	assert_string_equal(o.mounts[0].target, "/a");
+	assert_false(o.mounts[0].writable);
+	assert_string_equal(o.mounts[1].source, "/home/me/b");
+	assert_string_equal(o.mounts[1].target, "/c");
+	assert_true(o.mounts[1].writable);
 	assert_string_equal(config_word(c, "sandbox", "name"), "n");
 	assert_string_equal(config_word(c, "agent", "preferred"), "codex");
 	assert_null(config_word(c, "sandbox", "base_image"));
@@ -164,6 +177,18 @@ static void wrong_keys_and_values_are_refused_with_their_place(void **state)
 	refused("[sandbox]\nname = 'a b'", "f:2:8: sandbox.name: ");
 	refused("[daemon.agents.cursor]\nmin_warm = 1", "unknown key 'cursor'");
 	refused("[daemon]\nmin_warm = 1000", "from 0 to 128");
+	refused("[publish]\nports = ['x']", "f:2:10: publish.ports: ");
+	refused("[publish]\nports = [70000]", "f:2:10: publish.ports: ");
+	refused("[network]\npolicies = ['./mine.json']", "not the name of an installed policy");
+	refused("[network]\ngroups = ['/tmp/x.json']", "not the name of an installed policy");
+	refused("[[mounts]]\ntarget = '/a'", "f:1:1: [[mounts]] needs a source");
+	refused("[[mounts]]\nsource = 'a'", "f:2:10: mounts.source: 'a' must be an absolute path or begin with ~/");
+	refused("[[mounts]]\nsource = '/a:/b'", "without ':'");
+	refused("[[mounts]]\nsource = '/a'\ntarget = '~/b'", "f:3:10: mounts.target");
+	refused("[[mounts]]\nsource = '/a'\nmode = 'x'", "must be \"ro\" or \"rw\"");
+	refused("[[mounts]]\nsource = '/a'\nfrom = 'x'", "f:3:1: unknown key 'from' in [[mounts]]");
+	refused("[[mounts]]\nsource = 1", "mounts.source must be a string");
+	refused("[mounts]\nsource = '/a'", "mounts must be written as [[mounts]], not a table");
 	refused("a = [", "f:1:6: expected a value");
 	refused("[security]\n[security]", "f:2:2: 'security' is already defined");
 }
@@ -185,10 +210,15 @@ static void what_widens_is_told_from_what_narrows(void **state)
 	assert_int_equal(wide("[network]\nallow=['a.test','b.test']\nallow_cidr=['10.0.0.0/8']", &o), 3);
 	assert_int_equal(wide("[security.domains]\nallow=['a.test']", &o), 1);
 	assert_int_equal(wide("[env]\nA='b'\nPATH=true", &o), 2);
+	assert_int_equal(
+		wide("[publish]\nports=[80]\n[[mounts]]\nsource='/a'\n[network]\npolicies=['mine']\ngroups=['g']", &o), 4);
 	assert_int_equal(wide("[resources]\npids=1025\ntmp_mb=513", &o), 2);
 	assert_int_equal(wide("[agent]\npreferred='codex'", &bare), 1);
 	given.given[FIELD_MODE] = given.given[FIELD_PROFILE] = given.given[FIELD_PIDS] = true;
 	given.env[given.n_env++] = "A=x";
+	given.mounts[given.n_mounts++] = (struct run_mount){ .source = "/x", .target = "/a" };
+	given.n_publish = ak_publish_parse("80", &given.publish[0], &(struct ak_err){ "" }) == 0;
+	assert_int_equal(wide("[[mounts]]\nsource='/a'\n[publish]\nports=['80:90']", &given), 0);
 	assert_int_equal(
 		wide("[agent]\ncompatibility_mode='codex'\n[security]\nprofile='permissive'\n[resources]\npids=5000\n[env]\nA='b'",
 			&given),
@@ -298,7 +328,7 @@ static void the_template_shows_only_keys_that_exist(void **state)
 
 		if (!strncmp(line, "# base_image", 12) && field_absent(&field_table[FIELD_IMAGE]))
 			continue;
-		if (!strncmp(line, "# ", 2) && strstr(line, " = ") && strchr(line, '#'))
+		if (!strncmp(line, "# [[", 4) || (!strncmp(line, "# ", 2) && strstr(line, " = ") && strchr(line, '#')))
 			line += 2;
 		while ((mark = strstr(line, "@NAME@")) || (mark = strstr(line, "@AGENT@")) || (mark = strstr(line, "@IMAGE@")))
 			memcpy(mark,
@@ -313,7 +343,7 @@ static void the_template_shows_only_keys_that_exist(void **state)
 	if (config_parse(out.data, strlen(out.data), "template", &c, &err) < 0)
 		fail_msg("%s\n%s", err.text, out.data);
 	for (const struct config_key *k = config_keys; k->table; k++) {
-		if (!strcmp(k->table, "security.domains") || k->table[0] == 'd' || k->kind == CONFIG_LIST ||
+		if (!k->table[0] || !strcmp(k->table, "security.domains") || k->table[0] == 'd' || k->kind == CONFIG_LIST ||
 			k->field == FIELD_IMAGE)
 			continue; /* older spelling, daemon.agents, and lists that the template leaves empty */
 		if (!strstr(out.data, k->kind == CONFIG_VARIABLE ? "[env]" : k->key))
@@ -423,6 +453,8 @@ static void clues_count_in_their_order(void **state)
 
 int main(void)
 {
+	setenv("HOME", "/home/me", 1);
+
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_key_reaches_its_member),
 		cmocka_unit_test(an_option_beats_the_file),
