@@ -126,14 +126,20 @@ static void plan_lent(struct sb_ids *ids)
 
 void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret)
 {
-	*ret = (struct sb_ids){ .uid = geteuid(), .gid = getegid(), .inner_range = spec->root_inside };
+	const bool range = spec->root_inside || spec->has_ids;
+
+	*ret = (struct sb_ids){ .uid = geteuid(), .gid = getegid(), .inner_range = range };
 	ret->outer_uid = ret->uid;
 	ret->outer_gid = ret->gid;
 	if (sandbox_is_host_root())
 		plan_lent(ret);
-	else if (spec->root_inside)
+	else if (range)
 		plan_ranges(ret);
-	if (spec->root_inside)
+	if (spec->has_ids) {
+		ret->inner_uid = spec->uid;
+		ret->inner_gid = spec->gid;
+	}
+	if (range)
 		return;
 	ret->inner_uid = ret->uid ? ret->uid : 1000;
 	ret->inner_gid = ret->gid ? ret->gid : 1000;
@@ -427,18 +433,37 @@ int sb_join_outer(struct sb_ctx *ctx, struct ak_err *err)
 	return 0;
 }
 
+/*
+ * The lines of an inner map with ranges. ID is the sandbox's user: it is 0 outside, so that it owns the invoker's files, and 0 inside
+ * takes its place. No line may span two lines of the outer map, whose first line is id 0 alone.
+ */
+static void print_range_map(char text[static 128], uint32_t id, uint32_t n_sub)
+{
+	int len;
+
+	if (!id) {
+		snprintf(text, 128, "0 0 1\n1 1 %u\n", n_sub);
+		return;
+	}
+	len = snprintf(text, 128, "0 %u 1\n%u 0 1\n", id, id);
+	if (id > 1)
+		len += snprintf(text + len, 128 - (size_t)len, "1 1 %u\n", id - 1);
+	if (id < n_sub)
+		snprintf(text + len, 128 - (size_t)len, "%u %u %u\n", id + 1, id + 1, n_sub - id);
+}
+
 int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
 {
-	char text[64];
+	char text[128];
 	int rc;
 
 	if (!sb_maps_range(ids)) {
 		rc = map_one_uid(ids->inner_uid, 0, err);
 		return rc < 0 ? rc : map_one_gid(ids->inner_gid, 0, err);
 	}
-	/* The same lines as in the outer map: one line may not span two of the parent's. */
-	snprintf(text, sizeof(text), "0 0 1\n1 1 %u\n", ids->n_sub);
+	print_range_map(text, ids->inner_uid, ids->n_sub);
 	rc = write_map(pid, "uid_map", text);
+	print_range_map(text, ids->inner_gid, ids->n_sub);
 	if (rc == 0)
 		rc = write_map(pid, "gid_map", text);
 	return rc < 0 ? ak_fail_errno(err, -rc, "id map of the sandbox") : 0;

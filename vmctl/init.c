@@ -96,8 +96,8 @@ static int forbid_nesting(const struct sb_ctx *ctx, struct ak_err *err)
 static int keep_needed(const struct sb_ctx *ctx)
 {
 	const struct sandbox_spec *spec = ctx->spec;
-	int fds[5 + SB_MOUNTS_MAX] = { ctx->ctl, ctx->trees.store };
-	size_t n = 2;
+	int fds[6 + SB_MOUNTS_MAX] = { ctx->ctl, ctx->trees.store, ctx->trees.image };
+	size_t n = 3;
 
 	for (size_t i = 0; i < ctx->trees.n; i++)
 		fds[n++] = ctx->trees.mounts[i];

@@ -62,7 +62,7 @@ struct sb_ids {
 
 static inline bool sb_maps_range(const struct sb_ids *ids)
 {
-	return ids->inner_range && ids->n_sub;
+	return ids->inner_range && ids->n_sub && ids->inner_uid <= ids->n_sub && ids->inner_gid <= ids->n_sub;
 }
 
 struct sb_ctx {
@@ -140,6 +140,8 @@ int sb_root_base(struct sb_root *r, const struct sb_ctx *ctx, struct ak_err *err
 int sb_root_job(const struct sb_root *r, struct ak_err *err);
 void sb_root_done(struct sb_root *r);
 bool sb_root_read_only(const struct sandbox_spec *spec);
+/* Whether others have written to the root, so that its links must not be followed. */
+bool sb_root_guarded(const struct sb_root *r);
 int sb_root_failed(struct ak_err *err, int rc, const char *what);
 /*
  * Create a folder, a link or a file with TEXT in the root. The parent must exist. Links that a sandbox left in a kept
@@ -167,7 +169,11 @@ void sb_root_note_open(const struct sb_root *r, const char *folder, int rc);
  */
 int sb_root_copy(const struct sb_root *r, const char *path);
 bool sb_root_is_empty(const char *path); /* false if unknown */
+/* rootimage.c: mount an image, below an overlay, as the root; and the user's entry in its /etc/passwd. */
+int sb_root_image(struct sb_root *r, struct ak_err *err);
+int sb_root_image_users(const struct sb_root *r, struct ak_err *err);
 int sb_root_etc(const struct sb_root *r, struct ak_err *err);
+int sb_root_resolver(const struct sb_root *r, struct ak_err *err);
 int sb_root_names(const struct sb_root *r, struct ak_err *err);
 int sb_root_dev(const struct sb_root *r, struct ak_err *err);
 int sb_root_proc(struct sb_root *r, struct ak_err *err);

@@ -29,19 +29,24 @@ int sb_root_failed(struct ak_err *err, int rc, const char *what)
 /* ---- creating names in the root ---- */
 
 /*
- * A sandbox wrote a kept root, so path.h guards against its links. A new root has no links yet, so plain calls are safe and
- * save system calls.
+ * A sandbox wrote a kept root, and strangers wrote an image, so path.h guards against links in them. A new root has no links yet,
+ * so plain calls are safe and save system calls.
  */
+bool sb_root_guarded(const struct sb_root *r)
+{
+	return r->ctx->spec->upper_dir || r->ctx->spec->image_root;
+}
+
 int sb_root_folder(const struct sb_root *r, const char *path, mode_t mode)
 {
-	if (r->ctx->spec->upper_dir)
+	if (sb_root_guarded(r))
 		return path_folder(r->fd, path, mode);
 	return mkdirat(r->fd, path, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
 
 int sb_root_link(const struct sb_root *r, const char *path, const char *target)
 {
-	if (r->ctx->spec->upper_dir)
+	if (sb_root_guarded(r))
 		return path_link(r->fd, path, target);
 	return symlinkat(target, r->fd, path) < 0 && errno != EEXIST ? -errno : 0;
 }
@@ -50,39 +55,40 @@ int sb_root_write(const struct sb_root *r, const char *path, const char *text)
 {
 	_cleanup_close_ int fd = -1;
 
-	if (r->ctx->spec->upper_dir)
+	if (sb_root_guarded(r))
 		return path_write(r->fd, path, text);
 	fd = openat(r->fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	return fd < 0 ? -errno : ak_write_all(fd, text, strlen(text));
 }
 
-/* Folders that every root has. Parents come first. */
+/* Folders that every root has. Parents come first. HOST_ONLY: an image has its own, or none. */
 static const struct {
 	const char *path;
 	mode_t mode;
+	bool host_only;
 } folders[] = {
-	{ "usr", 0755 },
-	{ "etc", 0755 },
-	{ "etc/ssl", 0755 },
-	{ "etc/pki", 0755 },
-	{ "etc/pki/tls", 0755 },
-	{ "dev", 0755 },
-	{ "dev/pts", 0755 },
-	{ "dev/shm", 01777 },
-	{ "proc", 0555 },
-	{ "sys", 0555 }, /* stays empty; also mounted over folders of /proc that the sandbox must not see */
-	{ "run", 0755 },
-	{ "tmp", 01777 },
-	{ "home", 0755 },
-	{ "root", 0700 },
-	{ "mnt", 0755 },
-	{ "srv", 0755 },
-	{ "var", 0755 },
-	{ "var/lib", 0755 },
-	{ "var/cache", 0755 },
-	{ "var/log", 0755 },
-	{ "var/spool", 0755 },
-	{ "var/tmp", 01777 },
+	{ "usr", 0755, true },
+	{ "etc", 0755, false },
+	{ "etc/ssl", 0755, true },
+	{ "etc/pki", 0755, true },
+	{ "etc/pki/tls", 0755, true },
+	{ "dev", 0755, false },
+	{ "dev/pts", 0755, false },
+	{ "dev/shm", 01777, false },
+	{ "proc", 0555, false },
+	{ "sys", 0555, false }, /* stays empty; also mounted over folders of /proc that the sandbox must not see */
+	{ "run", 0755, false },
+	{ "tmp", 01777, false },
+	{ "home", 0755, true },
+	{ "root", 0700, true },
+	{ "mnt", 0755, true },
+	{ "srv", 0755, true },
+	{ "var", 0755, false },
+	{ "var/lib", 0755, true },
+	{ "var/cache", 0755, true },
+	{ "var/log", 0755, true },
+	{ "var/spool", 0755, true },
+	{ "var/tmp", 01777, false },
 };
 
 static const struct {
@@ -98,8 +104,8 @@ static const struct {
 };
 
 /*
- * Overlays use /sys as a layer. In a kept root it may lie inside the home, which can be another layer: then make it a file
- * system of its own.
+ * Overlays use /sys as an empty layer. In a kept root it may lie inside the home, which can be another layer, and in an image it may
+ * have files: then make it a file system of its own.
  */
 static int separate_sys(const struct sb_root *r)
 {
@@ -114,6 +120,8 @@ static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 	int rc;
 
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+		if (folders[i].host_only && r->ctx->spec->image_root)
+			continue;
 		rc = sb_root_folder(r, folders[i].path, folders[i].mode);
 		if (rc < 0)
 			return sb_root_failed(err, rc, folders[i].path);
@@ -123,7 +131,7 @@ static int make_skeleton(const struct sb_root *r, struct ak_err *err)
 		if (rc < 0)
 			return sb_root_failed(err, rc, links[i].path);
 	}
-	rc = r->ctx->spec->upper_dir ? separate_sys(r) : 0;
+	rc = sb_root_guarded(r) ? separate_sys(r) : 0;
 	return rc < 0 ? sb_root_failed(err, rc, "/sys") : 0;
 }
 
@@ -188,6 +196,8 @@ static int mount_root(struct sb_root *r, struct ak_err *err)
 	rc = mnt_attach(r->store, AT_FDCWD, "/");
 	if (rc < 0)
 		return sb_root_failed(err, rc, "mounting it");
+	if (spec->image_root)
+		return sb_root_image(r, err);
 	if (!spec->upper_dir && !r->private_usr) {
 		r->fd = fcntl(r->store, F_DUPFD_CLOEXEC, 3);
 		return r->fd < 0 ? sb_root_failed(err, -errno, "descriptor") : 0;
@@ -454,6 +464,18 @@ static int seal_host(const struct sb_root *r, struct ak_err *err)
 	return rc < 0 ? sb_root_failed(err, rc, "making it read-only") : 0;
 }
 
+/* The host's programs and the files that they need. */
+static int add_programs(const struct sb_root *r, struct ak_err *err)
+{
+	int rc = add_host(r, err);
+
+	if (rc == 0)
+		rc = sb_root_etc(r, err);
+	if (rc == 0)
+		rc = seal_host(r, err);
+	return rc < 0 || !r->private_usr ? rc : add_private_folders(r, err);
+}
+
 static int assemble(struct sb_root *r, struct ak_err *err)
 {
 	int rc = mnt_make_private();
@@ -462,9 +484,8 @@ static int assemble(struct sb_root *r, struct ak_err *err)
 		return sb_root_failed(err, rc, "private mounts");
 	if ((rc = mount_root(r, err)) < 0 || (rc = make_skeleton(r, err)) < 0)
 		return rc;
-	if ((rc = add_host(r, err)) < 0 || (rc = sb_root_etc(r, err)) < 0 || (rc = seal_host(r, err)) < 0)
-		return rc;
-	if (r->private_usr && (rc = add_private_folders(r, err)) < 0)
+	rc = r->ctx->spec->image_root ? sb_root_resolver(r, err) : add_programs(r, err);
+	if (rc < 0)
 		return rc;
 	rc = sb_root_dev(r, err);
 	return rc < 0 ? rc : sb_root_proc(r, err);
@@ -480,7 +501,11 @@ int sb_root_base(struct sb_root *r, const struct sb_ctx *ctx, struct ak_err *err
 	mode_t mask = umask(0);
 	int rc;
 
-	*r = (struct sb_root){ .ctx = ctx, .store = -1, .fd = -1, .pid_max = -1, .private_usr = !sb_root_read_only(ctx->spec) };
+	*r = (struct sb_root){ .ctx = ctx,
+		.store = -1,
+		.fd = -1,
+		.pid_max = -1,
+		.private_usr = !sb_root_read_only(ctx->spec) && !ctx->spec->image_root };
 	rc = assemble(r, err);
 	umask(mask);
 	return rc;

@@ -83,7 +83,7 @@ static int attach_same(const struct sb_root *r, int tree, const char *path)
 	_cleanup_close_ int target = -1;
 	int rc;
 
-	if (!r->ctx->spec->upper_dir) {
+	if (!sb_root_guarded(r)) {
 		rc = make_fresh(r->fd, path + 1);
 		return rc < 0 ? rc : mnt_attach(tree, r->fd, path + 1);
 	}
@@ -148,7 +148,7 @@ static int bind_etc(const struct sb_root *r, const char *name, bool shielded, bo
 
 	snprintf(path, sizeof(path), "/etc/%s", name);
 	if (!shielded && path[strlen(path) - 1] == '/') {
-		if (small && !r->ctx->spec->upper_dir && sb_root_copy(r, path) == 0)
+		if (small && !sb_root_guarded(r) && sb_root_copy(r, path) == 0)
 			return 0;
 		rc = overlay_same(r, path);
 		if (rc == 0 || is_missing(rc))
@@ -223,11 +223,10 @@ int sb_root_names(const struct sb_root *r, struct ak_err *err)
 {
 	const struct sandbox_spec *spec = r->ctx->spec;
 	char text[512];
-	int rc = write_users(r, err);
+	int rc = spec->image_root ? sb_root_image_users(r, err) : write_users(r, err);
 
 	if (rc < 0)
 		return rc;
-
 	snprintf(text, sizeof(text), "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.0.1\t%s\n::1\t%s\n",
 		spec->name, spec->name);
 	rc = write_etc(r, "etc/hosts", text, err);
@@ -237,14 +236,20 @@ int sb_root_names(const struct sb_root *r, struct ak_err *err)
 	return write_etc(r, "etc/hostname", text, err);
 }
 
-static int write_resolver(const struct sb_root *r, struct ak_err *err)
+int sb_root_resolver(const struct sb_root *r, struct ak_err *err)
 {
 	const char *resolv_conf = r->ctx->spec->resolv_conf;
+
+	return write_etc(r, "etc/resolv.conf", resolv_conf ? resolv_conf : "", err);
+}
+
+static int write_resolver(const struct sb_root *r, struct ak_err *err)
+{
 	int rc = write_etc(r, "etc/nsswitch.conf",
 		"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
 		err);
 
-	return rc < 0 ? rc : write_etc(r, "etc/resolv.conf", resolv_conf ? resolv_conf : "", err);
+	return rc < 0 ? rc : sb_root_resolver(r, err);
 }
 
 int sb_root_etc(const struct sb_root *r, struct ak_err *err)

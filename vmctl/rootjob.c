@@ -78,7 +78,7 @@ static int add_home(const struct sb_root *r, struct ak_err *err)
 
 	if (spec->home) {
 		rc = path_make_own_dir(r->fd, spec->home, 0755, &home);
-		if (rc == 0)
+		if (rc == 0 && !spec->image_root)
 			rc = hide_home(r, spec->home, &home);
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "home '%s'", spec->home);

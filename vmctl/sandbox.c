@@ -79,8 +79,10 @@ static int check_spec(const struct sandbox_spec *spec, int net_sock, struct ak_e
 		return ak_fail(err, EINVAL, "strict isolation never runs as root inside");
 	if (spec->link && net_sock < 0)
 		return ak_fail(err, EINVAL, "sandbox with a network link: no socket for the gateway");
-	if (spec->parked && spec->upper_dir)
-		return ak_fail(err, EINVAL, "a parked sandbox cannot have a kept root");
+	if (spec->parked && (spec->upper_dir || spec->image_root))
+		return ak_fail(err, EINVAL, "a parked sandbox cannot have a kept root or an image");
+	if (spec->has_ids && spec->root_inside != (spec->uid == 0))
+		return ak_fail(err, EINVAL, "user %u of the image does not match root inside", (unsigned)spec->uid);
 	return spec->parked ? 0 : sandbox_check_job(spec, err);
 }
 

@@ -29,6 +29,7 @@ struct sandbox_mount {
 	const char *target; /* path inside, absolute */
 	bool readonly;
 	bool shielded; /* mounted through a read-only overlay: its sockets cannot be connected to */
+	bool given; /* for the host's root: its files belong to the sandbox's own ids on disk too, instead of being mapped to root */
 	/* Identity of SOURCE when the user named it; anything else is not mounted. 0, 0: unknown. */
 	dev_t dev;
 	ino_t ino;
@@ -68,6 +69,15 @@ struct sandbox_spec {
 	enum sandbox_isolation isolation;
 	bool root_inside; /* uid 0 inside (never with STRICT); else the invoking uid, or 1000 when that is 0 */
 	bool readonly_root;
+	/*
+	 * Host folder with the unpacked file system of an image, which becomes the root instead of the host's programs. It stays
+	 * unchanged: a private overlay takes what the sandbox writes. NULL: the host's programs.
+	 */
+	const char *image_root;
+	/* With image_root: the ids inside of the image's user. They are the invoker's outside; uid 0 wants root_inside. */
+	bool has_ids;
+	uid_t uid;
+	gid_t gid;
 	const char *home; /* path of the home inside; a tmpfs unless something is mounted there */
 	const struct sandbox_mount *mounts;
 	size_t n_mounts;

@@ -32,7 +32,7 @@ static int check(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_
 	if (!sb->parked || sb->state != SANDBOX_READY)
 		return ak_fail(err, EBUSY, "the sandbox is not parked");
 	if (spec->isolation != sb->isolation || spec->readonly_root != sb->readonly_root ||
-		spec->root_inside != sb->root_inside || spec->upper_dir)
+		spec->root_inside != sb->root_inside || spec->upper_dir || spec->image_root)
 		return ak_fail(err, EINVAL, "the sandbox was prepared with other isolation settings");
 	if (sandbox_stale(sb))
 		return ak_fail(err, ESTALE, "the host's mounts have changed since the sandbox was prepared");

@@ -14,7 +14,7 @@
 void sb_trees_init(struct sb_trees *t)
 {
 	t->n = 0;
-	t->store = -1;
+	t->store = t->image = -1;
 }
 
 void sb_trees_close(struct sb_trees *t)
@@ -22,6 +22,7 @@ void sb_trees_close(struct sb_trees *t)
 	while (t->n)
 		ak_close(t->mounts[--t->n]);
 	t->store = ak_close(t->store);
+	t->image = ak_close(t->image);
 }
 
 int sb_tree_open(const struct sandbox_mount *m, struct ak_err *err)
@@ -46,6 +47,8 @@ int sb_trees_open(struct sb_trees *t, const struct sandbox_spec *spec, struct ak
 			return tree;
 		t->mounts[t->n++] = tree;
 	}
+	if (spec->image_root && (t->image = mnt_clone(AT_FDCWD, spec->image_root, false)) < 0)
+		return ak_fail_errno(err, -t->image, "'%s'", spec->image_root);
 	if (!spec->upper_dir)
 		return 0;
 	t->store = mnt_clone(AT_FDCWD, spec->upper_dir, false);
@@ -58,6 +61,11 @@ static int map_tree(int tree, int user_ns)
 	int rc = mnt_map_owners(tree, true, user_ns);
 
 	return rc < 0 ? mnt_map_owners(tree, false, user_ns) : rc;
+}
+
+static int give_tree(int tree, const struct sb_ids *ids)
+{
+	return fchownat(tree, "", ids->outer_uid, ids->outer_gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
 static void note_unmapped(int ctl, const char *path, int rc)
@@ -74,12 +82,12 @@ static void note_unmapped(int ctl, const char *path, int rc)
 void sb_trees_map(const struct sb_trees *t, const struct sandbox_spec *spec, const struct sb_ids *ids, int user_ns, int ctl)
 {
 	for (size_t i = 0; i < t->n; i++) {
-		int rc = map_tree(t->mounts[i], user_ns);
+		int rc = spec->mounts[i].given ? give_tree(t->mounts[i], ids) : map_tree(t->mounts[i], user_ns);
 
 		if (rc < 0)
 			note_unmapped(ctl, spec->mounts[i].source, rc);
 	}
 	/* The store is ours alone: if it cannot be mapped, change its owner. */
 	if (t->store >= 0 && map_tree(t->store, user_ns) < 0)
-		(void)!fchownat(t->store, "", ids->outer_uid, ids->outer_gid, AT_EMPTY_PATH);
+		(void)give_tree(t->store, ids);
 }

@@ -20,6 +20,7 @@ struct sb_trees {
 	int mounts[SB_MOUNTS_MAX]; /* owned; one for each mount of the spec */
 	size_t n;
 	int store; /* owned; upper_dir, -1 when nothing is kept */
+	int image; /* owned; image_root, -1 when the root is the host's. Its owners are never mapped: see sandbox_mount.given */
 };
 
 /* Initialise with nothing open. */
