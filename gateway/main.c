@@ -4,6 +4,7 @@
 #include "gateway/base/title.h"
 #include "gateway/cli/cmd.h"
 #include "gateway/daemon/daemon.h"
+#include "gateway/image/image.h"
 #include "gateway/selftest/selftest.h"
 #include "gateway/super/super.h"
 
@@ -82,6 +83,8 @@ static int dispatch(int argc, char **argv)
 		return cmd_complete(argc - 1, argv + 1);
 	if (!strcmp(argv[0], SELFTEST_PROBE))
 		return selftest_probe(argc, argv);
+	if (!strcmp(argv[0], IMAGE_UNPACK_WORD))
+		return image_unpack_main(argc, argv);
 	if (!strcmp(argv[0], SUPER_WORD))
 		return super_main();
 	if (!strcmp(argv[0], HEAL_WORD))

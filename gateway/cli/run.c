@@ -22,6 +22,10 @@ static int take_agent(struct run_request *o, const struct config *c)
 
 	if (o->argv)
 		return 0;
+	if (!a && o->image) { /* the image's own */
+		o->argv = argv;
+		return 0;
+	}
 	if (!a && preferred && !o->given[FIELD_MODE]) {
 		a = agent_named(preferred);
 		o->mode = a->mode;

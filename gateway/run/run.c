@@ -35,7 +35,7 @@ static void fill_spec(const struct cold *c, char resolv[static PLAN_RESOLV_MAX],
 	const struct run_front *f = c->front;
 
 	run_plan_spec(&f->plan, f->plan.network ? &c->link : NULL, resolv, spec);
-	spec->argv = f->opts->argv;
+	spec->argv = f->plan.argv ? f->plan.argv : f->opts->argv;
 	spec->upper_dir = c->life.dir.upper[0] ? c->life.dir.upper : NULL;
 	spec->limits = f->opts->limits;
 	spec->tty = f->opts->tty;

@@ -19,4 +19,9 @@ int service_claim_name(const struct ak_paths *paths, const char *name, struct ak
 int service_keep(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *plan,
 	const struct run_report *report, struct ak_err *err);
 
+/* service/image.c: -ENOPKG unless skopeo is installed; unpack and name the image in WORK/layout. */
+int service_image_tools(struct ak_err *err);
+int service_image_finish(
+	const struct ak_paths *paths, const struct image_work *w, const char *name, uint64_t max_bytes, struct ak_err *err);
+
 #endif

@@ -234,7 +234,9 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 		return rc;
 	rc = run_front_init(&f, opts, paths, err);
 	if (rc == 0)
-		rc = f.plan.network && !opts->keep && !opts->cold && opts->mode != AK_MODE_OWN ? run_warm(&f, ret, err) : -EAGAIN;
+		rc = f.plan.network && !f.plan.image && !opts->keep && !opts->cold && opts->mode != AK_MODE_OWN
+			? run_warm(&f, ret, err)
+			: -EAGAIN;
 	if (rc == -EAGAIN)
 		rc = run_cold(&f, ret, err);
 	if (rc == 0 && opts->keep)

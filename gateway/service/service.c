@@ -79,6 +79,21 @@ static int fill_mcp(const struct run_request *opts, struct state_sandbox *s, str
 	return 0;
 }
 
+/* The name may stand for another image later; the sandbox keeps this one. */
+static int fill_image(
+	const struct ak_paths *paths, const char *name, const struct run_plan *ran, struct state_sandbox *s, struct ak_err *err)
+{
+	struct image img;
+	int rc = ran ? image_open(paths, ran->image->id, &img, err) : image_find(paths, name, &img, err);
+
+	if (rc < 0)
+		return rc;
+	snprintf(s->image, sizeof(s->image), "%s", name);
+	memcpy(s->image_id, img.id, sizeof(s->image_id));
+	image_done(&img);
+	return 0;
+}
+
 /* The project and the mounts of a run that is kept are those that it had: it may have put links in the way of another look. */
 static int fill_folders(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *ran,
 	struct state_sandbox *s, struct ak_err *err)
@@ -144,6 +159,7 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 	s->limits = opts->limits;
 	memcpy(s->publish, opts->publish, sizeof(s->publish));
 	s->n_publish = opts->n_publish;
+	rc = opts->image ? fill_image(paths, opts->image, ran, s, err) : 0;
 	for (size_t i = 0; i < opts->n_edits && rc == 0; i++)
 		rc = state_edit_add(paths, s, opts->edits[i].op, opts->edits[i].text, 0, err);
 	return rc;

@@ -14,6 +14,7 @@
 #include "gateway/base/paths.h"
 #include "gateway/config/config.h"
 #include "gateway/config/detect.h"
+#include "gateway/image/image.h"
 #include "gateway/run/run.h"
 #include "gateway/store/plan.h"
 #include "gateway/store/report.h"
@@ -393,5 +394,26 @@ int service_explain(const struct run_request *opts, const struct config *c, cons
 
 /* Run a command in a temporary sandbox: a warm one of the daemon if one fits, else a new one. See run/run.h for the result. */
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err);
+
+/* ---- images (service/image.c) ---- */
+
+struct service_image {
+	const char *name; /* import: store it under this name; NULL: made from the source */
+	uint64_t max_bytes; /* 0: the default */
+	const char *ca_file, *auth_file; /* pull: for the registry; NULL: none */
+	const struct policy_edit *edits; /* pull: rules besides those of the registry */
+	size_t n_edits;
+};
+
+/* Bring an image to the store; RET is the name for `--image`. Progress goes to standard error. */
+int service_image_pull(const struct ak_paths *paths, const char *name, const struct service_image *how,
+	char ret[static IMAGE_NAME_MAX], struct ak_err *err);
+int service_image_import(const struct ak_paths *paths, const char *source, const struct service_image *how,
+	char ret[static IMAGE_NAME_MAX], struct ak_err *err);
+
+/* -EBUSY: a sandbox, running or not, has it as its root. */
+int service_image_remove(const struct ak_paths *paths, const char *name, struct ak_err *err);
+int service_image_prune(
+	const struct ak_paths *paths, void (*told)(void *ctx, const struct image_row *row), void *ctx, struct ak_err *err);
 
 #endif

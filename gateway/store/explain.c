@@ -23,6 +23,7 @@ static const struct {
 	[PLAN_FROM_FILE] = { "agentkernel.toml", false },
 	[PLAN_FROM_CREATE] = { "fixed when the sandbox was created", false },
 	[PLAN_FROM_AGENT] = { "the agent", true },
+	[PLAN_FROM_IMAGE] = { "the image", true },
 };
 static_assert(ARRAY_SIZE(sources) == PLAN_SOURCE_NUM, "a row for each source");
 
@@ -30,10 +31,14 @@ static void put_command(struct strbuf *out, const struct run_plan *plan, const s
 {
 	const struct tools *t = &plan->tools;
 
-	strbuf_printf(out, "command    %s\n", request->argv ? request->argv[0] : "-");
-	if (t->program)
+	char *const *argv = plan->argv ? plan->argv : request->argv;
+
+	strbuf_printf(out, "command    %s\n", argv ? argv[0] : "-");
+	if (plan->image)
+		strbuf_printf(out, "image      %s (%.12s), as user %u\n", request->image, plan->image->id, plan->image->uid);
+	else if (t->program)
 		strbuf_printf(out, "           found at %s\n", t->program);
-	else if (request->argv && !strchr(request->argv[0], '/'))
+	else if (argv && !strchr(argv[0], '/'))
 		strbuf_puts(out, "           not on your PATH\n");
 	if (t->refused)
 		strbuf_printf(out, "           not brought in: %s\n", t->refused);
@@ -43,7 +48,7 @@ static void put_command(struct strbuf *out, const struct run_plan *plan, const s
 
 static void put_mounts(struct strbuf *out, const struct run_plan *plan)
 {
-	strbuf_puts(out, "\nMOUNTS, besides /usr, /opt and an /etc of its own\n");
+	strbuf_puts(out, plan->image ? "\nMOUNTS, besides the image\n" : "\nMOUNTS, besides /usr, /opt and an /etc of its own\n");
 	for (size_t i = 0; i < plan->n_mounts; i++) {
 		const struct sandbox_mount *m = &plan->mounts[i];
 

@@ -7,6 +7,7 @@
 #include "gateway/store/agent.h"
 #include "gateway/store/plan_parts.h"
 #include "gateway/store/mounts.h"
+#include "gateway/store/plan_image.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/shared.h"
 
@@ -260,9 +261,9 @@ static int env_identity(struct run_plan *plan, const struct run_request *opts, c
 {
 	int rc = plan_env_setf(plan, "HOME", plan->home, PLAN_FROM_SANDBOX);
 
-	if (rc == 0)
+	if (rc == 0 && !plan->image)
 		rc = plan_env_setf(plan, "USER", user, PLAN_FROM_SANDBOX);
-	if (rc == 0)
+	if (rc == 0 && !plan->image)
 		rc = plan_env_setf(plan, "LOGNAME", user, PLAN_FROM_SANDBOX);
 	if (rc == 0)
 		rc = plan_machine(plan);
@@ -281,6 +282,16 @@ static int env_asked(struct run_plan *plan, const struct run_request *opts, stru
 	return rc < 0 ? rc : env_user(plan, opts, err);
 }
 
+/* An image's own variables beat those that the profile passes on: its PATH names its own folders. */
+static int env_image(struct run_plan *plan)
+{
+	int rc = plan_env_setf(plan, "PATH", TOOLS_SYSTEM_PATH, PLAN_FROM_SYSTEM);
+
+	for (char *const *e = plan->image->env; e && *e && rc == 0; e++)
+		rc = plan_env_set(plan, *e, PLAN_FROM_IMAGE);
+	return rc;
+}
+
 static int plan_env(struct run_plan *plan, const struct run_request *opts, const char *user, struct ak_err *err)
 {
 	const char *path = plan->tools.path ? plan->tools.path : TOOLS_SYSTEM_PATH;
@@ -288,6 +299,8 @@ static int plan_env(struct run_plan *plan, const struct run_request *opts, const
 
 	if (rc == 0 && !opts->fixed_env)
 		rc = env_caller(plan, opts);
+	if (rc == 0 && plan->image)
+		rc = env_image(plan);
 	if (rc == 0)
 		rc = plan_git(plan, !opts->fixed_env);
 	if (rc == 0)
@@ -466,7 +479,8 @@ static int plan_host_home(struct run_plan *plan, const struct run_request *opts,
 	rc = project_name(home, "home folder", plan->host_home, &id, err);
 	if (rc < 0)
 		return rc;
-	snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
+	if (!plan->image)
+		snprintf(plan->home, sizeof(plan->home), "%s", plan->host_home);
 	plan_add_mount(plan, plan->host_home, plan->host_home, true, &id, "your home (permissive profile)");
 	plan->mounts[plan->n_mounts - 1].shielded = true;
 	return 0;
@@ -511,7 +525,7 @@ static int plan_tools(struct run_plan *plan, const struct run_request *opts, con
 		.written = has_written,
 		.written_ctx = &writers,
 	};
-	bool wanted = (ask.command[0] || opts->n_tools) && (!opts->fixed_env || opts->path);
+	bool wanted = !plan->image && (ask.command[0] || opts->n_tools) && (!opts->fixed_env || opts->path);
 	int rc = wanted ? tools_find(&ask, &plan->tools, err) : 0;
 
 	shared_projects_done(&writers.projects);
@@ -542,7 +556,7 @@ static int plan_covers(struct run_plan *plan, struct owndir *own, const char *em
 {
 	const char *shown[3 + TOOLS_MAX] = { "/usr", "/opt" };
 	struct project_id empty;
-	size_t n_shown = 2;
+	size_t n_shown = plan->image ? 0 : 2;
 	int n, rc;
 
 	if (plan->host_home[0])
@@ -628,6 +642,7 @@ static int plan_workdir(struct run_plan *plan, const struct run_request *opts, s
 	snprintf(plan->workdir, sizeof(plan->workdir), "%s",
 		opts->workdir		   ? opts->workdir
 			: plan->project[0] ? plan->project
+			: plan->image	   ? plan_image_workdir(plan)
 					   : plan->home);
 	return 0;
 }
@@ -683,9 +698,11 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 		rc = plan_isolation(plan, opts, err);
 	if (rc == 0)
 		rc = run_plan_publish(opts, err);
+	if (rc == 0 && opts->image)
+		rc = plan_image(plan, opts, paths, err);
 	if (rc < 0)
 		return rc;
-	user = plan_user(plan);
+	user = plan->image ? NULL : plan_user(plan);
 	rc = owndir_new(paths, &own, err);
 	if (rc == 0)
 		rc = name_project(opts, paths, own, plan->project, &plan->project_id, err);
@@ -709,6 +726,10 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 		rc = plan_project(plan, opts, paths, err);
 	if (rc == 0)
 		rc = plan_mounts_add(plan, opts, paths, own, empty_dir, PLAN_MOUNTS_OTHER, err);
+	for (size_t i = 0; rc == 0 && i < opts->n_own_mounts && i < PLAN_OWN_MOUNTS_MAX; i++) {
+		plan->mounts_why[plan->n_mounts] = "a folder of agentkernel's own";
+		plan->mounts[plan->n_mounts++] = opts->own_mounts[i];
+	}
 	if (rc < 0)
 		run_plan_done(plan);
 	return rc;
@@ -722,6 +743,7 @@ void run_plan_done(struct run_plan *plan)
 	guard_free(TAKE(plan->guard));
 	plan_mounts_free(TAKE(plan->brought));
 	tools_done(&plan->tools);
+	plan_image_done(plan);
 }
 
 void run_plan_spec(
@@ -749,4 +771,6 @@ void run_plan_spec(
 		.resolv_conf = resolv,
 	};
 	memcpy(ret->files, plan->files, sizeof(ret->files));
+	if (plan->image)
+		plan_image_spec(plan, ret);
 }

@@ -8,6 +8,7 @@
 #include "gateway/base/err.h"
 #include "gateway/base/paths.h"
 #include "gateway/base/publish.h"
+#include "gateway/image/image.h"
 #include "gateway/project/guard.h"
 #include "gateway/project/owndir.h"
 #include "gateway/project/project.h"
@@ -70,8 +71,12 @@ struct run_request {
 	bool nested; /* allow nested namespaces */
 	bool mcp; /* create: MCP servers of the project may use it */
 	const char *mcp_server; /* create: the server that creates it, or NULL; with KEEP, it outlives that server */
+	const char *image; /* name of a local image that becomes the root; NULL: the host's programs */
+	const char *image_id; /* with fixed_env: the image that IMAGE stood for when the sandbox was created */
 	const char *dir; /* NULL: the mode decides */
 	struct project_id dir_id; /* with fixed_env: the identity of the folder when the sandbox was created */
+	const struct sandbox_mount *own_mounts; /* folders of ours, for programs that work on them; never from a user */
+	size_t n_own_mounts;
 	const char *workdir;
 	const char *env[PLAN_LIST_MAX]; /* "K=V", or "K" for the caller's value */
 	size_t n_env;
@@ -93,12 +98,15 @@ struct run_request {
 	bool given[RUN_FIELDS_MAX]; /* by enum field_id: what the request itself sets, so that agentkernel.toml does not */
 	size_t n_file_env, n_file_edits; /* how many of the last env and edits are from agentkernel.toml */
 	struct sandbox_limits limits;
-	char *const *argv;
+	char *const *argv; /* empty with an image: its own command */
 };
 
 #define PLAN_ENV_MAX 1024
+#define PLAN_OWN_MOUNTS_MAX 4
 #define PLAN_INNER_MAX 96 /* mounts on top of the user's own, in all */
-#define PLAN_MOUNTS_MAX (2 + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX + AGENT_STATE_MAX + RUN_MOUNTS_MAX + PLAN_INNER_MAX)
+#define PLAN_MOUNTS_MAX                                                                                                          \
+	(2 + PLAN_OWN_MOUNTS_MAX + OWNDIR_COVERS_MAX + GUARD_MOUNTS_MAX + TOOLS_MAX + AGENT_STATE_MAX + RUN_MOUNTS_MAX +         \
+		PLAN_INNER_MAX)
 
 /* Where a variable comes from. */
 enum plan_source {
@@ -114,6 +122,7 @@ enum plan_source {
 	PLAN_FROM_FILE, /* agentkernel.toml */
 	PLAN_FROM_CREATE,
 	PLAN_FROM_AGENT,
+	PLAN_FROM_IMAGE,
 	PLAN_SOURCE_NUM
 };
 
@@ -123,6 +132,8 @@ struct run_plan {
 	const char *policy; /* name of the policy file */
 	enum sandbox_isolation isolation;
 	bool readonly_root;
+	struct image *image; /* owned; NULL: the host's programs */
+	char **argv; /* owned; the request's command after the image's entry point; NULL without an image */
 	struct project_id project_id;
 	struct guard *guard; /* owned; NULL without a project */
 	struct plan_mounts *brought; /* owned; NULL without mounts of the user's */

@@ -62,7 +62,7 @@ static int plan_agent_env(struct run_plan *plan, const struct agent *a)
 /* The agent that will run: the command, or the mode's own if a command comes later or its memory is asked for. */
 static const struct agent *agent_that_runs(const struct run_request *opts)
 {
-	const struct agent *a = opts->argv ? agent_of_command(opts->argv[0]) : NULL;
+	const struct agent *a = opts->argv && opts->argv[0] ? agent_of_command(opts->argv[0]) : NULL;
 	bool asked = opts->agent_state == AGENT_STATE_SHARED || opts->agent_state == AGENT_STATE_PROJECT;
 
 	return a || (opts->argv && !asked) ? a : agent_of_mode(opts->mode);

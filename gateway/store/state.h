@@ -58,6 +58,8 @@ struct state_sandbox {
 	char **tools; /* owned, NULL-terminated: programs of the host to bring in at every start, besides the agent of the mode; NULL: none */
 	char *path; /* owned: the creator's PATH, where they are found; NULL: bring none in */
 	char **env; /* owned, NULL-terminated: result of run_plan_capture at create */
+	char image[IMAGE_NAME_MAX]; /* name of its image at create, "" if its root is the host's */
+	char image_id[SHA256_HEX]; /* the image itself: the name may stand for another one later */
 	uint64_t created_us;
 	uint32_t link_id; /* its link in the gateway's namespace; never changes, so logs and rules always use the same address */
 	bool running; /* according to its last daemon; the next daemon checks whether the supervisor answers */

@@ -77,6 +77,9 @@ static bool put_dir(cJSON *obj, const struct state_sandbox *s)
 	char id[PROJECT_ID_TEXT];
 
 	return cJSON_AddStringToObject(obj, "dir", s->dir) &&
+		(!s->image[0] ||
+			(cJSON_AddStringToObject(obj, "image", s->image) &&
+				cJSON_AddStringToObject(obj, "image_id", s->image_id))) &&
 		(!s->project_writable || cJSON_AddTrueToObject(obj, "project_writable")) &&
 		(!s->dir_id.ino || cJSON_AddStringToObject(obj, "dir_id", project_id_print(&s->dir_id, id)));
 }
@@ -158,6 +161,10 @@ static int get_words(const cJSON *obj, struct state_sandbox *s, struct ak_err *e
 		rc = get_text(obj, "uuid", s->uuid, sizeof(s->uuid), err);
 	if (rc >= 0)
 		rc = get_dir(obj, s, err);
+	if (rc >= 0)
+		rc = get_text(obj, "image", s->image, sizeof(s->image), err);
+	if (rc >= 0)
+		rc = get_text(obj, "image_id", s->image_id, sizeof(s->image_id), err);
 	if (rc >= 0 && !ak_sandbox_name_ok(s->name))
 		return ak_fail(err, EINVAL,
 			"name '%s': must be 1 to 63 letters, digits, '-' or '_', with a letter or digit at both ends", s->name);
@@ -374,7 +381,7 @@ int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *
 {
 	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "project_writable",
 		"no_network", "nested", "limits", "env", "created_us", "link_id", "running", "generation", "allowed", "denied",
-		"edits", "mcp", "mounts", "publish", "tools", "path", NULL };
+		"edits", "mcp", "mounts", "publish", "tools", "path", "image", "image_id", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");

@@ -263,6 +263,8 @@ int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, cons
 	opts->project_writable = s->project_writable;
 	opts->limits = s->limits;
 	opts->name = s->name;
+	opts->image = s->image[0] ? s->image : NULL;
+	opts->image_id = s->image_id;
 	opts->dir = s->dir[0] ? s->dir : NULL;
 	opts->dir_id = s->dir_id;
 	opts->path = s->path;

@@ -93,6 +93,7 @@ static void options_in_every_spelling(void **state)
 			"allow-host=a.example allow-host=b.example [x] " },
 		{ "run", { "--keep", "--keep", "x" }, "keep keep [x] " },
 		{ "run", { "--backend", "ns", "x" }, "backend=ns [x] " },
+		{ "run", { "--image", "alpine", "x" }, "image=alpine [x] " },
 		{ "run", { "--help", "x" }, "HELP" },
 		{ "run", { "-h" }, "HELP" },
 		{ "run", { "x", "--help" }, "[x] [--help] " },
@@ -109,7 +110,7 @@ static void options_in_every_spelling(void **state)
 		{ "run", { "-x" }, "BAD" },
 		{ "run", { "-ix" }, "interactive BAD" },
 		{ "run", { "-e" }, "BAD" },
-		{ "run", { "--image", "alpine", "x" }, "BAD" },
+		{ "run", { "--image", "", "x" }, "BAD" },
 		{ "run", { "--config=f.toml", "x" }, "config=f.toml [x] " },
 		{ "run", { "--backend", "vm", "x" }, "BAD" },
 		{ "run", { "--backend=docker", "x" }, "BAD" },
@@ -287,7 +288,8 @@ static void what_was_mistyped_is_guessed(void **state)
 	assert_null(cmd_suggest("xyzzy"));
 	assert_string_equal(cmd_suggest_opt(cmd_row("run"), "profil"), "profile");
 	assert_string_equal(cmd_suggest_opt(cmd_row("run"), "compatability-mode"), "compatibility-mode");
-	assert_null(cmd_suggest_opt(cmd_row("run"), "imagee")); /* it is not there: no use to name it */
+	assert_string_equal(cmd_suggest_opt(cmd_row("run"), "imagee"), "image");
+	assert_null(cmd_suggest_opt(cmd_row("run"), "xyzzy"));
 }
 
 /* ---- the table against what is made from it ---- */

@@ -57,7 +57,7 @@ static int wide(const char *text, const struct run_request *o)
 static void every_key_reaches_its_member(void **state)
 {
 	_cleanup_(config_freep) struct config *c = read_text(
-		"[sandbox]\nname='n'\n[agent]\npreferred='codex'\ncompatibility_mode='claude'\n"
+		"[sandbox]\nname='n'\nbase_image='alpine:3.20'\n[agent]\npreferred='codex'\ncompatibility_mode='claude'\n"
 		"[resources]\nvcpus=2\nmemory_mb=64\npids=7\ntmp_mb=9\ntimeout='2m'\n"
 		"[security]\nprofile='restrictive'\nnetwork=false\n"
 		"[security.domains]\nallow=['a.test']\nblock=['b.test']\nallowlist_only=true\n"
@@ -103,7 +103,8 @@ static void every_key_reaches_its_member(void **state)
 	assert_true(o.mounts[1].writable);
 	assert_string_equal(config_word(c, "sandbox", "name"), "n");
 	assert_string_equal(config_word(c, "agent", "preferred"), "codex");
-	assert_null(config_word(c, "sandbox", "base_image"));
+	assert_string_equal(config_word(c, "sandbox", "base_image"), "alpine:3.20");
+	assert_string_equal(o.image, "alpine:3.20");
 	for (const struct config_key *k = config_keys; k->table; k++) {
 		size_t n = 0;
 
