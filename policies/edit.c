@@ -56,6 +56,27 @@ int policy_add_cidr(struct policy *p, const char *text, bool allow, const char *
 	return 0;
 }
 
+/* The longest built-in block that contains all of the range decides. */
+int policy_can_open(const struct cidr_rule *rule, struct ak_err *err)
+{
+	const struct builtin_net *nets, *found = NULL;
+	size_t n;
+
+	nets = builtin_nets(&n);
+	for (size_t i = 0; i < n; i++) {
+		if (nets[i].net.family == rule->net.family && nets[i].len <= rule->len &&
+			ak_addr_in_prefix(&rule->net, &nets[i].net, nets[i].len) && (!found || nets[i].len > found->len))
+			found = &nets[i];
+	}
+	if (!found || (found->kind != BUILTIN_NEVER && found->kind != BUILTIN_EMBEDDED))
+		return 0;
+	if (found->kind == BUILTIN_EMBEDDED)
+		return ak_fail(
+			err, EINVAL, "'%s' can never be opened: it embeds IPv4 addresses; give the IPv4 range", rule->text);
+	return ak_fail(err, EINVAL, "'%s' can never be opened (%s, blocked in every sandbox)", rule->text,
+		found->reason == POLICY_REASON_METADATA ? "cloud metadata" : found->name);
+}
+
 /* ---- removing ---- */
 
 static bool same_host_rule(const struct host_rule *a, const struct host_rule *b)
@@ -248,7 +269,10 @@ int policy_edit_check(enum policy_edit_op op, const char *text, struct ak_err *e
 	_cleanup_(policy_unrefp) struct policy *p = policy_new();
 	const struct policy_edit e = { op, text };
 
+	int rc;
+
 	if (!p)
 		return ak_fail(err, ENOMEM, "out of memory");
-	return op == POLICY_EDIT_REMOVE ? 0 : apply_edit(p, &e, err);
+	rc = op == POLICY_EDIT_REMOVE ? 0 : apply_edit(p, &e, err);
+	return rc == 0 && op == POLICY_EDIT_ALLOW_CIDR ? policy_can_open(&p->cidrs[0], err) : rc;
 }

@@ -158,6 +158,17 @@ int policy_apply_edits(struct policy *p, const struct policy_edit *edits, size_t
 int policy_add_host(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err);
 int policy_add_cidr(struct policy *p, const char *text, bool allow, const char *from, struct ak_err *err);
 
+/* Refuse an allow_cidr that lies in a range that no rule opens. Policy files may have one; it has no effect. */
+int policy_can_open(const struct cidr_rule *rule, struct ak_err *err);
+
+/*
+ * policy_parse without edits that goes on after an error in the text itself and passes each to FN ("allow[3]: …"): -EBADMSG if there
+ * were any. An error that ends the reading, such as wrong syntax, is in ERR as usual.
+ */
+typedef void (*policy_tell_fn)(void *ctx, const char *text);
+int policy_tell_errors(const char *text, size_t len, const char *label, const struct policy_dirs *dirs, policy_tell_fn fn,
+	void *ctx, struct policy **ret, struct ak_err *err);
+
 /* ---- names and patterns ---- */
 
 /* Parse a host pattern; strings are copied into ARENA. Does not set FROM and SEQ. */

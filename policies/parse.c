@@ -27,7 +27,20 @@ struct loader {
 	size_t depth;
 	const char *seen[POLICY_EXTENDS_MAX]; /* every group read so far; a group may be reached twice */
 	size_t n_seen;
+	policy_tell_fn tell; /* NULL: the first error ends the reading */
+	void *tell_ctx;
+	size_t told;
 };
+
+/* Pass an error of the outermost file to TELL and go on; without TELL, and when out of memory, it ends the reading. */
+static int tell(struct loader *l, int rc, const struct ak_err *err)
+{
+	if (rc >= 0 || !l->tell || rc == -ENOMEM || l->depth > 1)
+		return rc;
+	l->told++;
+	l->tell(l->tell_ctx, err->text);
+	return 0;
+}
 
 static int load_group(struct loader *l, const char *name, struct ak_err *err);
 
@@ -318,8 +331,12 @@ static int read_rules(
 			rc = ak_fail(err, EINVAL, "must be a string");
 		if (rc >= 0)
 			rc = list->add(l->p, text, list->allow, from, err);
+		if (rc >= 0 && l->tell && list->allow && list->add == policy_add_cidr)
+			rc = policy_can_open(&l->p->cidrs[l->p->n_cidrs - 1], err);
 		if (rc < 0)
-			return ak_err_prefix(err, rc, "%s[%u]", list->key, i);
+			rc = tell(l, ak_err_prefix(err, rc, "%s[%u]", list->key, i), err);
+		if (rc < 0)
+			return rc;
 		i++;
 	}
 	return 0;
@@ -339,7 +356,9 @@ static int read_extends(struct loader *l, const cJSON *obj, struct ak_err *err)
 		else
 			rc = load_group(l, item->valuestring, err);
 		if (rc < 0)
-			return ak_err_prefix(err, rc, "extends[%u]", i);
+			rc = tell(l, ak_err_prefix(err, rc, "extends[%u]", i), err);
+		if (rc < 0)
+			return rc;
 		i++;
 	}
 	return 0;
@@ -347,7 +366,24 @@ static int read_extends(struct loader *l, const cJSON *obj, struct ak_err *err)
 
 /* ---- files ---- */
 
-static int check_keys(const cJSON *obj, bool *ret_compiled, struct ak_err *err)
+static int check_known(struct loader *l, const cJSON *obj, const char *const *known, struct ak_err *err)
+{
+	const cJSON *item;
+
+	if (!l->tell)
+		return json_check_keys(obj, known, err);
+	cJSON_ArrayForEach(item, obj) {
+		size_t i = 0;
+
+		while (known[i] && strcmp(known[i], item->string) != 0)
+			i++;
+		if (!known[i])
+			(void)tell(l, ak_fail(err, EINVAL, "%.60s: unknown key", item->string), err);
+	}
+	return 0;
+}
+
+static int check_keys(struct loader *l, const cJSON *obj, bool *ret_compiled, struct ak_err *err)
 {
 	static const char *const written[] = { "$schema", "version", "name", "description", "default", "extends", "allow", "deny",
 		"allow_cidr", "deny_cidr", "limits", NULL };
@@ -359,7 +395,7 @@ static int check_keys(const cJSON *obj, bool *ret_compiled, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	*ret_compiled = compiled;
-	return json_check_keys(obj, compiled ? printed : written, err);
+	return check_known(l, obj, compiled ? printed : written, err);
 }
 
 static int read_object(struct loader *l, const cJSON *obj, const char *label, bool top, struct ak_err *err)
@@ -370,19 +406,19 @@ static int read_object(struct loader *l, const cJSON *obj, const char *label, bo
 
 	if (!cJSON_IsObject(obj))
 		return ak_fail(err, EINVAL, "must be a JSON object");
-	rc = check_keys(obj, &compiled, err);
+	rc = tell(l, check_keys(l, obj, &compiled, err), err);
 	if (rc >= 0)
-		rc = read_version(obj, err);
+		rc = tell(l, read_version(obj, err), err);
 	if (rc >= 0)
-		rc = read_name(l, obj, label, compiled, &name, err);
+		rc = tell(l, read_name(l, obj, label, compiled, &name, err), err);
 	if (rc >= 0)
-		rc = read_description(l, obj, &description, err);
+		rc = tell(l, read_description(l, obj, &description, err), err);
 	if (rc >= 0)
-		rc = read_default(obj, &default_allow, err);
+		rc = tell(l, read_default(obj, &default_allow, err), err);
 	if (rc >= 0)
-		rc = read_limits(l->p, obj, err);
+		rc = tell(l, read_limits(l->p, obj, err), err);
 	for (size_t i = 0; rc >= 0 && i < ARRAY_SIZE(rule_lists); i++)
-		rc = read_rules(l, obj, &rule_lists[i], name, compiled, err);
+		rc = tell(l, read_rules(l, obj, &rule_lists[i], name ? name : "", compiled, err), err);
 	if (rc < 0)
 		return rc;
 	if (top) {
@@ -391,7 +427,7 @@ static int read_object(struct loader *l, const cJSON *obj, const char *label, bo
 		l->p->description = description;
 		l->p->default_allow = default_allow;
 	}
-	return read_extends(l, obj, err);
+	return tell(l, read_extends(l, obj, err), err);
 }
 
 static int read_text(struct loader *l, const char *text, size_t len, const char *label, bool top, struct ak_err *err)
@@ -567,4 +603,20 @@ int policy_parse(const char *text, size_t len, const char *label, const struct p
 	if (rc >= 0)
 		rc = read_text(&l, text, len, label, true, err);
 	return rc < 0 ? rc : finish(&p, dirs, edits, n_edits, ret, err);
+}
+
+int policy_tell_errors(const char *text, size_t len, const char *label, const struct policy_dirs *dirs, policy_tell_fn fn,
+	void *ctx, struct policy **ret, struct ak_err *err)
+{
+	_cleanup_(policy_unrefp) struct policy *p = policy_new();
+	struct loader l;
+	int rc = loader_init(&l, p, dirs, label, err);
+
+	l.tell = fn;
+	l.tell_ctx = ctx;
+	if (rc >= 0)
+		rc = read_text(&l, text, len, label, true, err);
+	if (rc >= 0 && l.told)
+		rc = -EBADMSG;
+	return rc < 0 ? rc : finish(&p, dirs, NULL, 0, ret, err);
 }

@@ -136,6 +136,16 @@ int policy_load(const char *name, const struct policy_dirs *dirs, const struct p
 int policy_parse(const char *text, size_t len, const char *label, const struct policy_dirs *dirs, const struct policy_edit *edits,
 	size_t n_edits, struct policy **ret, struct ak_err *err);
 
+/* One error of a policy file. TEXT begins with its place ("allow[3]: …") if it has one. */
+struct policy_flaw {
+	unsigned line, column; /* 0: unknown */
+	const char *text;
+};
+
+/* Load a policy file and pass everything that is wrong with it to FN. *RET_RULES is the number of rules; -EINVAL if there are errors. */
+int policy_validate(const char *path, const struct policy_dirs *dirs, void (*fn)(void *ctx, const struct policy_flaw *f),
+	void *ctx, size_t *ret_rules, struct ak_err *err);
+
 struct policy *policy_ref(struct policy *p);
 void policy_unref(struct policy *p); /* accepts NULL */
 void policy_unrefp(struct policy **p);

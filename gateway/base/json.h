@@ -17,6 +17,12 @@ int json_parse(const char *text, size_t len, cJSON **ret, struct ak_err *err);
 #define JSON_DEPTH_MAX 100
 #define JSON_VALUES_MAX (2u << 20)
 
+/*
+ * Find a place in the text of an object that json_parse has accepted: "allow[3]", "limits: connections" or "colour", as errors name
+ * it. False if there is no such place. A member without an index is found at its key; of a key given twice, the second one.
+ */
+bool json_locate(const char *text, size_t len, const char *place, unsigned *ret_line, unsigned *ret_column);
+
 /* Fail on the first key of OBJ that is not in the NULL-terminated list KNOWN. */
 int json_check_keys(const cJSON *obj, const char *const *known, struct ak_err *err);
 

@@ -203,40 +203,79 @@ int cmd_policy_show(int argc, char **argv)
 
 /* ---- policy validate ---- */
 
-/* Always treat FILE as a path, even a plain word such as "mine". */
-static int load_file(const char *file, const struct ak_paths *paths, struct policy **ret, struct ak_err *err)
-{
-	char path[PATH_MAX];
+struct validation {
+	const char *file;
+	bool json;
+	struct strbuf *out;
+	size_t flaws;
+};
 
-	if (policy_is_file(file) || access(file, F_OK) < 0)
-		return ak_policy_load(paths, file, NULL, 0, ret, err);
-	snprintf(path, sizeof(path), "./%s", file);
-	return ak_policy_load(paths, path, NULL, 0, ret, err);
+static void put_flaw(void *ctx, const struct policy_flaw *f)
+{
+	struct validation *v = ctx;
+
+	if (v->json) {
+		strbuf_printf(
+			v->out, "%s{\"line\":%u,\"column\":%u,\"error\":", v->flaws ? "," : ",\"errors\":[", f->line, f->column);
+		strbuf_json(v->out, f->text);
+		strbuf_putc(v->out, '}');
+	} else if (f->line) {
+		ak_say("%s: line %u, column %u: %s", v->file, f->line, f->column, f->text);
+	} else {
+		ak_say("%s: %s", v->file, f->text);
+	}
+	v->flaws++;
+}
+
+/* FILE is a path, even a plain word such as "mine", unless there is no such file: then the name of a policy. */
+static int find_file(const char *file, const struct ak_paths *paths, char ret[static PATH_MAX], struct ak_err *err)
+{
+	_cleanup_free_ struct service_policy_file *files = NULL;
+	size_t n = 0;
+	int rc;
+
+	snprintf(ret, PATH_MAX, "%s", file);
+	if (policy_is_file(file) || access(file, F_OK) == 0)
+		return 0;
+	rc = service_policies(paths, &files, &n, err);
+	for (size_t i = 0; i < n; i++) {
+		if (!strcmp(files[i].name, file))
+			memcpy(ret, files[i].path, PATH_MAX);
+	}
+	return rc;
 }
 
 static bool validate_one(const char *file, const struct ak_paths *paths, bool json, struct strbuf *out)
 {
-	_cleanup_(policy_unrefp) struct policy *p = NULL;
+	struct validation v = { .file = file, .json = json, .out = out };
+	char path[PATH_MAX], storage[3][PATH_MAX];
+	struct policy_dirs dirs;
 	struct ak_err err;
-	bool ok = load_file(file, paths, &p, &err) >= 0;
+	size_t rules = 0;
+	int rc = find_file(file, paths, path, &err);
 
 	if (json) {
 		strbuf_puts(out, "{\"file\":");
 		strbuf_json(out, file);
-		strbuf_printf(out, ",\"ok\":%s", ok ? "true" : "false");
-		if (ok) {
-			strbuf_printf(out, ",\"rules\":%zu}", policy_rule_count(p));
-		} else {
-			strbuf_puts(out, ",\"error\":");
-			strbuf_json(out, err.text);
-			strbuf_putc(out, '}');
-		}
-	} else if (ok) {
-		strbuf_printf(out, "%s: ok (%zu rules)\n", file, policy_rule_count(p));
 	}
-	if (!ok && !json)
+	ak_paths_policy_dirs(paths, storage, &dirs);
+	if (rc == 0)
+		rc = policy_validate(path, &dirs, put_flaw, &v, &rules, &err);
+	if (rc < 0 && !v.flaws && !json)
 		ak_say("%s", err.text);
-	return ok;
+	if (rc == 0 && !json)
+		strbuf_printf(out, "%s: ok (%zu rules)\n", file, rules);
+	if (!json)
+		return rc == 0;
+	strbuf_printf(out, "%s,\"ok\":%s", v.flaws ? "]" : "", rc == 0 ? "true" : "false");
+	if (rc == 0)
+		strbuf_printf(out, ",\"rules\":%zu}", rules);
+	else {
+		strbuf_puts(out, ",\"error\":");
+		strbuf_json(out, err.text);
+		strbuf_putc(out, '}');
+	}
+	return rc == 0;
 }
 
 int cmd_policy_validate(int argc, char **argv)

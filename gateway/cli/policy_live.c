@@ -11,11 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define WATCH_TICK_MS 1000
 
 struct words {
 	const char *command, *name, *watch;
+	bool show;
 	char whole[AK_NAME_MAX]; /* the name that was abbreviated */
 	struct run_request o; /* only the rules, --mcp and --json are used */
 	struct service_change change;
@@ -26,6 +28,7 @@ struct words {
 static int take_option(struct words *w, int id, const struct field_value *v, struct ak_err *err)
 {
 	w->change.reset |= id == FIELD_RESET;
+	w->show |= id == FIELD_SHOW;
 	if (id == FIELD_WATCH)
 		w->watch = v->text;
 	if (id == FIELD_FOR)
@@ -113,11 +116,59 @@ static void print_table(const cJSON *obj)
 	}
 }
 
+/* " until 15:37", in local time, with the date unless it is today; "" for a permanent change. */
+static const char *until_text(uint64_t for_ms, char *buf, size_t size)
+{
+	time_t now = time(NULL), end = now + (time_t)(for_ms / 1000);
+	struct tm today, then;
+
+	buf[0] = '\0';
+	if (!for_ms || !localtime_r(&now, &today) || !localtime_r(&end, &then))
+		return buf;
+	strftime(buf, size,
+		today.tm_year != then.tm_year || today.tm_yday != then.tm_yday ? " until %Y-%m-%d %H:%M" : " until %H:%M", &then);
+	return buf;
+}
+
+/* "web: allow api.example.com:443 until 15:37 (generation 4)", a line for each change. */
+static void print_changes(const struct words *w, const cJSON *obj)
+{
+	static const char *const verbs[POLICY_EDIT_NUM] = {
+		[POLICY_EDIT_ALLOW_HOST] = "allow",
+		[POLICY_EDIT_BLOCK_HOST] = "block",
+		[POLICY_EDIT_ALLOW_CIDR] = "allow",
+		[POLICY_EDIT_BLOCK_CIDR] = "block",
+		[POLICY_EDIT_DEFAULT] = "default",
+		[POLICY_EDIT_REMOVE] = "removed",
+		[POLICY_EDIT_ADD_POLICY] = "add policy",
+		[POLICY_EDIT_ALLOW_GROUP] = "allow group",
+	};
+	const char *name = json_text(obj, "name", "");
+	double generation = (double)json_number(obj, "generation", 0);
+	char until[64];
+
+	if (w->change.reset)
+		printf("%s: dropped all earlier changes (generation %.0f)\n", name, generation);
+	for (size_t i = 0; i < w->change.n_edits; i++)
+		printf("%s: %s %s%s (generation %.0f)\n", name, verbs[w->change.edits[i].op], w->change.edits[i].text,
+			until_text(w->change.for_ms, until, sizeof(until)), generation);
+	if (w->change.mcp)
+		printf("%s: MCP servers may use it with this policy (generation %.0f)\n", name, generation);
+}
+
+static bool changes(const struct words *w)
+{
+	return w->change.n_edits || w->change.reset || w->change.mcp;
+}
+
 static int print(const struct words *w, const cJSON *obj)
 {
 	if (w->o.json)
 		return cmd_print_json(obj);
-	print_table(obj);
+	if (changes(w))
+		print_changes(w, obj);
+	if (w->show || !changes(w))
+		print_table(obj);
 	return 0;
 }
 
@@ -245,7 +296,7 @@ static int policy_command(const char *command, int argc, char **argv)
 		rc = runs_resolve(&paths, &w.name, w.whole, &err);
 	if (rc == 0 && w.watch)
 		rc = watch(&paths, &w, &err);
-	else if (rc == 0 && (w.change.n_edits || w.change.reset || w.change.mcp))
+	else if (rc == 0 && changes(&w))
 		rc = service_policy_change(&paths, w.name, &w.change, &obj, &err);
 	else if (rc == 0) {
 		cmd_heal(&paths, w.name, false); /* a change starts the daemon anyway */

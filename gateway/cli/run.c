@@ -58,7 +58,7 @@ static int parse(int argc, char **argv, struct run_request *o)
 	cmd_args_init(&args, cmd_row("run"), argc, argv);
 	while ((i = cmd_next(&args, &value)) >= 0) {
 		if (field_set(o, &field_table[i], FIELD_CLI, &args.given[i], &err) < 0) {
-			ak_say("%s", err.text);
+			ak_say("run: %s", err.text);
 			return AK_EXIT_USAGE;
 		}
 	}
@@ -128,6 +128,12 @@ static void print_closing_lines(const struct run_request *o, const struct run_re
 		tell_denied(r, paths, denied);
 }
 
+/* What the user can correct names the command, as wrong options do; what happened to a run does not. */
+static void say_error(int rc, const struct ak_err *err)
+{
+	ak_say("%s%s", rc == -EINVAL ? "run: " : "", err->text);
+}
+
 static int explain(const struct run_request *opts, const struct config *c, const struct ak_paths *paths)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
@@ -135,7 +141,7 @@ static int explain(const struct run_request *opts, const struct config *c, const
 	int rc = service_explain(opts, c, paths, &out, &err);
 
 	if (rc < 0) {
-		ak_say("%s", err.text);
+		say_error(rc, &err);
 		return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_FAILED;
 	}
 	fwrite(out.data, 1, out.len, stdout);
@@ -149,7 +155,7 @@ static int detach(const struct run_request *opts, const struct ak_paths *paths)
 	int code, rc = service_run_detached(opts, paths, name, &code, &err);
 
 	if (rc < 0) {
-		ak_say("%s", err.text);
+		say_error(rc, &err);
 		return rc == -EINVAL ? AK_EXIT_USAGE : code ? code : AK_EXIT_FAILED;
 	}
 	puts(name);
@@ -180,7 +186,7 @@ static int execute(struct run_request *opts)
 		return detach(opts, &paths);
 	rc = service_run(opts, &paths, &result, &err);
 	if (rc < 0) {
-		ak_say("%s", err.text);
+		say_error(rc, &err);
 		rc = rc == -EINVAL ? AK_EXIT_USAGE : result.outcome.exit_code ? result.outcome.exit_code : AK_EXIT_FAILED;
 	} else {
 		if (opts->json)

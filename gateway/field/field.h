@@ -145,6 +145,7 @@ enum field_id {
 	FIELD_FOR,
 	FIELD_CHANGE_MCP,
 	FIELD_WATCH,
+	FIELD_SHOW,
 	FIELD_POLICY,
 	FIELD_TARGET,
 	/* logs */

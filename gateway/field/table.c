@@ -133,6 +133,7 @@ const struct field field_table[FIELD_NUM] = {
 	[FIELD_CHANGE_MCP] = { .option = "mcp", .kind = KIND_BOOL, .help = "let MCP servers that may use the sandbox use it with this policy", AT(mcp) },
 	[FIELD_WATCH] = { .option = "watch", .kind = KIND_TEXT, .arg = "FILE", .min = 1,
 		.help = "keep the rules of a policy file in force as it changes, until interrupted" },
+	[FIELD_SHOW] = { .option = "show", .kind = KIND_BOOL, .help = "after a change, print the whole policy, as without one" },
 	[FIELD_POLICY] = { .name = "policy", .kind = KIND_TEXT, .min = 1, .max = PATH_BYTES,
 		.help = "a mode (codex), a sandbox that these tools may use, or a .json file of the project" },
 	[FIELD_TARGET] = { .name = "target", .kind = KIND_TEXT, .min = 1, .max = RULE_BYTES, .help = "host[:port][/proto], such as api.example.com:443/tcp" },
@@ -240,10 +241,10 @@ static const struct field_use *const verbs[VERB_NUM] = {
 	[VERB_PUBLISH] = USES({ FIELD_PUBLISH, H }, { FIELD_UNPUBLISH, C | H }, { FIELD_JSON, C }),
 	[VERB_POLICY_CHANGE] = USES(
 		{ FIELD_DEFAULT, C | H }, USE_RULES(C | H), { FIELD_ALLOW_GROUP, C | H }, { FIELD_REMOVE_RULE, C | H }, { FIELD_RESET, C | H }, { FIELD_FOR, C | H }, { FIELD_CHANGE_MCP, C },
-		{ FIELD_WATCH, C }, { FIELD_JSON, C }),
+		{ FIELD_WATCH, C }, { FIELD_SHOW, C }, { FIELD_JSON, C }),
 	[VERB_POLICY_PROXY] = USES(
 		{ FIELD_PROXY_POLICY, C }, USE_RULES(C), { FIELD_ALLOW_GROUP, C }, { FIELD_REMOVE_RULE, C }, { FIELD_RESET, C }, { FIELD_FOR, C }, { FIELD_CHANGE_MCP, C },
-		{ FIELD_WATCH, C }, { FIELD_JSON, C }),
+		{ FIELD_WATCH, C }, { FIELD_SHOW, C }, { FIELD_JSON, C }),
 	[VERB_POLICY_PUT] = USES({ FIELD_DEFAULT, H }, USE_RULES(H)),
 	[VERB_CHECK] = USES({ FIELD_POLICY, M | MUST }, { FIELD_TARGET, H | M | MUST }, { FIELD_JSON, C }, USE_RULES(C), USE_POLICIES(C)),
 	[VERB_NETWORK_LOG] = USES(

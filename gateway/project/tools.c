@@ -324,10 +324,9 @@ bool tools_laid_by_sandbox(const struct finder *f, const struct way *w)
 	return yes;
 }
 
-static int refuse(struct finder *f, const char *real, unsigned depth)
+static int refuse(struct finder *f, const char *real, unsigned depth, const char *why)
 {
-	if (depth == 0 && !f->tools->refused &&
-		asprintf(&f->tools->refused, "'%s' is in a folder that holds keys or agentkernel's own records", real) < 0)
+	if (depth == 0 && !f->tools->refused && asprintf(&f->tools->refused, "'%s' is in %s", real, why) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -357,13 +356,15 @@ static int add_program(struct finder *f, const char *path, const char *why, unsi
 	trusted = !tools_laid_by_sandbox(f, &w);
 	if (trusted && !tools_in_system(w.real)) {
 		if (project_is_private(w.real, f->home))
-			return refuse(f, w.real, depth);
+			return refuse(f, w.real, depth, "a folder that holds keys or agentkernel's own records");
 		rc = tools_add_real(f, w.real, why);
 		if (rc == 0)
 			rc = add_elf(f, w.real, depth);
 	}
 	if (rc == 0 && trusted)
 		rc = tools_add_links(f, &w, why);
+	if (rc == 0 && !trusted && !in_project(f, w.real))
+		rc = refuse(f, w.real, depth, "a project that another sandbox can write");
 	return rc < 0 ? rc : add_interpreter(f, w.real, trusted, depth);
 }
 

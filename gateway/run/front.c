@@ -83,11 +83,28 @@ void run_front_look(struct run_front *f)
 
 /* ---- end ---- */
 
+/* A command that the caller has and the sandbox has not: the plan knows why. */
+static void explain_missing(const struct run_plan *plan, struct run_outcome *o)
+{
+	size_t used = strlen(o->why.text);
+
+	if (o->exit_code != 127 || used == 0)
+		return;
+	if (plan->tools.refused)
+		snprintf(o->why.text + used, sizeof(o->why.text) - used, " in the sandbox: %s; --explain lists what is mounted",
+			plan->tools.refused);
+	else if (plan->tools.program && strncmp(plan->tools.program, plan->project, strlen(plan->project)) != 0)
+		snprintf(o->why.text + used, sizeof(o->why.text) - used,
+			" in the sandbox, although '%s' exists on the host; --explain lists what is mounted",
+			plan->tools.program);
+}
+
 int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *err)
 {
-	const struct run_outcome *o = &r->outcome;
+	struct run_outcome *o = &r->outcome;
 	bool failed = o->exit_code == AK_EXIT_FAILED && o->why.text[0];
 
+	explain_missing(&f->plan, o);
 	memcpy(r->name, f->plan.name, sizeof(r->name));
 	free(r->changed);
 	r->changed = run_plan_tell(&f->plan, f->paths, run_origin_name(f->opts->origin));

@@ -66,7 +66,7 @@ def test_what_cannot_be_published_is_an_error_that_says_the_fix(any_user):
     }
     for text, says in usage.items():
         r = lab.run(["--publish=%s" % text, "true"])
-        assert r.code == 2 and r.err.startswith("agentkernel: --publish: ") and says in r.err, (text, r)
+        assert r.code == 2 and r.err.startswith("agentkernel: run: --publish: ") and says in r.err, (text, r)
     r = lab.run(["-p", "15012", "-p", "127.0.0.1:15012:80", "true"])
     assert r.code == 2 and "127.0.0.1:15012 is published already" in r.err, r
     for option in (["--no-network"], ["--profile", "restrictive"]):

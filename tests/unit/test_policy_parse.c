@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #define SHIPPED AK_SOURCE_DIR "/policies"
@@ -213,6 +214,45 @@ static void deep_nesting_is_an_error_not_a_crash(void **state)
 	for (int i = 0; i < 100000; i++)
 		strbuf_putc(&json, '[');
 	expect_error(json.data, "nested too deep");
+}
+
+/* ---- all errors at once ---- */
+
+static void note_flaw(void *ctx, const struct policy_flaw *f)
+{
+	strbuf_printf(ctx, "%u:%u %.12s\n", f->line, f->column, f->text);
+}
+
+static void validation_reports_every_error_with_its_line(void **state)
+{
+	static const struct {
+		const char *json, *want;
+	} vectors[] = {
+		{ "{\n \"version\": 2,\n \"colour\": [1, \"]\"],\n \"allow\": [\"ok.test\", \"b\\\"x\",\n  \"*\", {\"a\": [1, \"]\"]}, \"c.test:70000\"],\n"
+		  " \"limits\": {\"connections\": 3, \"dns_qps\": \"x\"},\n \"extends\": [\"no-such\", \"codex\"],\n \"allow_cidr\": [\"10.0.0.0/8\", \"::1\"]\n}",
+			"3:2 colour: unkn\n2:2 version: 2 i\n6:31 limits: dns_\n4:23 allow[1]: 'b\n5:3 allow[2]: '*\n5:8 allow[3]: mu\n5:25 allow[4]: 'c\n"
+			"8:31 allow_cidr[1\n7:14 extends[0]: \n" },
+		{ "{\"version\": 1,\n}", "2:1 invalid JSON\n" },
+		{ "{\"version\": 1,\n \"allow\": [],\n \"allow\": []}", "3:2 allow: key g\n" },
+		{ "{\"version\": 1,\n \"name\": \"\\u0000\"}", "0:0 line 2: \\u00\n" },
+		{ "[]", "0:0 must be a JS\n" },
+	};
+	char path[] = "/tmp/ak-flaws-XXXXXX";
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
+		_cleanup_strbuf_ struct strbuf got = { 0 };
+		struct ak_err err;
+		size_t rules;
+
+		assert_int_equal(ftruncate(fd, 0), 0);
+		assert_int_equal(pwrite(fd, vectors[i].json, strlen(vectors[i].json), 0), (ssize_t)strlen(vectors[i].json));
+		assert_int_equal(policy_validate(path, &shipped, note_flaw, &got, &rules, &err), -EINVAL);
+		assert_string_equal(got.data, vectors[i].want);
+	}
+	close(fd);
+	unlink(path);
 }
 
 /* ---- extends ---- */
@@ -730,6 +770,7 @@ static void bad_targets_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(validation_reports_every_error_with_its_line),
 		cmocka_unit_test(errors_of_structure_name_their_place),
 		cmocka_unit_test(errors_of_patterns_name_their_place),
 		cmocka_unit_test(long_names_are_refused),
