@@ -677,6 +677,7 @@ int run_plan_publish(const struct run_request *opts, struct ak_err *err)
 static void clear(struct run_plan *plan)
 {
 	memset(plan, 0, offsetof(struct run_plan, notes));
+	memset(plan->files, 0, sizeof(plan->files)); /* passed on as a whole */
 	plan->notes[0] = plan->gitconfig[0] = plan->home[0] = plan->project[0] = plan->workdir[0] = plan->host_home[0] =
 		plan->empty[0] = '\0';
 	plan->env[0] = NULL;
