@@ -14,7 +14,7 @@ const struct http_route http_routes[] = {
 	{ HTTP_GET, "/health", HTTP_TAG_SERVER, "health", "check that the server answers", VERB_NONE, VERB_NONE, STRING, .open = true, .handle = http_handle_health },
 	{ HTTP_GET, "/openapi.json", HTTP_TAG_SERVER, "openapi", "this description", VERB_NONE, VERB_NONE, OBJECT, .answer = HTTP_TEXT, .handle = http_handle_openapi },
 	{ HTTP_GET, "/metrics", HTTP_TAG_SERVER, "metrics", "metrics for Prometheus", VERB_NONE, VERB_NONE, STRING, .answer = HTTP_TEXT, .handle = http_handle_metrics },
-	{ HTTP_POST, "/run", HTTP_TAG_RUN, "run", "run a command in a temporary sandbox", VERB_RUN, VERB_NONE, REF("RunResult"), .handle = http_handle_run },
+	{ HTTP_POST, "/run", HTTP_TAG_RUN, "run", "run a command in a temporary sandbox", VERB_RUN, VERB_NONE, REF("RunResult"), .conflict = true, .handle = http_handle_run },
 	{ HTTP_POST, "/run/stream", HTTP_TAG_RUN, "runStream", "run a command and stream its output", VERB_RUN, VERB_NONE, REF("StreamEvent"), .answer = HTTP_SSE, .handle = http_handle_run_stream },
 	{ HTTP_POST, "/batch/run", HTTP_TAG_RUN, "batchRun", "run several commands at once, each in its own sandbox", VERB_BATCH, VERB_NONE, REF("BatchResult"), .handle = http_handle_batch },
 	{ HTTP_GET, "/sandboxes", HTTP_TAG_SANDBOXES, "listSandboxes", "list all sandboxes", VERB_NONE, VERB_NONE, ARRAY_OF(REF("SandboxInfo")), .work = http_work_list },

@@ -132,16 +132,25 @@ static void keeper_main(void *ctx)
 
 /* ---- start ---- */
 
-/* Tools of the caller's own and an agent's memory are mounted for one command; a persistent sandbox does not have them. */
-static int check_plan(const struct run_plan *plan, const struct run_request *opts, struct ak_err *err)
+/* An agent's memory is mounted for one command; a persistent sandbox does not have it. */
+static int check_plan(const struct run_plan *plan, struct ak_err *err)
 {
-	if (plan->tools.n)
-		return ak_fail(err, EINVAL, "--detach: '%s' needs %s of the host, which a run in the background does not get",
-			opts->argv[0], plan->tools.list[0].path);
 	if (plan->agent_state[0].source[0])
 		return ak_fail(
 			err, EINVAL, "--detach: an agent's memory is not available in the background; add --agent-state none");
 	return 0;
+}
+
+/* Create the sandbox with the programs of the host that the command needs. */
+static int create(const struct keeper *k, struct ak_err *err)
+{
+	static struct run_request own; /* large */
+	_cleanup_json_ cJSON *info = NULL;
+
+	own = *k->opts;
+	if (k->plan->tools.n && own.n_tools < RUN_TOOLS_MAX)
+		own.tools[own.n_tools++] = k->opts->argv[0];
+	return service_create(k->paths, k->plan->name, &own, &info, err);
 }
 
 static int open_output(struct keeper *k, int *ret_writer, struct ak_err *err)
@@ -185,9 +194,9 @@ static int start_command(struct keeper *k, struct ak_err *err)
 
 static int begin(struct keeper *k, struct ak_err *err)
 {
-	_cleanup_json_ cJSON *info = NULL, *started = NULL;
+	_cleanup_json_ cJSON *started = NULL;
 	const char *name = k->plan->name;
-	int rc = service_create(k->paths, name, k->opts, &info, err), keep[3];
+	int rc = create(k, err), keep[3];
 
 	if (rc < 0)
 		return rc;
@@ -223,7 +232,7 @@ int service_run_detached(const struct run_request *opts, const struct ak_paths *
 	*ret_code = 0;
 	if (rc < 0)
 		return rc;
-	rc = check_plan(&plan, opts, err);
+	rc = check_plan(&plan, err);
 	if (rc == 0) {
 		rc = begin(&k, err);
 		if (rc < 0 && rc != -EEXIST)

@@ -343,13 +343,13 @@ static const cJSON *live_of(const struct listing *l, const char *name)
 	return NULL;
 }
 
-/* A kept run also tells how the run ended. */
+/* A kept run also tells how the run ended. One in the background that has not ended is a sandbox like any other. */
 static bool put_kept(const struct ak_paths *paths, const char *name, cJSON *info)
 {
 	_cleanup_json_ cJSON *record = NULL;
 	char dir[PATH_MAX];
 
-	if (state_path(paths, name, NULL, dir) < 0 || runs_record(dir, &record) < 0)
+	if (state_path(paths, name, NULL, dir) < 0 || runs_record(dir, &record) < 0 || !cJSON_HasObjectItem(record, "ended"))
 		return true;
 	return cJSON_AddTrueToObject(info, "kept") &&
 		cJSON_AddNumberToObject(info, "exit_code", (double)json_number(record, "exit_code", 0));

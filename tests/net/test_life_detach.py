@@ -1,5 +1,6 @@
 """run --detach: a run in the background that the usual commands reach, and that leaves only its log and output."""
 import json
+import os
 
 from expect import CODEX
 from lab import wait_for
@@ -19,7 +20,7 @@ def ended(b, name):
 def test_a_detached_run_is_reached_by_name_and_gone_at_its_end(any_boxes):
     b, lab = any_boxes, any_boxes.lab
     name = b.ak("run", "--detach", *CODEX, "--", "sh", "-c", "echo out; echo err >&2; getent hosts evil.test; %s; exit 6" % WAIT).out.strip()
-    assert b.list()[name]["status"] == "running"
+    assert b.list()[name]["status"] == "running" and "exit_code" not in b.list()[name]
     wait_for(lambda: any(row.get("name") == "evil.test" for row in b.netlog(name)))
     wait_for(lambda: b.ak("logs", name).out == "out\nerr\n")
     follow = lab.spawn([lab.binary, "logs", "--follow", name], env=lab.env())
@@ -80,3 +81,14 @@ def test_only_detached_runs_have_logs(boxes):
     b.fails("logs", "x", says="--detach")
     b.fails("logs", "nobody", says="nobody")
     b.fails("logs", code=2)
+
+
+def test_a_tool_of_the_callers_own_is_there(boxes):
+    b, lab = boxes, boxes.lab
+    folder = lab.path("home", "tools", "bin")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "mine"), "w") as f:
+        f.write("#!/bin/sh\necho mine says $1\n")
+    os.chmod(os.path.join(folder, "mine"), 0o755)
+    name = b.ak("run", "-d", "--no-network", "mine", "hello", env={"PATH": folder + ":/usr/bin:/bin"}).out.strip()
+    assert ended(b, name)["exit_code"] == 0 and b.ak("logs", name).out == "mine says hello\n"
