@@ -166,8 +166,8 @@ void config_item_print(const struct config *c, const struct config_item *i, stru
 		strbuf_printf(out, " = %s", word.data ? word.data : "");
 }
 
-/* Where the value of a field comes from: an option, the file, or OTHERWISE. */
-static void put_source(struct strbuf *out, const struct config *c, const struct run_request *o, int field, const char *otherwise)
+void config_explain_source(
+	const struct config *c, const struct run_request *o, int field, const char *otherwise, struct strbuf *out)
 {
 	for (size_t n = 0; c && n < c->n_items; n++) {
 		const struct config_item *i = &c->items[n];
@@ -189,21 +189,21 @@ static void put_limits(struct strbuf *out, const struct config *c, const struct 
 		strbuf_printf(out, "  memory     %" PRIu64 " MiB", o->limits.memory_bytes >> 20);
 	else
 		strbuf_puts(out, "  memory     no limit");
-	put_source(out, c, o, FIELD_MEMORY, "default");
+	config_explain_source(c, o, FIELD_MEMORY, "default", out);
 	if (o->limits.cpus_milli)
 		strbuf_printf(out, "  vcpus      %g", o->limits.cpus_milli / 1000.0);
 	else
 		strbuf_puts(out, "  vcpus      no limit");
-	put_source(out, c, o, FIELD_VCPUS, "default");
+	config_explain_source(c, o, FIELD_VCPUS, "default", out);
 	strbuf_printf(out, "  pids       %u", o->limits.pids ? o->limits.pids : 1024);
-	put_source(out, c, o, FIELD_PIDS, "default");
+	config_explain_source(c, o, FIELD_PIDS, "default", out);
 	strbuf_printf(out, "  /tmp       %" PRIu64 " MiB", o->limits.tmp_bytes ? o->limits.tmp_bytes >> 20 : 512);
-	put_source(out, c, o, -1, "default");
+	config_explain_source(c, o, -1, "default", out);
 	if (o->timeout_ms)
 		strbuf_printf(out, "  timeout    %" PRIu64 " ms", o->timeout_ms);
 	else
 		strbuf_puts(out, "  timeout    none");
-	put_source(out, c, o, FIELD_TIMEOUT, "default");
+	config_explain_source(c, o, FIELD_TIMEOUT, "default", out);
 }
 
 void config_explain(const struct config *c, const struct run_request *o, struct strbuf *out)
@@ -212,11 +212,11 @@ void config_explain(const struct config *c, const struct run_request *o, struct 
 
 	strbuf_printf(out, "\nSETTINGS%s%s\n", c ? ", with " : "", c ? c->path : "");
 	strbuf_printf(out, "  mode       %s", ak_mode_policy(o->mode, o->own));
-	put_source(out, c, o, FIELD_MODE, "default");
+	config_explain_source(c, o, FIELD_MODE, "default", out);
 	strbuf_printf(out, "  profile    %s", ak_profile_name(o->profile));
-	put_source(out, c, o, FIELD_PROFILE, "default");
+	config_explain_source(c, o, FIELD_PROFILE, "default", out);
 	strbuf_printf(out, "  network    %s", off ? "none" : "by policy");
-	put_source(out, c, o, FIELD_NETWORK, ak_profile_network(o->profile) ? "mode" : "profile");
+	config_explain_source(c, o, FIELD_NETWORK, ak_profile_network(o->profile) ? "mode" : "profile", out);
 	put_limits(out, c, o);
 	for (size_t n = 0; c && n < c->n_items; n++) {
 		const struct config_item *i = &c->items[n];

@@ -103,6 +103,10 @@ void config_item_print(const struct config *c, const struct config_item *i, stru
 /* Append one line for each setting that O takes from a request or from C (may be NULL), with its source. */
 void config_explain(const struct config *c, const struct run_request *o, struct strbuf *out);
 
+/* Append where the value of a field (enum field_id; -1: tmp_mb) comes from: the file, an option, or OTHERWISE. */
+void config_explain_source(
+	const struct config *c, const struct run_request *o, int field, const char *otherwise, struct strbuf *out);
+
 /* Append the JSON Schema for editors, made from config_keys. */
 void config_schema(struct strbuf *out);
 

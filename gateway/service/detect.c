@@ -1,8 +1,9 @@
 /* Look at a project and name the image that fits: see service/service.h and config/detect.h. */
-#include "gateway/service/service.h"
+#include "gateway/service/internal.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/image/image.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -85,4 +86,65 @@ void service_detect(const struct run_request *o, const struct config *c, const c
 	ask.names = (const char *const *)names.list;
 	ask.n_names = names.n;
 	detect_image(&ask, ret);
+}
+
+/* ---- a command that the host does not have ---- */
+
+static bool is_missing(const struct run_request *o, const struct run_plan *plan)
+{
+	const char *name = o->argv ? o->argv[0] : NULL;
+	char found[PATH_MAX];
+
+	return name && name[0] && !strchr(name, '/') && !plan->image && !plan->tools.program &&
+		!tools_look_up(TOOLS_SYSTEM_PATH, name, found);
+}
+
+static void detect_for(const struct run_request *o, const struct run_plan *plan, struct detect_answer *ret)
+{
+	service_detect(o, NULL, plan->project[0] ? plan->project : o->origin == RUN_ORIGIN_CLI ? "." : NULL, ret);
+}
+
+const char *service_missing(
+	const struct run_request *o, const struct run_plan *plan, const struct ak_paths *paths, char ret_hint[static AK_ERR_MAX])
+{
+	struct detect_answer fits;
+	struct ak_err ignored;
+	struct image img;
+
+	ret_hint[0] = '\0';
+	if (!is_missing(o, plan))
+		return NULL;
+	detect_for(o, plan, &fits);
+	if (fits.clue == DETECT_NOTHING)
+		return NULL;
+	if (image_find(paths, fits.image, &img, &ignored) == 0) {
+		image_done(&img);
+		snprintf(ret_hint, AK_ERR_MAX, "'%.64s' is not on this host; using the image %s (%s)", o->argv[0], fits.image,
+			fits.why);
+		return fits.image;
+	}
+	snprintf(ret_hint, AK_ERR_MAX,
+		"'%.64s' is not on this host; an image that should have it (%s): agentkernel image pull %s", o->argv[0], fits.why,
+		fits.image);
+	return NULL;
+}
+
+void service_explain_image(const struct run_request *o, const struct config *c, const struct run_plan *plan,
+	const struct ak_paths *paths, struct strbuf *out)
+{
+	char hint[AK_ERR_MAX];
+	struct detect_answer fits;
+
+	strbuf_puts(out, "  image      ");
+	if (o->image) {
+		strbuf_puts(out, o->image);
+		config_explain_source(c, o, FIELD_IMAGE, "default", out);
+		return;
+	}
+	(void)service_missing(o, plan, paths, hint);
+	detect_for(o, plan, &fits);
+	if (hint[0])
+		strbuf_printf(out, "%s\n", hint);
+	else
+		strbuf_printf(out, "none, the host's own programs; %s would fit  (%s)\n", fits.image, fits.why);
 }

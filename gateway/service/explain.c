@@ -1,5 +1,5 @@
 /* `run --explain`: see service/service.h. */
-#include "gateway/service/service.h"
+#include "gateway/service/internal.h"
 
 #include "gateway/base/cleanup.h"
 #include "gateway/store/explain.h"
@@ -36,6 +36,7 @@ int service_explain(const struct run_request *opts, const struct config *c, cons
 		run_plan_look(&plan, opts, paths);
 		run_plan_explain(&plan, opts, policy, out);
 		config_explain(c, opts, out);
+		service_explain_image(opts, c, &plan, paths, out);
 		rc = out->failed ? ak_fail(err, ENOMEM, "out of memory") : 0;
 	}
 	run_plan_done(&plan);

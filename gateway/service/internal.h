@@ -24,4 +24,15 @@ int service_image_tools(struct ak_err *err);
 int service_image_finish(
 	const struct ak_paths *paths, const struct image_work *w, const char *name, uint64_t max_bytes, struct ak_err *err);
 
+/*
+ * service/detect.c: the command of O is not on this host. The local image that fits, or NULL; RET_HINT is a line for the user, "" if nothing is missing
+ * or nothing fits.
+ */
+const char *service_missing(
+	const struct run_request *o, const struct run_plan *plan, const struct ak_paths *paths, char ret_hint[static AK_ERR_MAX]);
+
+/* Append the line of --explain that says which image is used, and how it was chosen. */
+void service_explain_image(const struct run_request *o, const struct config *c, const struct run_plan *plan,
+	const struct ak_paths *paths, struct strbuf *out);
+
 #endif

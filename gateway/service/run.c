@@ -220,11 +220,35 @@ static void keep(const struct run_front *f, struct run_report *report)
 	report->kept = service_keep(f->paths, f->opts, &f->plan, report, &report->keep_error) == 0;
 }
 
+/* If the command is not on this host, start over with the local image that fits. WITH is then the request in use. */
+static int take_image(struct run_front *f, struct run_request **with, char hint[static AK_ERR_MAX], struct ak_err *err)
+{
+	const char *image = service_missing(f->opts, &f->plan, f->paths, hint);
+	const struct ak_paths *paths = f->paths;
+	int rc;
+
+	if (!image)
+		return 0;
+	*with = malloc(sizeof(**with));
+	if (!*with)
+		return ak_fail(err, ENOMEM, "out of memory");
+	**with = *f->opts;
+	(*with)->image = image;
+	run_front_done(f);
+	rc = run_front_init(f, *with, paths, err);
+	if (rc == 0)
+		run_plan_note(&f->plan, hint);
+	hint[0] = '\0';
+	return rc;
+}
+
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
 	static struct run_front
 		f; /* too large for the stack, which the gateway process inherits; a process runs one command at a time */
 	_cleanup_(run_request_freep) struct run_request *own = NULL;
+	_cleanup_free_ struct run_request *with = NULL;
+	char hint[AK_ERR_MAX] = "";
 	int rc = opts->name ? service_claim_name(paths, opts->name, err) : 0;
 
 	memset(ret, 0, sizeof(*ret));
@@ -234,11 +258,18 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 		return rc;
 	rc = run_front_init(&f, opts, paths, err);
 	if (rc == 0)
+		rc = take_image(&f, &with, hint, err);
+	if (rc == 0)
 		rc = f.plan.network && !f.plan.image && !opts->keep && !opts->cold && opts->mode != AK_MODE_OWN
 			? run_warm(&f, ret, err)
 			: -EAGAIN;
 	if (rc == -EAGAIN)
 		rc = run_cold(&f, ret, err);
+	if (rc == 0 && hint[0] && ret->outcome.exit_code == 127) {
+		run_report_note(ret, "%s", hint);
+		if (!opts->quiet)
+			run_say_notes(hint);
+	}
 	if (rc == 0 && opts->keep)
 		keep(&f, ret);
 	run_front_done(&f);
