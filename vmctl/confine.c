@@ -226,7 +226,7 @@ static int install(const struct sock_filter *insns, size_t n, struct ak_err *err
 	return 0;
 }
 
-int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err)
+static int filter_calls(const struct sb_ctx *ctx, struct ak_err *err)
 {
 #ifdef AK_SABOTAGE_NOSECCOMP
 	return 0;
@@ -241,4 +241,11 @@ int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err)
 		break;
 	}
 	return install(seccomp_moderate, ARRAY_SIZE(seccomp_moderate), err);
+}
+
+int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	int rc = sb_one_id(ctx) ? install(seccomp_one_id, ARRAY_SIZE(seccomp_one_id), err) : 0;
+
+	return rc < 0 ? rc : filter_calls(ctx, err);
 }

@@ -93,6 +93,12 @@ _Noreturn void sb_child_fail(int ctl, int exit_code, const struct ak_err *err);
 /* Close every descriptor except the N given ones. Negative and repeated ones are allowed. */
 int sb_keep_fds(const int *fds, size_t n);
 
+/* Whether an image's root has no other user to change to, so that changing only seems to work. */
+static inline bool sb_one_id(const struct sb_ctx *ctx)
+{
+	return ctx->spec->image_root && ctx->spec->root_inside && !sb_maps_range(&ctx->ids);
+}
+
 /* setup.c: main function of the short-lived setup child. */
 _Noreturn void sb_setup_main(struct sb_ctx *ctx);
 

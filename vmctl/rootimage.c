@@ -125,6 +125,16 @@ static int add_name(const struct sb_root *r, const char *path, unsigned id, cons
 	return all.failed ? -ENOMEM : sb_root_write(r, path, all.data);
 }
 
+/* apt checks that its change of user has worked: tell it not to change. An image without apt has no such folder. */
+static void tell_one_id(const struct sb_root *r)
+{
+	(void)sb_root_write(r, "etc/apt/apt.conf.d/00agentkernel", "APT::Sandbox::User \"root\";\n");
+	sb_send(r->ctx->ctl, SB_MSG_NOTE, 0,
+		"the image has one user inside, and chown and su only seem to work: /etc/subuid and /etc/subgid grant you no ids, or newuidmap is "
+		"missing",
+		-1);
+}
+
 /* Many programs fail when their user has no name, for example one that strict isolation chose. */
 int sb_root_image_users(const struct sb_root *r, struct ak_err *err)
 {
@@ -133,6 +143,8 @@ int sb_root_image_users(const struct sb_root *r, struct ak_err *err)
 	_cleanup_strbuf_ struct strbuf user = { 0 }, group = { 0 };
 	int rc;
 
+	if (sb_one_id(r->ctx))
+		tell_one_id(r);
 	strbuf_printf(&user, "agent:x:%u:%u:agent:%s:/bin/sh\n", (unsigned)ids->inner_uid, (unsigned)ids->inner_gid,
 		spec->home ? spec->home : "/");
 	strbuf_printf(&group, "agent:x:%u:\n", (unsigned)ids->inner_gid);

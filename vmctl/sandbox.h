@@ -124,6 +124,12 @@ struct sandbox;
 bool sandbox_is_host_root(void);
 
 /*
+ * ak_remove_tree (base/io.h) for what a sandbox with other users left: an ordinary user may remove files of their subordinate ids only
+ * from a user namespace that maps them.
+ */
+int sandbox_remove_tree(int dirfd, const char *name);
+
+/*
  * Fork the setup child and return at once. With a link, the child sends its sockets as one SCM_RIGHTS message on
  * NET_SOCK (borrowed, SEQPACKET): those present, in the order of enum gwns_fd, after a uint32_t bit mask of which are
  * present. The sandbox dies with the calling thread. With a memory or cpu limit, a second child is forked, which

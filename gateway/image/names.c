@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "vmctl/sandbox.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +39,7 @@ int image_dir_open(const struct ak_paths *paths, bool make, struct ak_err *err)
 
 int image_tree_remove(int dir, const char *name)
 {
-	return ak_remove_tree(dir, name);
+	return sandbox_remove_tree(dir, name);
 }
 
 void image_names_done(struct image_list *l)

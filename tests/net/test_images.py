@@ -75,6 +75,16 @@ def test_owners_of_files_are_those_of_the_image_where_ids_are_to_be_had(lab):
             assert r.out.split() == ["1000", "0", "1000"], (user, r)
 
 
+def test_package_managers_may_change_owners_with_one_id_or_many(any_user):
+    lab = any_user
+    imported(lab)
+    r = lab.run(["--image", "box", "sh", "-c", "touch /x; chown 42:42 /x && su node -c 'echo as $(id -u)'; stat -c %u /x"])
+    one = "has one user inside" in r.err
+    assert r.code == 0 and r.out.split() == (["as", "0", "0"] if one else ["as", "1000", "42"]), r
+    assert lab.who != "root" or not one, r
+    assert r.err.count("\n") == one, r
+
+
 def test_root_inside_is_not_root_of_the_host(any_user):
     lab = any_user
     imported(lab)

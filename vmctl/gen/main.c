@@ -400,6 +400,34 @@ static int build(scmp_filter_ctx ctx, enum profile profile)
 	return profile == STRICT ? add_personality(ctx) : 0;
 }
 
+/*
+ * For root inside where only one id is mapped: pretend that changing owners and users works, so that package managers do. Every file
+ * belongs to that one id anyway, and a process that "changes" its user keeps the id it has.
+ */
+static int build_one_id(scmp_filter_ctx ctx)
+{
+	static const char *const calls[] = { "chown", "fchown", "lchown", "fchownat", "setuid", "setgid", "setreuid", "setregid",
+		"setresuid", "setresgid", "setgroups" };
+
+	for (size_t i = 0; i < COUNT(calls); i++) {
+		int nr = seccomp_syscall_resolve_name(calls[i]),
+		    rc = nr < 0 ? 0 : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(0), nr, 0);
+
+		if (rc < 0)
+			return table_check(rc, calls[i]);
+	}
+	return 0;
+}
+
+static int write_one_id(FILE *out)
+{
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+	int rc = !ctx || build_one_id(ctx) < 0 || table_print(out, ctx, "one_id", FIRST_UNKNOWN_CALL) < 0 ? -1 : 0;
+
+	seccomp_release(ctx);
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
 	FILE *out = argc == 2 ? fopen(argv[1], "w") : NULL;
@@ -415,5 +443,7 @@ int main(int argc, char **argv)
 			return 1;
 		seccomp_release(ctx);
 	}
+	if (write_one_id(out) < 0)
+		return 1;
 	return fclose(out) == 0 ? 0 : 1;
 }
