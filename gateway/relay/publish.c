@@ -6,7 +6,7 @@
  *
  *   ask      wait for such a socket
  *   connect  to the port on 127.0.0.1; when nothing listens there, ask again and try ::1
- *   splice   as every TCP flow: relay/pump.c, without looking at the bytes
+ *   splice   as every TCP flow: relay/pump.c, which copies the bytes of such a flow without looking at them
  *
  * The flow's client is the sandbox and its server is the host's side, so that "out" is what leaves the sandbox, as for every other flow. The
  * connection can only be made inwards: the sandbox has no way to make the gateway accept or connect.

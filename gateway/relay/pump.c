@@ -57,7 +57,7 @@ static ssize_t dir_read(struct relay_dir *d, int fd, size_t max)
 	if (end <= d->len)
 		return -ENOBUFS;
 	do {
-		n = recv(fd, d->buf + d->len, end - d->len, 0);
+		n = recv(fd, d->buf + d->len, end - d->len, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
@@ -156,7 +156,7 @@ static int flush_buf(const struct way *w)
 
 		if (!n)
 			return way_over_limit(w);
-		sent = send(w->dst, d->buf, n, MSG_NOSIGNAL);
+		sent = send(w->dst, d->buf, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 		rc = way_wrote(w, sent);
 		if (rc <= 0)
 			return rc;
@@ -217,7 +217,8 @@ static int fill_blind(const struct way *w, uint64_t max, size_t *ret_n)
 	struct relay_dir *d = w->d;
 	ssize_t n;
 
-	if (!d->pipe)
+	/* The sandbox shares its socket of a published port and could make it blocking, which only splice(2) heeds: copy instead. */
+	if (!d->pipe && !w->t->published)
 		d->pipe = relay_pipe_get(&w->t->flow.relay->pipes);
 	if (!d->pipe) {
 		n = dir_read(d, w->src, max < COPY_BYTES ? (size_t)max : COPY_BYTES);

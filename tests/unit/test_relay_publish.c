@@ -195,6 +195,37 @@ static void a_channel_that_breaks_the_protocol_ends_with_its_connections(void **
 	close(late);
 }
 
+static void a_socket_that_init_makes_blocking_does_not_block_the_relay(void **state)
+{
+	static char much[1 << 20];
+	struct ak_socket_ask ask;
+	int far, fd, peer, sock, kept;
+	ssize_t n;
+
+	publish_open(DENY_ALL, NULL);
+	far = rig_listen(rig.ns_inside, "127.0.0.1", INSIDE);
+	fd = client();
+	ask = next_ask();
+	sock = fresh(AF_INET, SOCK_STREAM);
+	kept = dup(sock);
+	answer(&ask, sock);
+	peer = rig_accept(far);
+	rig_send(fd, "a", 1);
+	rig_expect(peer, "a");
+	assert_int_equal(ak_set_nonblock(kept, false), 0);
+	rig_send(peer, "b", 1); /* the relay reads once more than there is */
+	rig_expect(fd, "b");
+	do { /* and writes more than there is room */
+		n = send(fd, much, sizeof(much), MSG_NOSIGNAL);
+		event_base_loop(rig.base, EVLOOP_ONCE);
+	} while (n > 0);
+	assert_int_equal(errno, EAGAIN);
+	close(kept);
+	close(peer);
+	close(fd);
+	close(far);
+}
+
 static void an_answer_that_never_comes_times_out_and_a_late_one_is_dropped(void **state)
 {
 	struct ak_socket_ask ask;
@@ -271,6 +302,7 @@ int main(void)
 		cmocka_unit_test_teardown(nothing_that_listens_is_a_reset, publish_close),
 		cmocka_unit_test_teardown(what_is_no_socket_of_the_kind_is_not_used, publish_close),
 		cmocka_unit_test_teardown(a_channel_that_breaks_the_protocol_ends_with_its_connections, publish_close),
+		cmocka_unit_test_teardown(a_socket_that_init_makes_blocking_does_not_block_the_relay, publish_close),
 		cmocka_unit_test_teardown(an_answer_that_never_comes_times_out_and_a_late_one_is_dropped, publish_close),
 		cmocka_unit_test_teardown(a_policy_change_leaves_it_alone_and_removing_the_port_cuts_it, publish_close),
 		cmocka_unit_test_teardown(what_leaves_counts_towards_the_egress_limit, publish_close),
