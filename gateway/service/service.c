@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int service_check_name(const char *name, struct ak_err *err)
 {
@@ -111,11 +112,24 @@ static int fill_folders(const struct ak_paths *paths, const struct run_request *
 	return rc < 0 ? rc : run_plan_bring(opts, paths, s->dir, &s->mounts, &s->n_mounts, err);
 }
 
+/* Whether the command of a run, which is kept or goes on in the background, is a program of the host outside the system folders. */
+static bool brings_command(const struct run_request *opts, const struct run_plan *ran, const char *path)
+{
+	const char *name = opts->argv ? opts->argv[0] : "";
+	char found[PATH_MAX];
+
+	if (!name[0] || ran)
+		return name[0] && ran->tools.program && ran->tools.n;
+	if (name[0] == '/')
+		return access(name, X_OK) == 0 && !tools_in_system(name);
+	return !strchr(name, '/') && tools_look_up(path, name, found) && !tools_in_system(found);
+}
+
 /* Which programs of the host it gets, and where they are looked up at every start: see plan_tools. */
 static int fill_tools(const struct run_request *opts, const struct run_plan *ran, struct state_sandbox *s, struct ak_err *err)
 {
 	const char *path = getenv("PATH");
-	bool command = ran && ran->tools.n && opts->argv;
+	bool command = path && brings_command(opts, ran, path);
 	size_t n = 0;
 
 	if (!path || (!command && !opts->n_tools && !agent_of_mode(opts->mode)))

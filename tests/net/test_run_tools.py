@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from expect import missing
-from lab import PATH
+from lab import PATH, wait_for
 
 
 class Home:
@@ -444,6 +444,18 @@ def test_a_kept_run_keeps_its_program(any_boxes):
     assert (r.code, r.out) == (0, "tool\n"), r
     b.ak("start", "kept")
     assert b.out("kept", "tool") == "tool\n"
+
+
+def test_a_run_in_the_background_has_its_program(any_boxes):
+    b, home = any_boxes, Home(any_boxes.lab)
+    folder = home.path("data")
+    home.program("bin/tool", "#!/bin/sh\ncat %s/f; exec sleep 1000\n" % folder)
+    home.program("data/f", "mounted\n", 0o644)
+    r = home.run("-d", "--name", "back", "--mount", folder, "--", "tool", path=["bin"])
+    assert r.code == 0, r
+    wait_for(lambda: "mounted" in b.ak("logs", "back").out)
+    assert b.sh("back", "command -v tool") == home.path("bin/tool") + "\n"
+    b.ak("remove", "--force", "back")
 
 
 def test_what_the_sandbox_itself_puts_on_the_path_is_not_followed_at_the_next_start(any_boxes):
