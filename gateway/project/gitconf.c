@@ -73,26 +73,49 @@ static char *plain_value(char *text)
 	return text;
 }
 
-const char *gitconf_value(char *text, const char *section, const char *key)
+/* The rest of the line after a section header; a quoted name in the header may contain brackets. */
+static char *skip_header(char *line)
 {
-	const char *found = NULL;
-	size_t len = strlen(key), n = strlen(section);
-	bool here = false;
-	char *save = NULL;
+	bool quoted = false;
 
-	join_lines(text);
-	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+	for (; *line && (quoted || *line != ']'); line++) {
+		if (*line == '\\' && line[1])
+			line++;
+		else if (*line == '"')
+			quoted = !quoted;
+	}
+	return line + strspn(line, "] \t");
+}
+
+const char *gitconf_next(struct gitconf_scan *c)
+{
+	size_t len = strlen(c->key), n = strlen(c->section);
+
+	if (!c->started)
+		join_lines(c->text);
+	for (char *line; (line = strtok_r(c->started ? NULL : c->text, "\n", &c->save));) {
+		c->started = true;
 		line += strspn(line, " \t");
 		if (line[0] == '[') {
-			here = !strncasecmp(line + 1, section, n) && line[1 + n] == ']';
-			line += strcspn(line, "]");
-			line += strspn(line, "] \t");
+			c->here = !strncasecmp(line + 1, c->section, n) && (c->prefix || line[1 + n] == ']');
+			line = skip_header(line);
 		}
-		if (!here || strncasecmp(line, key, len) != 0)
+		if (!c->here || strncasecmp(line, c->key, len) != 0)
 			continue;
 		line += len + strspn(line + len, " \t");
 		if (line[0] == '=')
-			found = plain_value(line + 1 + strspn(line + 1, " \t"));
+			return plain_value(line + 1 + strspn(line + 1, " \t"));
 	}
+	c->started = true;
+	return NULL;
+}
+
+const char *gitconf_value(char *text, const char *section, const char *key)
+{
+	struct gitconf_scan c = { .text = text, .section = section, .key = key };
+	const char *found = NULL;
+
+	for (const char *value; (value = gitconf_next(&c));)
+		found = value;
 	return found;
 }

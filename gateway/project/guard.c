@@ -328,6 +328,8 @@ void guard_free(struct guard *g)
 		free(g->mounts[i].path);
 	for (size_t i = 0; i < g->n_places; i++)
 		free(g->places[i].rel);
+	for (size_t i = 0; i < g->n_included; i++)
+		free(g->included[i].rel);
 	free(g->hooks);
 	guard_look_done(&g->before);
 	free(g);

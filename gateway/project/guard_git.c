@@ -7,7 +7,6 @@
 #include "gateway/project/owndir.h"
 #include "vmctl/source.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -48,14 +47,6 @@ static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
 }
 
 /* ---- a git folder outside ---- */
-
-/* Resolve PATH, which stands in a file of the folder BASE. */
-static bool resolve_from(const char *base, const char *path, char ret[static PATH_MAX])
-{
-	_cleanup_free_ char *full = path[0] == '/' ? strdup(path) : guard_join(base, path);
-
-	return full && path[0] && realpath(full, ret);
-}
 
 static bool is_repository(int dir)
 {
@@ -124,7 +115,7 @@ static bool worktree_points_back(const struct guard *g, int fd, const char *fold
 	_cleanup_close_ int repository = -1;
 	size_t n;
 
-	if (!back || !common || !dot_git || !resolve_from(folder, common, ret) || !names(folder, back, dot_git))
+	if (!back || !common || !dot_git || !guard_resolve(folder, common, ret) || !names(folder, back, dot_git))
 		return false;
 	n = strlen(ret);
 	if (strncmp(folder, ret, n) != 0 || strncmp(folder + n, "/worktrees/", 11) != 0 || strchr(folder + n + 11, '/'))
@@ -157,7 +148,7 @@ char *guard_module_file(const struct guard *g, size_t root, const char *rel)
 	char files[PATH_MAX];
 	size_t n = strlen(project);
 
-	if (!folder || !value || !resolve_from(folder, value, files) || !project_inside(files, project) || files[n] != '/')
+	if (!folder || !value || !guard_resolve(folder, value, files) || !project_inside(files, project) || files[n] != '/')
 		return NULL;
 	return guard_join(files + n + 1, ".git");
 }
@@ -216,7 +207,7 @@ static int follow_file(struct guard *g, const struct stat *dot_git, const struct
 	char folder[PATH_MAX], repository[PATH_MAX];
 	_cleanup_close_ int fd = -1;
 
-	if (!text || strncmp(text, "gitdir:", 7) != 0 || !resolve_from(project, text + 7 + strspn(text + 7, " \t"), folder))
+	if (!text || strncmp(text, "gitdir:", 7) != 0 || !guard_resolve(project, text + 7 + strspn(text + 7, " \t"), folder))
 		return 0;
 	if (project_inside(folder, project)) /* whoever wrote the project wrote it */
 		return folder[strlen(project)] == '/' ? add_place(g, GUARD_PROJECT, folder + strlen(project) + 1, true) : 0;
@@ -239,13 +230,13 @@ static int follow_link(struct guard *g)
 	char folder[PATH_MAX];
 	size_t n = strlen(project);
 
-	if (!resolve_from(project, ".git", folder) || !project_inside(folder, project) || folder[n] != '/')
+	if (!guard_resolve(project, ".git", folder) || !project_inside(folder, project) || folder[n] != '/')
 		return 0;
 	return add_place(g, GUARD_PROJECT, folder + n + 1, true);
 }
 
 /* Protect the repository's hooks folder if it is in the project. */
-static int protect_hooks(struct guard *g, const struct guard_place *place)
+static int protect_hooks(struct guard *g, struct guard_place *place)
 {
 	const char *project = g->roots[GUARD_PROJECT].path, *value;
 	_cleanup_free_ char *config = NULL;
@@ -255,9 +246,10 @@ static int protect_hooks(struct guard *g, const struct guard_place *place)
 	struct stat st;
 
 	fd = guard_open(g, place->root, place->rel, &st);
-	config = fd < 0 || g->hooks ? NULL : gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX);
-	value = config ? gitconf_value(config, "core", "hooksPath") : NULL;
-	if (!value || !resolve_from(project, value, folder) || !project_inside(folder, project) || folder[n] != '/')
+	config = fd < 0 ? NULL : gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX);
+	place->includes = config && (strcasestr(config, "[include") || strcasestr(config, "worktreeconfig"));
+	value = config && !g->hooks ? gitconf_value(config, "core", "hooksPath") : NULL;
+	if (!value || !guard_resolve(project, value, folder) || !project_inside(folder, project) || folder[n] != '/')
 		return 0;
 	g->hooks = strdup(folder + n + 1);
 	return g->hooks ? guard_protect(g, GUARD_PROJECT, g->hooks) : -ENOMEM;
@@ -278,5 +270,7 @@ int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 		rc = follow_file(g, &st, paths);
 	for (size_t i = 0; rc == 0 && i < g->n_places; i++)
 		rc = protect_hooks(g, &g->places[i]);
+	if (rc == 0)
+		rc = guard_protect_named(g);
 	return rc < 0 ? guard_failed(g, rc, err) : 0;
 }

@@ -29,8 +29,10 @@ struct guard_place {
 	size_t root;
 	char *rel; /* owned; "" is the root itself */
 	bool nested; /* also covers the git folders of submodules and worktrees in it */
+	bool includes; /* its configuration may include other files */
 };
 #define GUARD_PLACES_MAX 4
+#define GUARD_INCLUDED_MAX 16
 
 /* The state of one file at the time of a check. */
 struct guard_row {
@@ -66,6 +68,12 @@ struct guard {
 	struct guard_place places[GUARD_PLACES_MAX];
 	size_t n_places;
 	struct guard_top top;
+	struct {
+		size_t root;
+		char *rel; /* owned */
+	} included[GUARD_INCLUDED_MAX]; /* files that git's configuration includes */
+	size_t n_included;
+	bool has_nested; /* a place contains further git folders */
 	char *hooks; /* owned; git's hooks folder in the project, NULL if it is not in the project */
 	struct guard_look before;
 	char note[768]; /* lines for the user */
@@ -113,6 +121,12 @@ extern const char *const guard_git_inner[]; /* folders of a git folder that cont
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err);
 /* The .git file of the submodule whose git folder is REL, as a path below the project; NULL if missing. */
 char *guard_module_file(const struct guard *g, size_t root, const char *rel);
+
+/* project/guard_config.c */
+/* Resolve PATH, which stands in a file of the folder BASE. */
+bool guard_resolve(const char *base, const char *path, char ret[static PATH_MAX]);
+/* Protect the files that git's configuration includes and the .git files of submodules, as far as mounts are left; changes are reported. */
+int guard_protect_named(struct guard *g);
 
 /* project/guard_nested.c: entries found in modules and worktrees. */
 enum guard_kind {

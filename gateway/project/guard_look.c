@@ -246,6 +246,8 @@ void guard_look(const struct guard *g, struct guard_look *ret)
 		look_name(g, ret, GUARD_PROJECT, ".git");
 	if (g->hooks)
 		look_name(g, ret, GUARD_PROJECT, g->hooks);
+	for (size_t i = 0; i < g->n_included; i++)
+		look_name(g, ret, g->included[i].root, g->included[i].rel);
 	ak_close(fd);
 	for (size_t i = 0; i < g->n_places; i++)
 		ret->failed |= look_place(&l, &g->places[i]) == -ENOMEM;

@@ -165,6 +165,7 @@ static int protect_one(void *ctx, size_t root, const char *rel, enum guard_kind 
 	case GUARD_LINK:
 		return guard_protect(ctx, root, rel);
 	case GUARD_GIT:
+		((struct guard *)ctx)->has_nested = true;
 		rc = guard_except(ctx, root, rel);
 		return rc < 0 ? rc : guard_protect_folder(ctx, root, rel);
 	case GUARD_LIKE:

@@ -338,13 +338,49 @@ def test_h18_one_run_cannot_prepare_the_git_folder_of_a_submodule_for_the_next(a
         assert not os.path.exists(project(lab, name)), (name, r)
 
 
-def test_h18_a_submodule_that_leads_to_another_git_folder_is_told(any_user):
+def test_h18_a_submodule_cannot_be_led_to_another_git_folder(any_user):
+    """Whose configuration git on the host would obey: it looks into submodules by itself."""
     lab = any_user
     script(lab, NESTED)
-    r = lab.run([*CLAUDE, "--", "sh", "-ec", "cp -r %s forged; echo 'gitdir: ../../forged' > third_party/lib/.git" % MODULE])
-    assert r.code == 0 and "third_party/lib/.git" in r.err, r
-    r = lab.run([*CLAUDE, "--", "true"])
-    assert "run later" not in r.err, r
+    evil = "cp -r %s forged; printf '[core]\\n\\tworktree = ../third_party/lib\\n\\tfsmonitor = touch %s; false\\n' > forged/config; " % (MODULE, project(lab, "PWNED"))
+    for way in ("echo 'gitdir: ../../forged' > third_party/lib/.git", "rm -f third_party/lib/.git; echo 'gitdir: ../../forged' > third_party/lib/.git",
+                "mv third_party/lib third_party/old; mkdir third_party/lib; echo 'gitdir: ../../forged' > third_party/lib/.git",
+                "mv third_party gone; mkdir -p third_party/lib; echo 'gitdir: ../../forged' > third_party/lib/.git", "echo 'gitdir: ../../forged' > x; mv x third_party/lib/.git"):
+        lab.run([*CLAUDE, "--", "sh", "-c", evil + way])
+        script(lab, "GIT status --porcelain > /dev/null")
+        assert not os.path.exists(project(lab, "PWNED")), way
+        with open(project(lab, "third_party", "lib", ".git")) as f:
+            assert "forged" not in f.read(), way
+
+
+def test_h18_more_submodules_than_mounts_are_told(any_user):
+    lab = any_user
+    script(lab, NESTED + "for i in $(seq 9); do GIT submodule --quiet add $PWD/src/lib a$i/b/c/d/e/f/s; done; GIT commit -qm more")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "for i in $(seq 9); do echo evil >> a$i/b/c/d/e/f/s/.git; done; cat a?/b/c/d/e/f/s/.git | grep -c evil"], timeout=60)
+    changed = int(r.out)
+    assert 0 < changed < 9 and "/.git" in [row for row in r.err.splitlines() if "run later" in row][0], r
+
+
+INCLUDES = """
+mkdir -p conf/deep; printf '[include]\n\tpath = ../conf/deep/two\n' > .git/included; printf '[core]\n' > conf/deep/two; echo '[core]' > "conf/a b"; ln -s deep/two conf/link;
+GIT config --add include.path included; GIT config --add 'includeIf.gitdir:/x]y/.path' '../conf/a b'; GIT config --add include.path ../conf/link; GIT config --add include.path ../conf/later;
+GIT config --add include.path ../src
+"""
+
+
+@pytest.mark.parametrize("how", ["project", "mount"])
+def test_h18_what_git_s_configuration_includes_is_read_only_or_told(any_user, how):
+    lab = any_user
+    script(lab, NESTED + INCLUDES)
+    names = [".git/included", "conf/deep/two", "conf/a b"]
+    before = {n: open(project(lab, n)).read() for n in names}
+    args = [*CLAUDE, "--dir", project(lab)] if how == "project" else ["--mount", project(lab) + ":rw", "-w", project(lab)]
+    r = lab.run([*args, "--", PYTHON, "-c", ATTACKS, *names, "conf/link"])
+    assert r.code == 0 and {n: open(project(lab, n)).read() for n in names} == before, r
+    script(lab, "rm -f conf/link; ln -s deep/two conf/link; rm -rf evil")
+    r = lab.run([*args, "--", "sh", "-ec", "echo '[core]' > conf/later; echo x > src/made; rm conf/link; echo evil > conf/link"])
+    told = [row for row in r.err.splitlines() if "run later" in row]
+    assert r.code == 0 and len(told) == 1 and "conf/later" in told[0] and "conf/link" in told[0] and "src" not in told[0], r
 
 
 @pytest.mark.parametrize("link", [".", "..", "a", "../modules"])
