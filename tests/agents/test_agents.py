@@ -8,7 +8,7 @@ import pytest
 
 from expect import denied, allowed, NOT_LISTED
 from lab import PATH
-from npm import agents_folder, nvm_bin
+from npm import agents_folder, needed, nvm_bin
 
 KEY = "sk-ant-lab-key"
 DENIED = "11.66.0.2"  # evil.test
@@ -31,7 +31,8 @@ class Machine:
 
     def __init__(self, lab, layout):
         self.lab, self.mounted = lab, []
-        folder = agents_folder()
+        with needed():
+            folder = agents_folder()
         place, bin_folder = {"prefix": (".npm-global", "bin"), "nvm": (".nvm", nvm_bin(folder))}[layout]
         self.mount(os.path.join(folder, layout), lab.path("home", place))
         self.trust_the_lab()

@@ -5,7 +5,7 @@
 
 Every row alternates between ours and the peer and compares medians, so that a busy machine slows both; on a very busy one
 --realtime (root only) keeps others off the processors while something is measured. --only takes a part of a group's name (start,
-dns, relay, first, memory, policy, warm, crowd, thousand). The exit code is 0 unless --strict is given and a goal was missed.
+dns, relay, first, memory, policy, warm, crowd, thousand, agents). The exit code is 0 unless --strict is given and a goal was missed.
 """
 import argparse
 import contextlib
@@ -25,6 +25,9 @@ import rig as rigs  # noqa: E402
 from daemon_rows import HANG_PORT, DaemonRows  # noqa: E402
 from rig import DNS, ROUTER, WEB, RigError  # noqa: E402
 from row import Row  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lab"))
+from npm import AGENTS, NpmError, agents_folder  # noqa: E402
 
 BINARY = os.path.abspath(os.environ.get("AK_BIN") or os.path.join(ROOT, "build", "agentkernel"))
 DATA = os.path.abspath(os.environ.get("AGENTKERNEL_DATA_DIR") or ROOT)
@@ -111,11 +114,20 @@ def get_srt(folder):
         return tree, json.load(f)["version"], None
 
 
+def get_agents():
+    """(folder of the published agents, why not)."""
+    try:
+        return agents_folder(), None
+    except NpmError as e:
+        return None, " ".join(str(e).split())[:80]
+
+
 # ---- the bench ----
 
 class Bench(DaemonRows):
-    def __init__(self, rig, rounds, tool, srt):
+    def __init__(self, rig, rounds, tool, srt, agents):
         self.rig, self.rounds = rig, rounds
+        self.agents_tree, self.agents_why = agents
         self.srt_tree, self.srt_version, self.srt_why = srt
         self.tool = rig.bind(tool, "tool")
         self.ak = rig.bind(BINARY, "agentkernel")
@@ -322,6 +334,20 @@ class Bench(DaemonRows):
         for what, value in zip(("gateway memory, idle", "gateway memory, after 200 flows"), rss):
             yield Row(what, lambda r: r < 8, "< 8 MiB", value, None, "", "MiB", value, "-")
 
+    # ---- agents ----
+
+    def agents(self):
+        """What a published agent's start takes longer inside."""
+        if self.agents_why:
+            yield Row("agent --version", lambda r: r <= 25, "≤ +25 ms", None, None, "not measured: " + self.agents_why, "ms")
+            return
+        tree = self.rig.bind(os.path.join(self.agents_tree, "prefix"), "agents")
+        # Gemini CLI starts itself once more unless it is told that it is in a sandbox: outside, too, or the comparison would flatter us.
+        env = {"AGENTKERNEL_DATA_DIR": self.data, "PATH": os.path.join(tree, "bin") + ":" + rigs.PATH, "SANDBOX": "agentkernel"}
+        for agent in AGENTS:
+            a, b = self.hyperfine_alternate(([self.ak, agent, "--version"], 3, env), ([os.path.join(tree, "bin", agent), "--version"], 3, env))
+            yield Row("%s --version" % agent, lambda r: r <= 25, "≤ +25 ms", a, b, "outside", "ms", a - b, "%+.1f ms" % (a - b))
+
     # ---- policy ----
 
     def policy(self):
@@ -333,7 +359,7 @@ class Bench(DaemonRows):
                   "name %d, DNS %d, address %d ns; loaded in %d ms" % (name, dns, address, load))
 
 
-GROUPS = ("start", "dns", "relay", "first", "memory", "policy", "warm", "crowd", "thousand")
+GROUPS = ("start", "dns", "relay", "first", "memory", "policy", "warm", "crowd", "thousand", "agents")
 
 
 def collect(bench, only):
@@ -372,12 +398,13 @@ def main():
     folder, temporary = work_folder()
     wants_srt = not args.only or args.only in "start"
     srt = get_srt(folder) if wants_srt else (None, None, "not asked for")
+    agents = get_agents() if not args.only or args.only in "agents" else (None, "not asked for")
     if args.realtime:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     user, mapped = rigs.enter()
     with rigs.Rig(user, mapped) as rig:
         tool = compile_c("tool.c", rig.path("tool.bin"))
-        rows = collect(Bench(rig, max(1, args.rounds), tool, srt), args.only)
+        rows = collect(Bench(rig, max(1, args.rounds), tool, srt, agents), args.only)
     if temporary:
         shutil.rmtree(folder, ignore_errors=True)
     print("as uid %d, %d cores, Linux %s, medians of %d rounds, load average %.1f" % (user[0], os.cpu_count(), os.uname().release, args.rounds,

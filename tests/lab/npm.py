@@ -75,8 +75,7 @@ def agents_folder():
     if given:
         return given
     folder = build_folder("npm-agents")
-    with needed():
-        install_agents(folder)
+    install_agents(folder)
     return folder
 
 
