@@ -2,7 +2,6 @@
 import contextlib
 import json
 import os
-import shutil
 
 import pytest
 
@@ -35,7 +34,6 @@ class Machine:
             folder = agents_folder()
         place, bin_folder = {"prefix": (".npm-global", "bin"), "nvm": (".nvm", nvm_bin(folder))}[layout]
         self.mount(os.path.join(folder, layout), lab.path("home", place))
-        self.trust_the_lab()
         # Node.js has a list of authorities of its own; whoever has more of them sets this variable.
         self.env = {"PATH": ":".join([lab.path("home", place, bin_folder), PATH]), "NODE_EXTRA_CA_CERTS": "/etc/ssl/certs/ca-certificates.crt"}
 
@@ -45,14 +43,6 @@ class Machine:
         r = self.lab.host(["mount", "--bind", source, target])
         assert r.code == 0, r
         self.mounted.append(target)
-
-    def trust_the_lab(self):
-        certs = os.path.join(self.lab.folder, "certs")
-        if not os.path.exists(certs):
-            shutil.copytree("/etc/ssl/certs", certs, symlinks=True, ignore_dangling_symlinks=True)
-            with open(os.path.join(certs, "ca-certificates.crt"), "a") as f:
-                f.write(self.lab.ca)
-        self.mount(certs, "/etc/ssl/certs")
 
     def own(self, path):
         home = os.stat(self.lab.path("home"))
@@ -81,7 +71,7 @@ class Machine:
 
 @contextlib.contextmanager
 def machine_for(lab, who, layout):
-    with lab.acting_as(who):
+    with lab.acting_as(who), lab.trusted():
         machine = Machine(lab, layout)
         try:
             yield machine
@@ -112,15 +102,15 @@ def test_an_agent_works_by_its_name_also_two_at_once_and_goes_on_where_it_was(la
     row = AGENTS[agent]
     with machine_for(lab, "root" if lab.is_root else "user", "prefix") as machine:
         machine.sign_in(agent)
-        finished(lab, machine.start(agent, row["new"], prompt("one")).wait(60), "one")
+        finished(lab, machine.start(agent, row["new"], prompt("one")).wait(180), "one")
         assert "curl said 6" in results(lab, "one")[0], results(lab, "one")
         log = lab.netlog()
         denied(log, NOT_LISTED, event="dns", name="evil.test", qtype="A")
         allowed(log, name=row["api"], proto="tcp")
         both = [machine.start(agent, row["new"], prompt(mark)) for mark in ("left", "right")]
         for mark, proc in zip(("left", "right"), both):
-            finished(lab, proc.wait(60), mark)
-        r = machine.start(agent, row["again"], prompt("two")).wait(60)
+            finished(lab, proc.wait(180), mark)
+        r = machine.start(agent, row["again"], prompt("two")).wait(180)
         finished(lab, r, "two", "left" if "seen: left" in r.out else "right")
         assert lab.arrived(DENIED) == 0 and not lab.dns.log("evil.test")
 
@@ -131,6 +121,6 @@ def test_an_agent_below_a_node_of_nvm_works_with_an_api_key_of_the_environment(l
     row, key = AGENTS[agent], {"codex": "CODEX_API_KEY", "gemini": "GEMINI_API_KEY"}.get(agent, "ANTHROPIC_API_KEY")
     with machine_for(lab, "user", "nvm") as machine:
         ask = "please [[nvm|command -v node; echo nvm > nvm.txt]]"
-        r = lab.run(["--compatibility-mode", agent, "--pass-api-key", "--", agent, *row["new"], ask], env=dict(machine.env, **{key: KEY}), timeout=60)
+        r = lab.run(["--compatibility-mode", agent, "--pass-api-key", "--", agent, *row["new"], ask], env=dict(machine.env, **{key: KEY}), timeout=180)
         finished(lab, r, "nvm")
         assert "/home/.nvm/versions/node/v" in results(lab, "nvm")[0], results(lab, "nvm")

@@ -15,6 +15,7 @@ import sys
 
 import dnsserver
 import models
+import registries
 
 PACKET_OUTGOING = 4
 QUIET_S, QUIET_LIMIT_S = 0.02, 1
@@ -159,6 +160,9 @@ class Internet:
             body = await self.read_body(heads, reader)
             if entry["kind"] == "tls" and self.models.serves(host):
                 await self.models.answer(host, method, path, heads, body, writer)
+                continue
+            if entry["kind"] == "tls" and registries.serves(host):
+                await registries.answer(host, path, writer)
                 continue
             if path.startswith("/bytes/"):
                 await self.send_bytes(writer, int(path[7:]))

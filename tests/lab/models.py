@@ -174,7 +174,7 @@ def gemini(path, body):
 
 APIS = {"api.openai.com": openai, "api.anthropic.com": anthropic, "generativelanguage.googleapis.com": gemini}
 # Asked for lists of models, settings and news, and better without an answer than with a strange one.
-SILENT = ("chatgpt.com", "models.dev", "models.opencode.ai", ".googleapis.com", ".npmjs.org")
+SILENT = ("chatgpt.com", "models.dev", "models.opencode.ai", ".googleapis.com")
 
 
 class Models:
