@@ -326,7 +326,7 @@ static int read_header(struct toml_parser *p)
 	if (n < 0)
 		return n;
 	if (strncmp(p->doc->text + p->at, "]]", brackets) != 0)
-		return toml_fail(p, p->at, "expected '%s' after the name of the table", "]]" + 2 - brackets);
+		return toml_fail(p, p->at, "expected '%s' after the name of the table", &"]]"[2 - brackets]);
 	p->at += brackets;
 	for (int i = 0; i < n - 1 && rc == 0; i++)
 		rc = enter_header(p, &parts[i], &table);

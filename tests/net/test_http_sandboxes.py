@@ -377,7 +377,7 @@ def test_answers_are_what_the_description_says(one):
     uuid = one.get("/sandboxes/one").data["uuid"]
     bodies = {"run": {"command": ["true"]}, "batchRun": {"commands": [{"command": ["true"]}]}, "exec": {"command": ["true"]},
               "execDetach": {"command": ["true"]}, "writeFile": {"content": "x"}, "writeFiles": {"files": {"/tmp/y": ""}},
-              "networkCheck": {"target": "ok.test"}, "patchPolicy": {"allow": ["ok.test"]}, "putPolicy": {}, "createSandbox": {"name": "other"}}
+              "networkCheck": {"target": "ok.test"}, "networkPublish": {"publish": ["0:80"]}, "patchPolicy": {"allow": ["ok.test"]}, "putPolicy": {}, "createSandbox": {"name": "other"}}
     last = {"removeSandbox": 3, "stopSandbox": 1, "startSandbox": 2, "detachedKill": 1}
     seen = 0
     operations = [(path, verb, op) for path, ops in doc["paths"].items() for verb, op in ops.items()]
