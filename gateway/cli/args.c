@@ -229,22 +229,26 @@ int cmd_next(struct cmd_args *a, const char **value)
 		a->group = word + 1;
 		return next_letter(a, value);
 	}
-	if (a->cmd->command_follows)
+	if (++a->n_operands == a->cmd->command_follows)
 		a->only_operands = true;
 	*value = word;
 	return CMD_ARG;
 }
 
-int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, const char **ret, size_t max, size_t *ret_n)
+int cmd_read_into(struct cmd_args *a, const char *command, int argc, char **argv, struct run_request *o, const char **ret,
+	size_t max, size_t *ret_n)
 {
+	struct ak_err err;
 	const char *value;
 	size_t n = 0;
 	int rc;
 
 	cmd_args_init(a, cmd_row(command), argc, argv);
-	while ((rc = cmd_next(a, &value)) != CMD_END) {
+	while ((!n || n != a->cmd->command_follows) && (rc = cmd_next(a, &value)) != CMD_END) {
 		if (rc == CMD_ARG && n == max)
 			rc = max ? bad(a, "unexpected '%.100s'", value) : bad(a, "takes no arguments: '%.100s'", value);
+		else if (rc >= 0 && o && field_set(o, &field_table[rc], FIELD_CLI, &a->given[rc], &err) < 0)
+			rc = bad(a, "%s", err.text);
 		if (rc == CMD_BAD || rc == CMD_HELP)
 			return 1 + (rc == CMD_BAD ? AK_EXIT_USAGE : 0);
 		if (rc == CMD_ARG)
@@ -253,6 +257,11 @@ int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, con
 	if (ret_n)
 		*ret_n = n;
 	return 0;
+}
+
+int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, const char **ret, size_t max, size_t *ret_n)
+{
+	return cmd_read_into(a, command, argc, argv, NULL, ret, max, ret_n);
 }
 
 int cmd_choose_tty(const char *command, const struct run_request *o, bool *ret_tty)

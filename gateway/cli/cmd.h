@@ -22,7 +22,7 @@ struct cmd {
 	const char *help; /* one line */
 	enum field_verb verb; /* the verb whose fields are the options; every command also takes --help */
 	int (*run)(int argc, char **argv); /* argv[0] is the last word of the command's own name */
-	bool command_follows; /* `run`, `exec`: the first word that is not an option starts the program's command line */
+	unsigned command_follows; /* `run`: 1, `exec`: 2: this operand starts the program's command line; 0: there is none */
 	const char *alias_of; /* for an alias, the name of the real command; else NULL */
 };
 
@@ -53,7 +53,7 @@ const char *cmd_suggest_opt(const struct cmd *cmd, const char *typed);
  *   CMD_HELP after printing the help text.
  *
  * Values are checked here. Giving an option twice is an error unless the option may be repeated.
- * For a row with command_follows the first operand ends the options: it is argv[at - 1], and the words after it are not parsed.
+ * For a row with command_follows the operand of this number ends the options: it is argv[at - 1], and the words after it are not parsed.
  */
 enum { CMD_END = -1, CMD_ARG = -2, CMD_BAD = -3, CMD_HELP = -4 };
 struct cmd_args {
@@ -63,6 +63,7 @@ struct cmd_args {
 	int at; /* next word */
 	const char *group; /* the unread letters of a group such as -it */
 	bool only_operands;
+	unsigned n_operands;
 	bool seen[FIELD_NUM]; /* which options were given; GIVEN has their last values */
 	struct field_value given[FIELD_NUM];
 };
@@ -74,6 +75,14 @@ int cmd_next(struct cmd_args *a, const char **value);
  * Returns 0 to continue, else the exit code + 1 (so that exit code 0 of --help differs from "continue").
  */
 int cmd_read(struct cmd_args *a, const char *command, int argc, char **argv, const char **ret, size_t max, size_t *ret_n);
+
+/*
+ * The same, and put every option into O, repeated ones too. In a row with command_follows, the last of MAX operands starts the program's command line:
+ * it is argv[a->at - 1], and the words after it are not parsed.
+ */
+struct run_request;
+int cmd_read_into(struct cmd_args *a, const char *command, int argc, char **argv, struct run_request *o, const char **ret,
+	size_t max, size_t *ret_n);
 
 /*
  * Map a parse result to an exit code. RC is 0, CMD_HELP, CMD_BAD, or a negative errno with the error in ERR (empty when already printed).

@@ -28,31 +28,17 @@ struct words {
  */
 static int parse(const char *command, int argc, char **argv, bool wants_command, struct words *w)
 {
+	const char *words[2] = { NULL };
 	struct cmd_args a;
-	struct ak_err err;
-	const char *value;
-	int i;
+	size_t n;
+	int rc = cmd_read_into(&a, command, argc, argv, &w->o, words, wants_command ? 2 : 1, &n);
 
-	cmd_args_init(&a, cmd_row(command), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_BAD || i == CMD_HELP)
-			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
-		if (i == CMD_ARG && !w->name) {
-			w->name = value;
-			/* After a "--" before the name there are no more options. */
-			a.only_operands = a.at >= 2 && !strcmp(argv[a.at - 2], "--");
-		} else if (i == CMD_ARG && wants_command) {
-			w->opts.argv = argv + a.at - 1;
-			break;
-		} else if (i == CMD_ARG) {
-			ak_say("%s: unexpected '%.100s'", command, value);
-			return 1 + AK_EXIT_USAGE;
-		} else if (field_set(&w->o, &field_table[i], FIELD_CLI, &a.given[i], &err) < 0) {
-			ak_say("%s: %s", command, err.text);
-			return 1 + AK_EXIT_USAGE;
-		}
-		w->fresh |= i == FIELD_NEW_SHELL;
-	}
+	if (rc)
+		return rc;
+	w->name = words[0];
+	if (n == 2)
+		w->opts.argv = argv + a.at - 1;
+	w->fresh = a.seen[FIELD_NEW_SHELL];
 	if (!w->name || (wants_command && !w->opts.argv)) {
 		ak_say("%s: no %s given; for example: agentkernel %s work%s", command, w->name ? "command" : "sandbox", command,
 			wants_command ? " npm test" : "");
@@ -170,6 +156,18 @@ static int attach(const struct ak_paths *paths, struct words *w, struct session 
 	return code >= 0 ? code : finish(s, w);
 }
 
+/* Standard input is not a terminal. A sandbox that does not run is the first thing to know. */
+static int refuse_attach(const struct ak_paths *paths, const char *name)
+{
+	struct ak_err err;
+	_cleanup_close_ int sock = service_super(paths, name, &err);
+
+	if (sock < 0)
+		return fail("attach", -EIO, &err);
+	ak_say("attach: standard input is not a terminal; without one, use: agentkernel exec %s sh", name);
+	return AK_EXIT_USAGE;
+}
+
 int cmd_attach(int argc, char **argv)
 {
 	struct words w = { .opts = { .tty = true, .stdio = { -1, -1, -1 } } };
@@ -180,13 +178,11 @@ int cmd_attach(int argc, char **argv)
 
 	if (code)
 		return code - 1;
-	if (!isatty(STDIN_FILENO)) {
-		ak_say("attach: standard input is not a terminal; without one, use: agentkernel exec %s sh", w.name);
-		return AK_EXIT_USAGE;
-	}
 	if (ak_paths_init(&paths, &err) < 0 || runs_resolve(&paths, &w.name, w.whole, &err) < 0 ||
 		session_init(&s, &paths, w.name, true, &err) < 0)
 		return fail("attach", -EIO, &err);
+	if (!isatty(STDIN_FILENO))
+		return refuse_attach(&paths, w.name);
 	cmd_heal(&paths, w.name, w.o.quiet);
 	code = attach(&paths, &w, &s);
 	session_done(&s);

@@ -67,26 +67,13 @@ struct words {
 static int read_words(const char *command, int argc, char **argv, size_t min, size_t max, struct words *ret)
 {
 	struct cmd_args a;
-	struct ak_err err;
-	const char *value;
-	int i;
+	int rc;
 
 	*ret = (struct words){ 0 };
-	cmd_args_init(&a, cmd_row(command), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_BAD || i == CMD_HELP)
-			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
-		if (i == CMD_ARG && (ret->n_operands == max || ret->n_operands == ARRAY_SIZE(ret->operands))) {
-			ak_say("%s: unexpected '%.100s'", command, value);
-			return 1 + AK_EXIT_USAGE;
-		}
-		if (i == CMD_ARG) {
-			ret->operands[ret->n_operands++] = value;
-		} else if (field_set(&ret->o, &field_table[i], FIELD_CLI, &a.given[i], &err) < 0) {
-			ak_say("%s: %s", command, err.text);
-			return 1 + AK_EXIT_USAGE;
-		}
-	}
+	rc = cmd_read_into(&a, command, argc, argv, &ret->o, ret->operands,
+		max < ARRAY_SIZE(ret->operands) ? max : ARRAY_SIZE(ret->operands), &ret->n_operands);
+	if (rc)
+		return rc;
 	if (ret->n_operands < min) {
 		ak_say("%s: needs %s; see 'agentkernel %s --help'", command, a.cmd->args, command);
 		return 1 + AK_EXIT_USAGE;

@@ -25,17 +25,6 @@ struct words {
 
 /* ---- words ---- */
 
-static int take_option(struct words *w, int id, const struct field_value *v, struct ak_err *err)
-{
-	w->change.reset |= id == FIELD_RESET;
-	w->show |= id == FIELD_SHOW;
-	if (id == FIELD_WATCH)
-		w->watch = v->text;
-	if (id == FIELD_FOR)
-		w->change.for_ms = v->number;
-	return field_set(&w->o, &field_table[id], FIELD_CLI, v, err);
-}
-
 static int check(const struct words *w, struct ak_err *err)
 {
 	if (!w->name)
@@ -57,25 +46,18 @@ static int parse(struct words *w, int argc, char **argv)
 {
 	struct cmd_args a;
 	struct ak_err err;
-	const char *value;
-	int i, rc = 0;
+	int rc = cmd_read_into(&a, w->command, argc, argv, &w->o, &w->name, 1, NULL);
 
-	cmd_args_init(&a, cmd_row(w->command), argc, argv);
-	while (rc == 0 && (i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_BAD || i == CMD_HELP)
-			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
-		if (i == CMD_ARG && w->name)
-			rc = ak_fail(&err, EINVAL, "unexpected '%.100s'; one sandbox at a time", value);
-		else if (i == CMD_ARG)
-			w->name = value;
-		else
-			rc = take_option(w, i, &a.given[i], &err);
-	}
+	if (rc)
+		return rc;
+	w->watch = a.given[FIELD_WATCH].text;
+	w->show = a.seen[FIELD_SHOW];
+	w->change.reset = w->o.reset;
+	w->change.for_ms = w->o.for_ms;
 	w->change.edits = w->o.edits;
 	w->change.n_edits = w->o.n_edits;
 	w->change.mcp = w->o.mcp;
-	if (rc == 0)
-		rc = check(w, &err);
+	rc = check(w, &err);
 	if (rc < 0) {
 		ak_say("%s: %s", w->command, err.text);
 		return 1 + AK_EXIT_USAGE;

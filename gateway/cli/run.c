@@ -51,27 +51,17 @@ static int check_detach(const struct run_request *o)
 static int parse(int argc, char **argv, struct run_request *o)
 {
 	struct cmd_args args;
-	struct ak_err err;
-	const char *value;
-	int i;
+	const char *command = NULL;
+	int rc = cmd_read_into(&args, "run", argc, argv, o, &command, 1, NULL);
 
-	cmd_args_init(&args, cmd_row("run"), argc, argv);
-	while ((i = cmd_next(&args, &value)) >= 0) {
-		if (field_set(o, &field_table[i], FIELD_CLI, &args.given[i], &err) < 0) {
-			ak_say("run: %s", err.text);
-			return AK_EXIT_USAGE;
-		}
-	}
-	if (i == CMD_HELP)
-		return -1;
-	if (i == CMD_BAD)
-		return AK_EXIT_USAGE;
-	if (i != CMD_END)
+	if (rc)
+		return rc == 1 ? -1 : rc - 1;
+	if (command)
 		o->argv = argv + args.at - 1;
 	if (o->detach)
 		return check_detach(o);
-	i = cmd_choose_tty("run", o, &o->tty);
-	return i > 0 ? i - 1 : 0;
+	rc = cmd_choose_tty("run", o, &o->tty);
+	return rc > 0 ? rc - 1 : 0;
 }
 
 static void print_json(const struct run_report *r)

@@ -30,27 +30,10 @@ struct create {
 static int parse_create(struct create *c, int argc, char **argv)
 {
 	struct cmd_args a;
-	struct ak_err err;
-	const char *value;
-	int i;
+	int rc = cmd_read_into(&a, "create", argc, argv, &c->opts, &c->name, 1, NULL);
 
-	cmd_args_init(&a, cmd_row("create"), argc, argv);
-	while ((i = cmd_next(&a, &value)) != CMD_END) {
-		if (i == CMD_BAD || i == CMD_HELP)
-			return 1 + (i == CMD_BAD ? AK_EXIT_USAGE : 0);
-		if (i == CMD_ARG && c->name) {
-			ak_say("create: unexpected '%.100s'; it takes one name", value);
-			return 1 + AK_EXIT_USAGE;
-		}
-		if (i == CMD_ARG) {
-			c->name = value;
-		} else if (field_set(&c->opts, &field_table[i], FIELD_CLI, &a.given[i], &err) < 0) {
-			ak_say("create: %s", err.text);
-			return 1 + AK_EXIT_USAGE;
-		}
-	}
 	c->start = a.seen[FIELD_START];
-	return 0;
+	return rc;
 }
 
 /* Without a name on the command line, agentkernel.toml may have one. */

@@ -6,11 +6,11 @@
 #include <string.h>
 
 const struct cmd cmd_table[] = {
-	{ "run", "[CMD [ARGS…]]", "run a command, or the mode's agent, in a temporary sandbox", VERB_RUN, cmd_run, true, NULL },
-	{ "claude", "[ARGS…]", "run Claude Code in its mode; all arguments go to it", VERB_NONE, cmd_agent, true, NULL },
-	{ "codex", "[ARGS…]", "run Codex in its mode", VERB_NONE, cmd_agent, true, NULL },
-	{ "gemini", "[ARGS…]", "run Gemini CLI in its mode", VERB_NONE, cmd_agent, true, NULL },
-	{ "opencode", "[ARGS…]", "run OpenCode in its mode", VERB_NONE, cmd_agent, true, NULL },
+	{ "run", "[CMD [ARGS…]]", "run a command, or the mode's agent, in a temporary sandbox", VERB_RUN, cmd_run, 1, NULL },
+	{ "claude", "[ARGS…]", "run Claude Code in its mode; all arguments go to it", VERB_NONE, cmd_agent, 1, NULL },
+	{ "codex", "[ARGS…]", "run Codex in its mode", VERB_NONE, cmd_agent, 1, NULL },
+	{ "gemini", "[ARGS…]", "run Gemini CLI in its mode", VERB_NONE, cmd_agent, 1, NULL },
+	{ "opencode", "[ARGS…]", "run OpenCode in its mode", VERB_NONE, cmd_agent, 1, NULL },
 	{ "create", "NAME", "define a persistent sandbox", VERB_CREATE, cmd_create, false, NULL },
 	{ "start", "NAME…", "start a persistent sandbox", VERB_START, cmd_start, false, NULL },
 	{ "stop", "NAME…", "stop one; its files and policy stay", VERB_STOP, cmd_stop, false, NULL },
@@ -21,7 +21,7 @@ const struct cmd cmd_table[] = {
 	{ "ps", "", "list the sandboxes, and past runs with -a", VERB_LIST, cmd_list, false, "list" },
 	{ "inspect", "NAME", "print all that is known about a sandbox or a run, as JSON", VERB_PRINT, cmd_inspect, false, NULL },
 	{ "logs", "NAME", "show what the command of a run in the background printed", VERB_LOGS, cmd_logs, false, NULL },
-	{ "exec", "NAME CMD [ARGS…]", "run a command in a running sandbox", VERB_EXEC, cmd_exec, true, NULL },
+	{ "exec", "NAME CMD [ARGS…]", "run a command in a running sandbox", VERB_EXEC, cmd_exec, 2, NULL },
 	{ "attach", "NAME", "open a shell in a running sandbox, or reattach to a detached command", VERB_ATTACH, cmd_attach,
 		false, NULL },
 	{ "cp", "SRC DST", "copy files and folders; one side is NAME:/path", VERB_CP, cmd_cp, false, NULL },

@@ -274,7 +274,7 @@ static unsigned check_head(struct http_conn *conn, struct ak_err *err)
 		return 401;
 	if (!conn->route)
 		return status;
-	if (http_query_check(req, conn->route->query, err) < 0)
+	if (http_query_read(&conn->req, conn->route->query, err) < 0)
 		return 400;
 	if (!req->head.chunked && req->head.length > HTTP_BODY_CAP) {
 		ak_fail(err, EFBIG, "the body is larger than %u bytes", HTTP_BODY_CAP);

@@ -24,27 +24,27 @@ struct wish {
 	struct strbuf out; /* a JSON array without its closing bracket */
 };
 
-static bool flag(const struct http_request *req, const char *key)
+static bool flag(const struct http_request *req, enum field_id id)
 {
-	const char *v = http_request_query(req, key);
+	const struct field_value *v = http_query(req, id);
 
-	return v && strcmp(v, "0") != 0 && strcmp(v, "false") != 0;
+	return v && v->flag;
 }
 
 /* Parse a request for the events of SANDBOX (NULL: of all), or without EVENTS for the network log of SANDBOX. */
 static int wish_parse(const struct http_call *c, bool events, const char *sandbox, struct wish *ret, struct ak_err *err)
 {
-	const char *since = http_request_query(&c->req, "since"), *limit = http_request_query(&c->req, "limit");
-	bool denied = flag(&c->req, "denied"), allowed = flag(&c->req, "allowed");
+	const struct field_value *since = http_query(&c->req, FIELD_SINCE), *limit = http_query(&c->req, FIELD_LIMIT_RECORDS);
+	bool denied = flag(&c->req, FIELD_DENIED), allowed = flag(&c->req, FIELD_ALLOWED);
 
 	*ret = (struct wish){ .paths = c->s->paths };
 	ret->view = (struct log_view){ .events = events, .sandbox = sandbox, .ctx = ret, .max_bytes = BYTES_MAX };
-	ret->view.limit = limit ? strtoul(limit, NULL, 10) : LIMIT_DEFAULT;
+	ret->view.limit = limit ? limit->number : LIMIT_DEFAULT;
 	ret->view.only = denied ? NETLOG_DENIED : allowed ? NETLOG_ALLOWED : NETLOG_ALL;
 	if (denied && allowed)
 		return ak_fail(err, EINVAL, "denied and allowed exclude each other");
-	if (since && audit_parse_since(since, ak_wall_us(), &ret->view.since_us, err) < 0)
-		return ak_err_prefix(err, -EINVAL, "since");
+	if (since)
+		ret->view.since_us = since->number;
 	if (!events)
 		return runs_dir(ret->paths, sandbox, ret->dir, err);
 	snprintf(ret->dir, sizeof(ret->dir), "%s", ret->paths->state);
@@ -258,7 +258,7 @@ void http_handle_network_log(struct http_call *c)
 	static const struct http_job_ops following = { HTTP_JOB_FOLLOW, follow_network, NULL, follow_output, follow_end };
 	static const struct http_job_ops once = { .kind = HTTP_JOB, .work = network_work, .end = network_end };
 
-	if (flag(&c->req, "follow"))
+	if (flag(&c->req, FIELD_FOLLOW))
 		follow_start(c, &following);
 	else
 		http_call_job(c, &once);

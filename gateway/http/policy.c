@@ -7,6 +7,7 @@
 #include "gateway/store/publish.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- installed policies ---- */
@@ -55,15 +56,32 @@ void http_work_policy_named(struct http_call *c, struct work *w)
 
 /* ---- the live policy ---- */
 
-/* Takes EDITS over. */
-static void change(struct http_call *c, struct work *w, struct policy_edit *edits, size_t n, bool reset, uint64_t for_ms)
+static int decode(
+	const struct http_call *c, enum field_verb verb, struct run_request *o, struct field_mem *mem, struct ak_err *err)
 {
-	struct service_change ch = { .reset = reset, .edits = edits, .n_edits = n, .for_ms = for_ms };
-	_cleanup_json_ cJSON *now = NULL;
-	struct ak_err err;
-	int rc = service_policy_change(c->s->paths, c->params.name, &ch, &now, &err);
+	int rc = o ? fields_decode(verb, FIELD_HTTP, c->body, o, mem, err) : ak_fail(err, ENOMEM, "out of memory");
 
-	service_edits_free(edits, n);
+	if (rc == 0 && verb == VERB_POLICY_CHANGE && !o->reset && !o->n_edits)
+		rc = ak_fail(err, EINVAL, "the body contains no change");
+	return rc;
+}
+
+static void change(struct http_call *c, struct work *w, enum field_verb verb)
+{
+	_cleanup_(field_mem_done) struct field_mem mem = { 0 };
+	_cleanup_free_ struct run_request *o = calloc(1, sizeof(*o));
+	_cleanup_json_ cJSON *now = NULL;
+	struct service_change ch = { .whole = verb == VERB_POLICY_PUT };
+	struct ak_err err;
+	int rc = decode(c, verb, o, &mem, &err);
+
+	if (rc == 0) {
+		ch.reset = o->reset;
+		ch.for_ms = o->for_ms;
+		ch.edits = o->edits;
+		ch.n_edits = o->n_edits;
+		rc = service_policy_change(c->s->paths, c->params.name, &ch, &now, &err);
+	}
 	work_end_json(w, rc, now, &err);
 }
 
@@ -78,34 +96,12 @@ void http_work_policy_get(struct http_call *c, struct work *w)
 
 void http_work_policy_put(struct http_call *c, struct work *w)
 {
-	struct policy_edit *edits = NULL;
-	struct ak_err err;
-	size_t n = 0;
-	int rc = service_edits_of_whole(c->s->paths, c->params.name, c->body, &edits, &n, &err);
-
-	if (rc < 0)
-		work_fail(w, rc, &err);
-	else
-		change(c, w, edits, n, true, 0);
+	change(c, w, VERB_POLICY_PUT);
 }
 
 void http_work_policy_patch(struct http_call *c, struct work *w)
 {
-	bool reset = json_truth(c->body, "reset");
-	struct policy_edit *edits = NULL;
-	struct ak_err err;
-	uint64_t for_ms = 0;
-	size_t n = 0;
-	int rc = json_get_uint(c->body, "for_ms", UINT64_MAX >> 12, &for_ms, &err);
-
-	if (rc >= 0)
-		rc = service_edits_of_json(c->body, &edits, &n, &err);
-	if (rc == 0 && !reset && !n)
-		rc = ak_fail(&err, EINVAL, "the body contains no change");
-	if (rc < 0)
-		work_fail(w, rc, &err);
-	else
-		change(c, w, edits, n, reset, for_ms);
+	change(c, w, VERB_POLICY_CHANGE);
 }
 
 /* ---- check ---- */

@@ -10,6 +10,7 @@
 #include "gateway/base/err.h"
 #include "gateway/base/strbuf.h"
 #include "gateway/wire/http_head.h"
+#include "gateway/field/field.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,8 @@ struct http_request {
 	size_t n_parts;
 	struct {
 		const char *key, *value; /* decoded */
+		enum field_id id; /* with GIVEN, after http_query_read */
+		struct field_value given;
 	} query[HTTP_QUERY_MAX];
 	size_t n_query;
 };

@@ -114,19 +114,28 @@ const struct http_route *http_route_find(const struct http_request *req, struct 
 
 /* ---- checking ---- */
 
-int http_query_check(const struct http_request *req, enum field_verb verb, struct ak_err *err)
+int http_query_read(struct http_request *req, enum field_verb verb, struct ak_err *err)
 {
 	for (size_t i = 0; i < req->n_query; i++) {
 		const char *key = req->query[i].key;
 		const struct field_use *u = field_find(verb, FIELD_QUERY, key, strlen(key));
-		struct field_value ignored;
-		int rc = u ? field_parse(&field_table[u->id], FIELD_QUERY, req->query[i].value, &ignored, err)
+		int rc = u ? field_parse(&field_table[u->id], FIELD_QUERY, req->query[i].value, &req->query[i].given, err)
 			   : ak_fail(err, EINVAL, "%.60s: unknown parameter", key);
 
 		if (rc < 0)
 			return rc;
+		req->query[i].id = u->id;
 	}
 	return 0;
+}
+
+const struct field_value *http_query(const struct http_request *req, enum field_id id)
+{
+	for (size_t i = 0; i < req->n_query; i++) {
+		if (req->query[i].id == id)
+			return &req->query[i].given;
+	}
+	return NULL;
 }
 
 bool http_route_answers(const struct http_route *r, unsigned status)

@@ -65,8 +65,9 @@ struct http_params {
 const struct http_route *http_route_find(const struct http_request *req, struct http_params *ret, unsigned *ret_status,
 	char allow[static HTTP_ALLOW_MAX], struct ak_err *err);
 
-/* Check that the query parameters of REQ are fields of VERB and within their limits. */
-int http_query_check(const struct http_request *req, enum field_verb verb, struct ak_err *err);
+/* Read the query parameters of REQ: they must be fields of VERB and within their limits. http_query then gives their values. */
+int http_query_read(struct http_request *req, enum field_verb verb, struct ak_err *err);
+const struct field_value *http_query(const struct http_request *req, enum field_id id); /* NULL when absent */
 
 /*
  * May R be answered with the error STATUS? The OpenAPI description lists exactly these, and http_reply_error sends no others. They do not include what

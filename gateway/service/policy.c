@@ -28,44 +28,6 @@ int service_policy_show(const struct ak_paths *paths, const char *name, cJSON **
 	return *ret ? 0 : ak_fail(err, ENOMEM, "out of memory");
 }
 
-/* ---- change ---- */
-
-static bool put_edit(cJSON *list, const struct policy_edit *e, uint64_t for_ms)
-{
-	cJSON *item = cJSON_CreateObject();
-
-	if (!item || !cJSON_AddItemToArray(list, item)) {
-		cJSON_Delete(item);
-		return false;
-	}
-	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
-		(!for_ms || cJSON_AddNumberToObject(item, "for_ms", (double)for_ms));
-}
-
-int service_policy_change(
-	const struct ak_paths *paths, const char *name, const struct service_change *change, cJSON **ret, struct ak_err *err)
-{
-	_cleanup_json_ cJSON *request = cJSON_CreateObject();
-	struct state_sandbox s = { 0 };
-	cJSON *list;
-	int rc = service_load(paths, name, &s, err); /* start no daemon if there is no such sandbox */
-
-	if (rc < 0)
-		return rc;
-	state_done(&s);
-	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
-		!cJSON_AddBoolToObject(request, "reset", change->reset) || !cJSON_AddBoolToObject(request, "mcp", change->mcp))
-		return ak_fail(err, ENOMEM, "out of memory");
-	list = cJSON_AddArrayToObject(request, "edits");
-	for (size_t i = 0; list && i < change->n_edits; i++) {
-		if (!put_edit(list, &change->edits[i], change->for_ms))
-			list = NULL;
-	}
-	if (!list)
-		return ak_fail(err, ENOMEM, "out of memory");
-	return service_call(paths, true, "policy", TAKE(request), ret, err);
-}
-
 /* ---- rules as edits ---- */
 
 struct edits {
@@ -81,8 +43,6 @@ static const struct {
 	{ "deny", POLICY_EDIT_BLOCK_HOST },
 	{ "allow_cidr", POLICY_EDIT_ALLOW_CIDR },
 	{ "deny_cidr", POLICY_EDIT_BLOCK_CIDR },
-	{ "remove", POLICY_EDIT_REMOVE }, /* the last two only in a request */
-	{ "allow_groups", POLICY_EDIT_ALLOW_GROUP },
 };
 
 void service_edits_free(struct policy_edit *edits, size_t n)
@@ -143,36 +103,19 @@ static int add_rules(struct edits *e, const cJSON *json)
 	return 0;
 }
 
-static int add_json(struct edits *e, const cJSON *json)
-{
-	const char *word = json_text(json, "default", NULL);
-	int rc = word ? add_edit(e, POLICY_EDIT_DEFAULT, word) : 0;
-
-	return rc < 0 ? rc : add_rules(e, json);
-}
-
-int service_edits_of_json(const cJSON *json, struct policy_edit **ret, size_t *ret_n, struct ak_err *err)
-{
-	_cleanup_(edits_done) struct edits e = { 0 };
-
-	return edits_take(&e, add_json(&e, json), ret, ret_n, err);
-}
-
 /* ---- a whole policy as edits ---- */
 
-static bool has_rule(const cJSON *list, const char *text)
+static bool has_rule(const struct service_change *change, enum policy_edit_op op, const char *text)
 {
-	const cJSON *rule;
-
-	cJSON_ArrayForEach(rule, list) {
-		if (!strcmp(rule_text(rule) ? rule_text(rule) : "", text))
+	for (size_t i = 0; i < change->n_edits; i++) {
+		if (change->edits[i].op == op && !strcmp(change->edits[i].text, text))
 			return true;
 	}
 	return false;
 }
 
-/* Remove the rules of the mode's policy that JSON does not have; leave the others unchanged. */
-static int add_removals(struct edits *e, const cJSON *base, const cJSON *json)
+/* Remove the rules of the mode's policy that CHANGE does not have; leave the others unchanged. */
+static int add_removals(struct edits *e, const cJSON *base, const struct service_change *change)
 {
 	const cJSON *rule;
 
@@ -180,8 +123,7 @@ static int add_removals(struct edits *e, const cJSON *base, const cJSON *json)
 		cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(base, lists[i].key)) {
 			const char *text = rule_text(rule);
 
-			if (text && !has_rule(cJSON_GetObjectItemCaseSensitive(json, lists[i].key), text) &&
-				add_edit(e, POLICY_EDIT_REMOVE, text) < 0)
+			if (text && !has_rule(change, lists[i].op, text) && add_edit(e, POLICY_EDIT_REMOVE, text) < 0)
 				return -ENOMEM;
 		}
 	}
@@ -207,20 +149,73 @@ static int base_policy(const struct ak_paths *paths, const char *name, cJSON **r
 	return *ret ? 0 : -ENOMEM;
 }
 
-int service_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret,
-	size_t *ret_n, struct ak_err *err)
+/* The default comes first, so that one in CHANGE replaces it. */
+static int whole_policy(const struct ak_paths *paths, const char *name, const struct service_change *change, struct edits *ret,
+	struct ak_err *err)
 {
 	_cleanup_json_ cJSON *base = NULL;
-	_cleanup_(edits_done) struct edits e = { 0 };
 	int rc = base_policy(paths, name, &base, err);
 
-	if (rc == 0 && !json_text(json, "default", NULL))
-		rc = add_edit(&e, POLICY_EDIT_DEFAULT, "deny");
 	if (rc == 0)
-		rc = add_removals(&e, base, json);
+		rc = add_edit(ret, POLICY_EDIT_DEFAULT, "deny");
 	if (rc == 0)
-		rc = add_json(&e, json);
-	return edits_take(&e, rc, ret, ret_n, err);
+		rc = add_removals(ret, base, change);
+	for (size_t i = 0; i < change->n_edits && rc == 0; i++)
+		rc = add_edit(ret, change->edits[i].op, change->edits[i].text);
+	return rc == -ENOMEM ? ak_fail(err, ENOMEM, "out of memory") : rc;
+}
+
+/* ---- change ---- */
+
+static bool put_edit(cJSON *list, const struct policy_edit *e, uint64_t for_ms)
+{
+	cJSON *item = cJSON_CreateObject();
+
+	if (!item || !cJSON_AddItemToArray(list, item)) {
+		cJSON_Delete(item);
+		return false;
+	}
+	return cJSON_AddStringToObject(item, "op", policy_edit_name(e->op)) && cJSON_AddStringToObject(item, "text", e->text) &&
+		(!for_ms || cJSON_AddNumberToObject(item, "for_ms", (double)for_ms));
+}
+
+static int send_change(
+	const struct ak_paths *paths, const char *name, const struct service_change *change, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_json_ cJSON *request = cJSON_CreateObject();
+	struct state_sandbox s = { 0 };
+	cJSON *list;
+	int rc = service_load(paths, name, &s, err); /* start no daemon if there is no such sandbox */
+
+	if (rc < 0)
+		return rc;
+	state_done(&s);
+	if (!request || !cJSON_AddStringToObject(request, "name", name) ||
+		!cJSON_AddBoolToObject(request, "reset", change->reset) || !cJSON_AddBoolToObject(request, "mcp", change->mcp))
+		return ak_fail(err, ENOMEM, "out of memory");
+	list = cJSON_AddArrayToObject(request, "edits");
+	for (size_t i = 0; list && i < change->n_edits; i++) {
+		if (!put_edit(list, &change->edits[i], change->for_ms))
+			list = NULL;
+	}
+	if (!list)
+		return ak_fail(err, ENOMEM, "out of memory");
+	return service_call(paths, true, "policy", TAKE(request), ret, err);
+}
+
+int service_policy_change(
+	const struct ak_paths *paths, const char *name, const struct service_change *change, cJSON **ret, struct ak_err *err)
+{
+	_cleanup_(edits_done) struct edits all = { 0 };
+	struct service_change own = *change;
+	int rc = change->whole ? whole_policy(paths, name, change, &all, err) : 0;
+
+	if (change->whole) {
+		own.reset = true;
+		own.edits = all.list;
+		own.n_edits = all.n;
+	}
+	return rc < 0 ? rc : send_change(paths, name, &own, ret, err);
 }
 
 /* ---- a file's rules as edits ---- */

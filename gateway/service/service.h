@@ -116,6 +116,7 @@ int service_publish(
 
 struct service_change {
 	bool reset; /* drop all earlier changes first */
+	bool whole; /* the edits are all there is: also drop the rules of the mode that are not among them, and deny unless they set a default */
 	const struct policy_edit *edits;
 	size_t n_edits;
 	uint64_t for_ms; /* the edits expire after this time; 0: never */
@@ -133,14 +134,6 @@ int service_policy_change(
 int service_edits_of_file(
 	const struct ak_paths *paths, const char *file, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
 void service_edits_free(struct policy_edit *edits, size_t n);
-
-/*
- * of_json: the edits that JSON, {"default","allow":[…],"deny","allow_cidr","deny_cidr","remove"}, asks for. of_whole: the edits that make JSON the
- * whole policy of the sandbox NAME: they also remove rules of the mode that JSON does not have, and the default is deny if JSON has none.
- */
-int service_edits_of_json(const cJSON *json, struct policy_edit **ret, size_t *ret_n, struct ak_err *err);
-int service_edits_of_whole(const struct ak_paths *paths, const char *name, const cJSON *json, struct policy_edit **ret,
-	size_t *ret_n, struct ak_err *err);
 
 /* ---- policies and their verdicts (service/check.c) ---- */
 

@@ -94,6 +94,8 @@ struct run_request {
 	struct ak_publish publish[AK_PUBLISH_MAX];
 	size_t n_publish;
 	uint64_t timeout_ms; /* 0: none */
+	bool reset; /* policy change: drop all earlier changes first */
+	uint64_t for_ms; /* policy change: the edits expire after this time; 0: never */
 	const char *config; /* the user's --config; NULL: agentkernel.toml of the project */
 	bool given[RUN_FIELDS_MAX]; /* by enum field_id: what the request itself sets, so that agentkernel.toml does not */
 	size_t n_file_env, n_file_edits; /* how many of the last env and edits are from agentkernel.toml */

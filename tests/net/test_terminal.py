@@ -179,7 +179,7 @@ def test_bg_lets_it_go_on_without_the_terminal(shell):
 
 def test_a_suspended_command_can_be_ended(shell, any_user):
     s = shell()
-    s.type(b"ak run --no-network sh -c 'echo up; sleep 4711; :'\n")
+    s.type(b"ak run --no-network sh -c 'echo up; exec sleep 4711'\n")
     s.until(rb"up\r\n")
     s.type(b"\x1a")
     s.until(rb"Stopped[\s\S]*host\$ ")
