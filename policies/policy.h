@@ -43,7 +43,7 @@ enum policy_reason {
 	POLICY_REASON_RESERVED, /* not a public address */
 	POLICY_REASON_INTERNAL, /* .internal, .local, single-label names and similar */
 	POLICY_REASON_RESOLVER, /* public encrypted-DNS resolvers in allowlist modes; use-application-dns.net in every mode */
-	POLICY_REASON_ADDRESS, /* raw address in an allowlist mode: "address not learned from an allowed name" */
+	POLICY_REASON_ADDRESS, /* raw address in an allowlist mode: "no allowed name has this address" */
 	POLICY_REASON_PORT, /* "not allowed on this port": the name is allowed on others */
 	POLICY_REASON_UNREAD, /* QUIC, whose server name is not read, on a port where a rule denies names */
 	POLICY_REASON_NUM

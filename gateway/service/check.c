@@ -161,7 +161,7 @@ void service_check(const struct policy *p, const struct policy_target *t, struct
 	ret->policy = policy_name(p);
 	ret->reason = reason_of(&ret->decision, by_name);
 	if (!ret->decision.allow && ret->decision.reason == POLICY_REASON_PORT) {
-		service_ports_text(p, t->host, ret->why, sizeof(ret->why));
+		service_ports_text(p, t->host, t->proto, ret->why, sizeof(ret->why));
 		ret->reason = ret->why;
 	}
 	snprintf(ret->target, sizeof(ret->target), "%s%s%s:%u/%s", v6 ? "[" : "",

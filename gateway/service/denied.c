@@ -60,7 +60,7 @@ static int read_rows(const struct ak_paths *paths, const char *name, struct rows
 
 /* ---- one denial ---- */
 
-void service_ports_text(const struct policy *p, const char *name, char *buf, size_t size)
+void service_ports_text(const struct policy *p, const char *name, enum policy_proto proto, char *buf, size_t size)
 {
 	struct policy_port ports[PORTS_SHOWN + 1];
 	size_t n = policy_name_ports(p, name, ports, PORTS_SHOWN + 1), used;
@@ -68,7 +68,9 @@ void service_ports_text(const struct policy *p, const char *name, char *buf, siz
 	used = (size_t)snprintf(buf, size, "only port%s", n == 1 ? "" : "s");
 	for (size_t i = 0; i < n && i < PORTS_SHOWN && used < size; i++)
 		used += (size_t)snprintf(buf + used, size - used, "%s %u%s", i ? i + 1 == n ? " and" : "," : "", ports[i].port,
-			ports[i].proto == POLICY_UDP ? "/udp" : "");
+			ports[i].proto == proto	      ? ""
+				: proto == POLICY_TCP ? "/udp"
+						      : "/tcp");
 	if (used < size)
 		snprintf(buf + used, size - used, "%s %s allowed", n > PORTS_SHOWN ? " and more" : "", n == 1 ? "is" : "are");
 }
@@ -103,7 +105,7 @@ static void explain_name(
 	bool port = is_reason(row, POLICY_REASON_PORT);
 
 	if (port && p)
-		service_ports_text(p, row->host, d->why, sizeof(d->why));
+		service_ports_text(p, row->host, is_udp(row) ? POLICY_UDP : POLICY_TCP, d->why, sizeof(d->why));
 	else if (group)
 		snprintf(d->why, sizeof(d->why), "in %s", group);
 	else if (p && policy_name(p)[0])

@@ -199,8 +199,8 @@ int service_denials(const struct ak_paths *paths, const char *name, struct servi
 /* "pastebin.com (not in codex). Allow with --allow-host pastebin.com, or see: " */
 void service_denials_put(struct strbuf *out, const struct service_denial *list, size_t n);
 
-/* "only port 443 is allowed": the ports of NAME that P allows. */
-void service_ports_text(const struct policy *p, const char *name, char *buf, size_t size);
+/* "only port 443 is allowed": the ports of NAME that P allows, for someone who asked for PROTO. */
+void service_ports_text(const struct policy *p, const char *name, enum policy_proto proto, char *buf, size_t size);
 
 /* ---- commands in a running sandbox (service/exec.c) ---- */
 

@@ -1,5 +1,5 @@
 """c9: two names, one address; c10: a learned address on another port or protocol; c11: what A resolved, B may not reach."""
-from expect import HOST_NOT_ALLOWED, NOT_LISTED, NO_SNI, SNI_NOT_ALLOWED, allow, allowed, denied, holding, refused, worked
+from expect import HOST_NOT_ALLOWED, NOT_THIS_PORT, NO_SNI, SNI_NOT_ALLOWED, allow, allowed, denied, holding, refused, worked
 
 
 def test_c9_the_name_decides_on_a_shared_address(lab):
@@ -30,7 +30,7 @@ def test_c10_other_ports_and_protocols_of_a_learned_address(lab):
     log = lab.netlog()
     for address in ("11.1.0.5", "2a00:1::5"):
         for proto, port in [("tcp", p) for p in ports] + [("udp", p) for p in (443, 80, 7, 5000)]:
-            denied(log, NOT_LISTED, name="ok.test", dst=address, port=port, proto=proto)
+            denied(log, NOT_THIS_PORT, name="ok.test", dst=address, port=port, proto=proto)
 
 
 def test_c11_what_one_resolved_another_may_not_reach(lab):

@@ -1,6 +1,6 @@
 """f6: protocols that do not say a name pass by DNS binding and port alone; f7: each HTTP request of a connection is judged, however it is framed."""
 import pytest
-from expect import HOST_NOT_ALLOWED, NOT_LISTED, NOT_TLS, allow, allowed, denied, refused, worked
+from expect import HOST_NOT_ALLOWED, NOT_THIS_PORT, NOT_TLS, allow, allowed, denied, refused, worked
 
 PORTS = {22: b"SSH-2.0-x\r\n", 5432: b"\0\0\0\x08\x04\xd2\x16\x2f", 7: b"EHLO", 3306: b"\x01", 6379: b"PING\r\n", 25: b"EHLO x\r\n", 9418: b"0033git-upload-pack /x\0host=y\0"}
 
@@ -29,8 +29,8 @@ def test_f6_other_protocols_pass_by_binding_and_port(any_user, family):
     assert lab.strangers(address, other) == []
     log = lab.netlog()
     allowed(log, event="flow", name="db.test", port=5432, rule="flags: db.test:5432")
-    denied(log, NOT_LISTED, name="db.test", dst=address, port=6379, proto="tcp")
-    denied(log, NOT_LISTED, name="two.test", dst=other, port=5432, proto="tcp")
+    denied(log, NOT_THIS_PORT, name="db.test", dst=address, port=6379, proto="tcp")
+    denied(log, NOT_THIS_PORT, name="two.test", dst=other, port=5432, proto="tcp")
 
 
 def test_f6_tls_and_http_on_other_ports_pass_by_binding(lab):
@@ -113,7 +113,7 @@ def test_f7_every_request_of_a_connection_is_judged(any_user, address):
     assert lab.strangers(address) == []
     log = lab.netlog()
     denied(log, HOST_NOT_ALLOWED, dst=address, port=80, sni="evil.test")
-    denied(log, ("default", "no Host"), dst=address, port=80)
+    denied(log, ("default", "HTTP without a Host header"), dst=address, port=80)
     denied(log, ("default", "Host differs from the request target"), dst=address, port=80)
     assert len([r for r in log if r["verdict"] == "deny" and r.get("dst") == address]) >= 12
 

@@ -68,8 +68,9 @@ def brief(log):
 
 # Why something is refused: the rule and the reason, exactly as a record has them. A rule of the policy is "<policy>: <rule as written>".
 NOT_LISTED = ("default", "not in allowlist")
-NOT_LEARNED = ("default", "address not learned from an allowed name")
-NO_SNI = ("default", "no SNI")
+NOT_THIS_PORT = ("default", "not allowed on this port")
+NOT_LEARNED = ("default", "no allowed name has this address")
+NO_SNI = ("default", "TLS without a server name (SNI)")
 NOT_TLS = ("default", "not TLS")
 SNI_NOT_ALLOWED = ("default", "SNI not allowed here")
 SNI_ELSEWHERE = ("default", "SNI is not a name of this address")

@@ -65,6 +65,7 @@ def test_check_and_log_name_the_group_and_the_ports(lab):
     assert json.loads(lab.ak(["network", "check", "--json", "codex", "other.test:7"]).out)["group"] == "hosts"
     r = lab.ak(["network", "check", "codex", "pypi.org:80"])
     assert r.code == 3 and r.out == "deny pypi.org:80/tcp by default (only port 443 is allowed)\n", r
+    assert "(only port 443/tcp is allowed)" in lab.ak(["network", "check", "codex", "pypi.org:443/udp"]).out
     lab.run([*CODEX, "sh", "-c", "getent ahosts other.test; true"])
     r = lab.ak(["network", "log", "--last"])
     assert r.err == "agentkernel: other.test is in hosts: --allow-group hosts\n", r

@@ -80,7 +80,7 @@ static void unfinished_request_is_never_sent_on(void **state)
 		assert_int_equal(rig_end_of(fd), ECONNRESET);
 		close(fd);
 		rig_wait_events((size_t)half + 1);
-		assert_string_equal(rig.events[half].detail, half ? "ended before it gave a name" : "peek timed out");
+		assert_string_equal(rig.events[half].detail, half ? "ended before it gave a name" : "gave no name in time");
 		assert_int_equal(rig.events[half].end, RELAY_END_DENIED);
 		assert_false(rig.events[half].allow);
 	}

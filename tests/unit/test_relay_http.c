@@ -44,7 +44,7 @@ static void wrong_or_doubtful_requests_are_cut(void **state)
 	} bad[] = {
 		{ REQ("evil.test"), "Host not allowed here" },
 		{ REQ("11.1.2.3"), "an address in place of a name" },
-		{ "GET / HTTP/1.0\r\n\r\n", "no Host" },
+		{ "GET / HTTP/1.0\r\n\r\n", "HTTP without a Host header" },
 		{ "CONNECT ok.test:443 HTTP/1.1\r\nHost: ok.test\r\n\r\n", "CONNECT" },
 		{ "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 without TLS" },
 		{ "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "Host not allowed here" },

@@ -86,7 +86,7 @@ static void wrong_or_missing_names_are_reset(void **state)
 	deny_hello("11.1.2.4", &(struct hello_opts){ .sni = "ok.test" }, "SNI is not a name of this address");
 	deny_hello("11.1.2.5", &(struct hello_opts){ .sni = "ok.test" }, "SNI is not a name of this address");
 	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "wild.test" }, "SNI not allowed here");
-	deny_hello("11.1.2.3", &(struct hello_opts){ .grease = true }, "no SNI");
+	deny_hello("11.1.2.3", &(struct hello_opts){ .grease = true }, "TLS without a server name (SNI)");
 	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "outer.test", .ech = true }, "SNI not allowed here");
 	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "11.1.2.3" }, "an address in place of a name");
 	deny_hello("11.1.2.3", &(struct hello_opts){ .sni = "ok.test\n" }, "malformed name");
@@ -135,7 +135,7 @@ static void stalled_hello_times_out(void **state)
 	assert_int_equal(rig_end_of(fd), ECONNRESET);
 	rig_wait_events(1);
 	assert_int_equal(rig.events[0].end, RELAY_END_DENIED); /* it never said whom it wants */
-	assert_string_equal(rig.events[0].detail, "peek timed out");
+	assert_string_equal(rig.events[0].detail, "gave no name in time");
 	assert_int_equal(rig.events[0].dial_us, 0);
 	close(fd);
 }
