@@ -291,14 +291,3 @@ def test_twenty_clients_at_once_each_get_their_own(api):
             results[i] = read_answer(f).data["output"]
         s.close()
     assert results == {i: "%d\n" % i for i in range(20)}
-
-
-def test_a_run_can_be_named_and_kept(api):
-    data = api.post("/run", {"command": ["sh", "-c", "echo mine > /tmp/f; exit 3"], "network": False, "name": "job", "keep": True}).data
-    assert data["exit_code"] == 3 and data["sandbox"] == "job"
-    info = api.get("/sandboxes/job").data
-    assert info["status"] == "stopped" and info["kept"] is True and info["exit_code"] == 3
-    api.post("/run", {"command": ["true"], "name": "job"}).refused(409, "exists already")
-    api.post("/sandboxes/job/start")
-    assert api.get("/sandboxes/job/files/tmp/f").data["content"] == "mine\n"
-    api("DELETE", "/sandboxes/job")

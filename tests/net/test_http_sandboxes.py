@@ -391,3 +391,14 @@ def test_answers_are_what_the_description_says(one):
         fits(a.json, content["application/json"]["schema"], verb + " " + path)
         seen += 1
     assert seen >= 27
+
+
+def test_a_run_can_be_named_and_kept(box_api):
+    data = box_api.post("/run", {"command": ["sh", "-c", "echo mine > /tmp/f; exit 3"], "network": False, "name": "job", "keep": True}).data
+    assert data["exit_code"] == 3 and data["sandbox"] == "job"
+    info = box_api.get("/sandboxes/job").data
+    assert info["status"] == "stopped" and info["kept"] is True and info["exit_code"] == 3
+    box_api.post("/run", {"command": ["true"], "name": "job"}).refused(409, "exists already")
+    box_api.post("/sandboxes/job/start")
+    assert box_api.get("/sandboxes/job/files/tmp/f").data["content"] == "mine\n"
+    box_api("DELETE", "/sandboxes/job")
