@@ -105,6 +105,9 @@ void cmd_print_overview(const char *group, FILE *out);
 struct ak_paths;
 bool cmd_heal(const struct ak_paths *paths, const char *name, bool quiet);
 
+/* There is no sandbox NAME: if a run has that name, say in ERR what it is instead. */
+void cmd_explain_missing(const struct ak_paths *paths, const char *name, struct ak_err *err);
+
 /* Print JSON on stdout: indented on a terminal, in one line otherwise. Both return the exit code. */
 int cmd_print_json(const cJSON *obj);
 int cmd_print_json_text(const struct strbuf *text);

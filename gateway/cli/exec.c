@@ -97,6 +97,8 @@ static int run_in(const char *command, const struct ak_paths *paths, struct word
 		w->opts.cols = size.ws_col;
 	}
 	rc = service_exec_start(paths, w->name, &w->opts, &s->exec, &err);
+	if (rc == -ENOENT)
+		cmd_explain_missing(paths, w->name, &err);
 	if (rc < 0)
 		return fail(command, rc, &err);
 	rc = session_run(s, &err);

@@ -183,13 +183,18 @@ static int remove_one(const struct ak_paths *paths, const char *name, bool force
 	return service_remove(paths, name, &(struct service_how){ .force = force }, NULL, err);
 }
 
-/* A past run has a log and no files. The lookup only says that there is no such sandbox. */
-static void explain_missing(const struct ak_paths *paths, const char *name, struct ak_err *err)
+void cmd_explain_missing(const struct ak_paths *paths, const char *name, struct ak_err *err)
 {
 	char dir[PATH_MAX];
 	struct ak_err ignored;
 
-	if (runs_dir(paths, name, dir, &ignored) == 0)
+	if (runs_dir(paths, name, dir, &ignored) < 0)
+		return;
+	if (runs_alive(dir))
+		(void)ak_fail(err, ENOENT,
+			"'%s' is a run in the foreground: only 'network log' can reach it, and Ctrl-C ends it where it was started",
+			name);
+	else
 		(void)ak_fail(err, ENOENT, "'%s' is a past run: only its log is left ('run --keep' keeps the files)", name);
 }
 
@@ -210,7 +215,7 @@ static int do_one(const struct act *act, const struct ak_paths *paths, const cha
 	if (rc == 0)
 		rc = act->fn(paths, name, force, &err);
 	if (rc == -ENOENT)
-		explain_missing(paths, name, &err);
+		cmd_explain_missing(paths, name, &err);
 	if ((act->what == LIFE_START && rc == -EALREADY) || (act->what == LIFE_STOP && (rc == -ESRCH || rc == -EALREADY))) {
 		ak_say("%s: %s", act->command, err.text);
 		rc = 0;

@@ -57,6 +57,7 @@ def test_past_runs_are_listed_with_their_end(boxes):
     assert row["name"] in line and "exit 7" in line
     assert b.ak("ps", "-aq").out.split() == [row["name"]]
     b.fails("start", row["name"], says="past run")
+    b.fails("exec", row["name"], "true", code=125, says="past run")
     assert json.loads(b.ak("inspect", row["name"]).out)["command"] == ["sh", "-c", "getent hosts evil.test; exit 7"]
 
 
@@ -163,3 +164,16 @@ def test_audit_of_nobody_is_an_error_and_n_is_the_newest(boxes):
 def test_the_version_by_every_name(boxes):
     b = boxes
     assert b.ak("-V").out == b.ak("--version").out == b.ak("version").out != ""
+
+
+def test_a_run_in_the_foreground_is_listed_and_told_apart(boxes):
+    b, lab = boxes, boxes.lab
+    p = lab.start(["--no-network", "--name", "front", "--", "sh", "-c", "echo up; read line"], stdin="pipe")
+    p.wait_output(b"up\n")
+    assert rows(b, "-a")["front"]["status"] == "running" and "front" not in rows(b)
+    b.fails("stop", "front", says="in the foreground")
+    b.fails("exec", "front", "true", code=125, says="in the foreground")
+    r = lab.run(["--no-network", "--name", "front", "true"])
+    assert r.code == 125 and "is going on" in r.err, r
+    p.write(b"\n")
+    assert p.wait().code == 0 and rows(b, "-a")["front"]["status"] == "exited"
