@@ -182,7 +182,7 @@ static int limit_files(uint32_t nofile)
 static int close_others(const struct sb_command *cmd, int failure)
 {
 	const int *s = cmd->streams;
-	const int fds[] = { failure, cmd->tty_slave, s[0], s[1], s[2] };
+	const int fds[] = { failure, cmd->tty_slave, s[0], s[1], s[2], cmd->dial ? cmd->dial : -1 };
 
 	return sb_keep_fds(fds, ARRAY_SIZE(fds));
 }
@@ -239,6 +239,8 @@ static int child(void *ctx)
 	char *const *argv = cmd->argv;
 	int rc = prepare(cmd, b->failure, &f.err);
 
+	if (rc == 0 && cmd->dial)
+		vm_proxy_main(cmd, cmd->dial, b->failure);
 	if (rc == 0) {
 		if (!argv[0] || !argv[0][0])
 			rc = -ENOENT;
@@ -307,8 +309,9 @@ pid_t sb_spawn(const struct sb_command *cmd, struct pack *p, int *ret_failure, s
 
 	if (rc == 0) {
 		b->failure = fds[1];
-		/* The leader of a terminal's session stays, with memory of its own. */
-		pid = clone(child, b->stack + sizeof(b->stack), cmd->tty_slave < 0 ? CLONE_VM | SIGCHLD : SIGCHLD, b);
+		/* The leader of a terminal's session stays, and so does what stands for a command in a virtual machine: with memory of their own. */
+		pid = clone(
+			child, b->stack + sizeof(b->stack), cmd->tty_slave < 0 && !cmd->dial ? CLONE_VM | SIGCHLD : SIGCHLD, b);
 		rc = pid < 0 ? -errno : 0;
 	}
 	ak_close(fds[1]);

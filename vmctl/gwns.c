@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/if_link.h>
+#include <linux/if_tun.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
@@ -483,6 +484,35 @@ int gwns_connect(int rtnl_fd, const struct gwns_peer *peer, const struct gwns_li
 	if (rc == 0)
 		rc = build_sandbox_side(peer->rtnl, link, have_ipv6(), err);
 	return rc < 0 ? ak_err_prefix(err, rc, "link %s", link->ifname) : 0;
+}
+
+int gwns_connect_tap(int rtnl_fd, const struct gwns_link *link, int *ret_tap, struct ak_err *err)
+{
+	_cleanup_close_ int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	struct ifreq r = { .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
+	struct ifinfomsg ours = { .ifi_index = (int)link_index(link), .ifi_change = IFF_MULTICAST };
+	struct rtnl_batch b = { .len = 0 };
+	unsigned index = link_index(link);
+	struct ak_err ignored;
+	int rc;
+
+	if (fd < 0)
+		return ak_fail_errno(err, errno, "/dev/net/tun (load the kernel module tun)");
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", link->ifname);
+	for (int tries = 0; ioctl(fd, TUNSETIFINDEX, &index) < 0 || ioctl(fd, TUNSETIFF, &r) < 0; tries++) {
+		/* A link of a sandbox that has just ended: see build_pair. */
+		if ((errno != EEXIST && errno != EBUSY) || tries == LINK_TRIES)
+			return ak_fail_errno(err, errno, "tap %s", link->ifname);
+		if (gwns_link_delete(rtnl_fd, link, &ignored) < 0)
+			poll(NULL, 0, LINK_WAIT_MS);
+	}
+	rtnl_begin(&b, "tap", RTM_NEWLINK, 0, &ours, sizeof(ours));
+	rtnl_attr(&b, IFLA_ADDRESS, link->gw_mac, 6);
+	rc = rtnl_send(rtnl_fd, &b, err);
+	if (rc < 0)
+		return ak_err_prefix(err, rc, "link %s", link->ifname);
+	*ret_tap = TAKE_FD(fd);
+	return 0;
 }
 
 int gwns_loopback_only(struct ak_err *err)

@@ -65,6 +65,9 @@ void gwns_peer_done(struct gwns_peer *peer);
  */
 int gwns_connect(int rtnl_fd, const struct gwns_peer *peer, const struct gwns_link *link, struct ak_err *err);
 
+/* The same for a virtual machine: a tap in the current network namespace, which must be the gateway's. It lives as long as *RET_TAP is open. */
+int gwns_connect_tap(int rtnl_fd, const struct gwns_link *link, int *ret_tap, struct ak_err *err);
+
 /* Open a rtnetlink socket in the current network namespace. */
 int gwns_open_rtnl(struct ak_err *err);
 

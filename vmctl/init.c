@@ -11,6 +11,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/title.h"
 #include "vmctl/mnt.h"
+#include "vmctl/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -96,8 +97,16 @@ static int forbid_nesting(const struct sb_ctx *ctx, struct ak_err *err)
 static int keep_needed(const struct sb_ctx *ctx)
 {
 	const struct sandbox_spec *spec = ctx->spec;
-	int fds[6 + SB_MOUNTS_MAX] = { ctx->ctl, ctx->trees.store, ctx->trees.image };
+	int fds[11 + SB_MOUNTS_MAX] = { ctx->ctl, ctx->trees.store, ctx->trees.image };
 	size_t n = 3;
+
+	if (spec->vm) {
+		fds[n++] = spec->vm->memory;
+		fds[n++] = spec->vm->state;
+		fds[n++] = spec->vm->kernel;
+		fds[n++] = spec->vm->initrd;
+		fds[n++] = ctx->tap_pair[1];
+	}
 
 	for (size_t i = 0; i < ctx->trees.n; i++)
 		fds[n++] = ctx->trees.mounts[i];
@@ -185,6 +194,19 @@ static int close_proc(const struct sb_ctx *ctx, struct ak_err *err)
 	return rc < 0 ? ak_fail_errno(err, -rc, "making /proc read-only") : 0;
 }
 
+/* The tap is made by the setup process, in the gateway's namespace. */
+static int start_machine(struct sb_ctx *ctx, struct ak_err *err)
+{
+	size_t n = 1;
+	char byte;
+
+	ctx->tap = -1;
+	if (ctx->spec->link && (ak_recv_fds(ctx->tap_pair[1], &byte, 1, &ctx->tap, &n) != 1 || n != 1))
+		return ak_fail(err, EPIPE, "the link of the virtual machine was not made");
+	ak_close(ctx->tap_pair[1]);
+	return sb_vm_start(ctx, err);
+}
+
 static int become_init(struct sb_ctx *ctx, struct sb_root *root, struct ak_err *err)
 {
 	int rc;
@@ -206,7 +228,7 @@ static int become_init(struct sb_ctx *ctx, struct sb_root *root, struct ak_err *
 	/* Forbid tracing and access through /proc: our memory is a copy of the caller's. */
 	prctl(PR_SET_DUMPABLE, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* again: a change of credentials clears it */
-	return 0;
+	return ctx->spec->vm ? start_machine(ctx, err) : 0;
 }
 
 /* ---- main loop ---- */
@@ -305,7 +327,8 @@ static void run_command(struct init *in)
 		.tty_slave = in->tty_slave,
 		.streams = { spec->stdio[0], spec->stdio[1], spec->stdio[2] },
 		.nofile = spec->limits.nofile,
-		.fence = -1 };
+		.fence = -1,
+		.dial = in->ctx->dial };
 	struct sb_birth *birth;
 	struct ak_err err;
 

@@ -76,6 +76,8 @@ struct sb_ctx {
 	pid_t *init_slot; /* borrowed: shared with the caller; the kernel stores init's pid here before init runs */
 	struct cgroup cgroup;
 	int exec_fence; /* owned; ruleset that isolates later commands from each other (confine.c); -1 if none */
+	int tap_pair[2]; /* owned; with a virtual machine and a link: setup sends the tap to init */
+	int tap, dial, monitor; /* owned, in init: of the virtual machine; 0 if there is none */
 	bool kernel_pid_max; /* each pid namespace has its own pid_max (Linux 6.14) */
 };
 
@@ -232,6 +234,7 @@ struct sb_command {
 	uint16_t rows, cols;
 	int fence; /* borrowed; -1: none */
 	uint32_t mark; /* 0: none */
+	int dial; /* borrowed; the way to the virtual machine that runs the command; 0: it runs here */
 };
 /*
  * leader.c: lead a new session on TTY, with every signal blocked, and return in a child of the leader, the first process of the terminal's foreground.
@@ -291,6 +294,11 @@ int sb_mark_set(uint32_t mark);
 void sb_mark_end(uint32_t mark);
 /* Count the live processes with MARK and list them: "7 sleep, 9 node", truncated to SIZE. */
 unsigned sb_mark_left(uint32_t mark, char *ret_text, size_t size);
+
+/* vm_host.c: with a virtual machine, start it and wait until it is ready for commands. */
+int sb_vm_start(struct sb_ctx *ctx, struct ak_err *err);
+/* vm_proxy.c: stand for a command in the virtual machine. FAILURE as in sb_spawn. */
+_Noreturn void vm_proxy_main(const struct sb_command *cmd, int dial, int failure);
 
 /* init.c: open a new pty in the sandbox. */
 int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err);

@@ -97,6 +97,7 @@ struct sandbox_spec {
 	 */
 	bool parked;
 	const char *resolv_conf; /* content of /etc/resolv.conf inside */
+	const struct sandbox_vm *vm; /* run the commands in a virtual machine inside (vm.h); NULL: do not */
 };
 
 enum sandbox_state {

@@ -64,7 +64,8 @@ static int start(
 		.tty_slave = -1,
 		.nofile = ctx->spec->limits.nofile,
 		.fence = ctx->exec_fence,
-		.mark = s->mark };
+		.mark = s->mark,
+		.dial = ctx->dial };
 	_cleanup_pack_ struct pack p = { .bad = true };
 	_cleanup_close_ int slave = -1;
 	int rc = n_fds ? sb_command_read(msg, fds, n_fds, &p, &cmd) : -EMFILE; /* no room for its descriptors */

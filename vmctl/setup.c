@@ -7,6 +7,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "vmctl/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,6 +55,17 @@ static int enter_gateway(const struct sandbox_spec *spec, int ret_fds[static GWN
 	return *ret_rtnl < 0 ? *ret_rtnl : 0;
 }
 
+/* A virtual machine's link is a tap; its sandbox's network namespace has only loopback. */
+static int connect_tap(const struct sb_ctx *ctx, int rtnl, struct ak_err *err)
+{
+	_cleanup_close_ int tap = -1;
+	int rc = gwns_connect_tap(rtnl, ctx->spec->link, &tap, err);
+
+	if (rc == 0)
+		rc = ak_send_fds(ctx->tap_pair[0], "t", 1, &tap, 1);
+	return rc < 0 && !err->text[0] ? ak_fail_errno(err, -rc, "passing on the tap") : rc;
+}
+
 static int connect_gateway(const struct sb_ctx *ctx, int fds[static GWNS_FD_NUM], struct ak_err *err)
 {
 	_cleanup_(gwns_peer_done) struct gwns_peer peer = { -1, -1 };
@@ -62,7 +75,7 @@ static int connect_gateway(const struct sb_ctx *ctx, int fds[static GWNS_FD_NUM]
 	if (rc == 0)
 		rc = enter_gateway(ctx->spec, fds, &rtnl, err);
 	if (rc == 0)
-		rc = gwns_connect(rtnl, &peer, ctx->spec->link, err);
+		rc = ctx->spec->vm ? connect_tap(ctx, rtnl, err) : gwns_connect(rtnl, &peer, ctx->spec->link, err);
 	if (rc < 0)
 		return rc;
 	fds[GWNS_PEER_RTNL] = TAKE_FD(peer.rtnl);
@@ -138,9 +151,11 @@ static int keep_needed(const struct sb_ctx *ctx)
 {
 	static const int none[3] = { -1, -1, -1 };
 	const int *join = ctx->cgroup.join_fds, *stdio = ctx->spec->argv && !ctx->spec->parked ? ctx->spec->stdio : none;
+	const struct sandbox_vm *vm = ctx->spec->vm;
 	const bool joins = sb_joins(ctx->spec);
 	int fds[] = { ctx->ctl, ctx->net_sock, stdio[0], stdio[1], stdio[2], ctx->cgroup.v2_fd, join[0], join[1], join[2],
-		joins ? ctx->spec->gw_user_ns : -1, joins ? ctx->spec->gw_net_ns : -1 };
+		joins ? ctx->spec->gw_user_ns : -1, joins ? ctx->spec->gw_net_ns : -1, vm ? vm->memory : -1, vm ? vm->state : -1,
+		vm ? vm->kernel : -1, vm ? vm->initrd : -1 };
 
 	return sb_keep_fds(fds, ARRAY_SIZE(fds));
 }
@@ -182,6 +197,8 @@ static int setup(struct sb_ctx *ctx, struct ak_err *err)
 
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "closing inherited descriptors");
+	if (ctx->spec->vm && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ctx->tap_pair) < 0)
+		return ak_fail_errno(err, errno, "socketpair");
 	offer_ourselves();
 	rc = cgroup_join(&ctx->cgroup);
 	if (rc < 0)

@@ -100,6 +100,7 @@ int cmd_setup(int argc, char **argv)
 		return rc - 1;
 	how.dry_run = a.seen[FIELD_DRY_RUN];
 	how.yes = a.seen[FIELD_YES];
+	how.vm = a.seen[FIELD_VM];
 	rc = ak_paths_init(&paths, &err);
 	if (rc == 0)
 		rc = setup_run(&paths, &how, &left, &err);

@@ -29,6 +29,7 @@ static void (*const checks[])(struct doctor *d) = {
 	doctor_ids,
 	doctor_programs,
 	doctor_kvm,
+	doctor_vm,
 	doctor_agents,
 };
 

@@ -44,6 +44,7 @@ void doctor_run(const struct ak_paths *paths, const struct doctor_how *how, stru
 
 struct setup_how {
 	bool dry_run; /* only say what would be done */
+	bool vm; /* also save a guest for --backend vm */
 	bool yes; /* also do what changes the system: install packages, write to /etc */
 	void (*say)(const char *line); /* progress, one line each, without a newline */
 };

@@ -26,6 +26,7 @@ void doctor_leftovers(struct doctor *d);
 void doctor_ids(struct doctor *d);
 void doctor_programs(struct doctor *d);
 void doctor_kvm(struct doctor *d);
+void doctor_vm(struct doctor *d);
 void doctor_agents(struct doctor *d);
 
 /* True if PROGRAM is on PATH or in the folders of system programs; RET has its path. */

@@ -8,6 +8,7 @@
 #include "gateway/service/service.h"
 #include "gateway/store/agent.h"
 #include "gateway/store/runs.h"
+#include "vmctl/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -188,6 +189,20 @@ void doctor_kvm(struct doctor *d)
 	else
 		doctor_add(d, "kvm", DOCTOR_WARN, "inside a virtual machine, enable nested virtualisation on its host",
 			"hardware virtualisation does not work: %s", err.text);
+}
+
+void doctor_vm(struct doctor *d)
+{
+	char kernel[64];
+	struct ak_err err;
+
+	if (vm_requirements(kernel, sizeof(kernel), &err) == 0)
+		doctor_add(d, "vm", DOCTOR_OK, NULL,
+			"--backend vm: QEMU and the kernel %s are there; 'agentkernel setup --vm' boots a guest", kernel);
+	else
+		doctor_add(d, "vm", DOCTOR_WARN,
+			"install QEMU and the generic kernel package (Debian: qemu-system-x86 and linux-image-amd64)",
+			"--backend vm: %s", err.text);
 }
 
 void doctor_agents(struct doctor *d)

@@ -33,6 +33,12 @@ int field_set_profile(struct run_request *o, const struct field *f, const struct
 	return ak_profile_parse(v->text, &o->profile, err);
 }
 
+int field_set_backend(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	o->vm = !strcmp(v->text, "vm");
+	return 0;
+}
+
 int field_set_network(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
 	o->no_network = !v->flag;

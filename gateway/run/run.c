@@ -12,6 +12,7 @@
 #include "gateway/base/sabotage.h"
 #include "gateway/base/say.h"
 #include "gateway/run/gateway.h"
+#include "gateway/run/vm.h"
 
 #include <errno.h>
 #include <string.h>
@@ -26,6 +27,8 @@ struct cold {
 	struct gwns_link link;
 	int net_sock; /* owned: the sandbox's setup sends its sockets for the gateway here */
 	struct sandbox *sandbox; /* owned */
+	struct sandbox_vm vm; /* owned; only with opts->vm */
+	struct sandbox_limits limits;
 };
 
 /* ---- callbacks of run/life.h ---- */
@@ -37,7 +40,8 @@ static void fill_spec(const struct cold *c, char resolv[static PLAN_RESOLV_MAX],
 	run_plan_spec(&f->plan, f->plan.network ? &c->link : NULL, resolv, spec);
 	spec->argv = f->plan.argv ? f->plan.argv : f->opts->argv;
 	spec->upper_dir = c->life.dir.upper[0] ? c->life.dir.upper : NULL;
-	spec->limits = f->opts->limits;
+	spec->limits = c->limits;
+	spec->vm = f->opts->vm ? &c->vm : NULL;
 	spec->tty = f->opts->tty;
 	memcpy(spec->stdio, f->stdio, sizeof(spec->stdio));
 }
@@ -166,6 +170,8 @@ static void init(struct cold *c, struct run_front *f)
 	c->front = f;
 	c->net_sock = -1;
 	c->sandbox = NULL;
+	c->limits = f->opts->limits;
+	c->vm = (struct sandbox_vm){ -1, -1, -1, -1, 0 };
 	life_init(&c->life, &life_ops, c);
 	c->life.paths = f->paths;
 	c->life.opts = f->opts;
@@ -202,7 +208,11 @@ int run_cold(struct run_front *f, struct run_report *ret, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	init(&c, f);
-	rc = execute(&c, err);
+	if (f->opts->vm) /* before the run begins: making a template takes its time */
+		rc = run_vm_open(f->paths, &c.limits, f->opts->quiet, &c.vm, err);
+	if (rc == 0)
+		rc = execute(&c, err);
+	sandbox_vm_done(&c.vm);
 	if (c.sandbox && sandbox_notes(c.sandbox)[0])
 		ret->notes = strdup(sandbox_notes(c.sandbox));
 	sandbox_free(c.sandbox);

@@ -260,7 +260,7 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 	if (rc == 0)
 		rc = take_image(&f, &with, hint, err);
 	if (rc == 0)
-		rc = f.plan.network && !f.plan.image && !opts->keep && !opts->cold && opts->mode != AK_MODE_OWN
+		rc = f.plan.network && !f.plan.image && !opts->keep && !opts->cold && !opts->vm && opts->mode != AK_MODE_OWN
 			? run_warm(&f, ret, err)
 			: -EAGAIN;
 	if (rc == -EAGAIN)

@@ -7,6 +7,7 @@
 #include "gateway/service/internal.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/run/vm.h"
 #include "gateway/base/io.h"
 #include "gateway/log/events.h"
 #include "gateway/store/agent.h"
@@ -169,6 +170,7 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 	s->profile = opts->profile;
 	s->no_network = opts->no_network;
 	s->nested = opts->nested;
+	s->vm = opts->vm;
 	s->project_writable = opts->project_writable;
 	s->limits = opts->limits;
 	memcpy(s->publish, opts->publish, sizeof(s->publish));
@@ -290,6 +292,15 @@ int service_same(const struct ak_paths *paths, const char *name, const char *uui
 	return rc;
 }
 
+/* Boot a guest for a virtual machine if none is saved: here, where the user sees that it takes a while, and the daemon waits for nothing. */
+static int prepare_machine(const struct ak_paths *paths, const char *name, struct ak_err *err)
+{
+	_cleanup_(state_done) struct state_sandbox s = { 0 };
+	int rc = state_load(paths, name, &s, err);
+
+	return rc < 0 ? rc : s.vm ? run_vm_prepare(paths, &s.limits, false, err) : 0;
+}
+
 int service_start(const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err)
 {
 	bool running;
@@ -299,7 +310,9 @@ int service_start(const struct ak_paths *paths, const char *name, const struct s
 		return rc;
 	if (running && service_daemon_runs(paths))
 		return ak_fail(err, EALREADY, "sandbox '%s' is running already", name);
-	rc = call_by_name(paths, "start", name, how, ret, err);
+	rc = prepare_machine(paths, name, err);
+	if (rc == 0)
+		rc = call_by_name(paths, "start", name, how, ret, err);
 	/* It was running without a daemon; the daemon that we have just started adopted it, so the start succeeded. */
 	return running && rc == -EALREADY ? 0 : rc;
 }

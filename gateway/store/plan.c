@@ -663,6 +663,21 @@ static int plan_isolation(struct run_plan *plan, const struct run_request *opts,
 	return 0;
 }
 
+/* What a virtual machine cannot do yet. */
+static int plan_backend(const struct run_request *opts, struct ak_err *err)
+{
+	if (!opts->vm)
+		return 0;
+	if (opts->nested)
+		return ak_fail(
+			err, EINVAL, "--nested-namespaces: not with --backend vm, where programs have a kernel of their own");
+	if (opts->n_publish)
+		return ak_fail(err, EINVAL, "--publish: not available with --backend vm");
+	if (opts->image)
+		return ak_fail(err, EINVAL, "--image: not available with --backend vm");
+	return 0;
+}
+
 int run_plan_publish(const struct run_request *opts, struct ak_err *err)
 {
 	if (!opts->n_publish || (profiles[opts->profile].network && !opts->no_network))
@@ -699,6 +714,8 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 		rc = plan_isolation(plan, opts, err);
 	if (rc == 0)
 		rc = run_plan_publish(opts, err);
+	if (rc == 0)
+		rc = plan_backend(opts, err);
 	if (rc == 0 && opts->image)
 		rc = plan_image(plan, opts, paths, err);
 	if (rc < 0)

@@ -69,6 +69,7 @@ struct run_request {
 	bool detach; /* run in the background */
 	bool explain; /* print the plan and run nothing */
 	bool nested; /* allow nested namespaces */
+	bool vm; /* in a virtual machine */
 	bool mcp; /* create: MCP servers of the project may use it */
 	const char *mcp_server; /* create: the server that creates it, or NULL; with KEEP, it outlives that server */
 	const char *image; /* name of a local image that becomes the root; NULL: the host's programs */

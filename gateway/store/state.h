@@ -52,6 +52,7 @@ struct state_sandbox {
 	struct project_id dir_id; /* its identity at create; unknown if an older version created it */
 	bool no_network, project_writable;
 	bool nested; /* nested namespaces are allowed */
+	bool vm; /* its commands run in a virtual machine */
 	struct sandbox_limits limits;
 	struct run_mount *mounts; /* owned; the user's mounts, resolved at create */
 	size_t n_mounts;

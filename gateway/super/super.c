@@ -9,6 +9,7 @@
 #include "gateway/base/say.h"
 #include "vmctl/gwns.h"
 #include "gateway/ipc/spawn.h"
+#include "gateway/run/vm.h"
 #include "gateway/store/mounts.h"
 #include "gateway/store/rundir.h"
 #include "gateway/store/shared.h"
@@ -66,8 +67,10 @@ static int plan(struct super *v, struct ak_err *err)
 
 static int start_sandbox(struct super *v, int net_sock, struct ak_err *err)
 {
+	struct sandbox_vm vm = { -1, -1, -1, -1, 0 };
 	char upper[PATH_MAX], resolv[PLAN_RESOLV_MAX];
 	struct sandbox_spec spec;
+	int rc = 0;
 
 	gwns_link_plan(v->state->link_id, &v->net_link);
 	run_plan_spec(&v->plan, v->plan.network ? &v->net_link : NULL, resolv, &spec);
@@ -79,7 +82,14 @@ static int start_sandbox(struct super *v, int net_sock, struct ak_err *err)
 	spec.gw_net_ns = v->net_ns;
 	for (int i = 0; i < 3; i++)
 		spec.stdio[i] = i;
-	return sandbox_start(&spec, net_sock, &v->sandbox, err);
+	if (v->state->vm) {
+		rc = run_vm_open(v->paths, &spec.limits, true, &vm, err);
+		spec.vm = &vm;
+	}
+	if (rc == 0)
+		rc = sandbox_start(&spec, net_sock, &v->sandbox, err);
+	sandbox_vm_done(&vm);
+	return rc;
 }
 
 static int take_rtnl(struct super *v, int net_sock, struct ak_err *err)

@@ -165,7 +165,7 @@ def test_the_log_of_nothing_is_an_error(lab):
 
 
 def test_what_is_not_there_yet_says_so(lab):
-    r = lab.run(["--backend", "vm", "true"])
+    r = lab.run(["--backend", "docker", "true"])
     assert r.code != 0 and r.err.startswith("agentkernel: "), r
     r = lab.run(["--backend", "cloud", "true"])
     assert r.code == 2, r

@@ -112,7 +112,7 @@ static void options_in_every_spelling(void **state)
 		{ "run", { "-e" }, "BAD" },
 		{ "run", { "--image", "", "x" }, "BAD" },
 		{ "run", { "--config=f.toml", "x" }, "config=f.toml [x] " },
-		{ "run", { "--backend", "vm", "x" }, "BAD" },
+		{ "run", { "--backend", "vm", "x" }, "backend=vm [x] " },
 		{ "run", { "--backend=docker", "x" }, "BAD" },
 		{ "run", { "--dir=", "sh" }, "BAD" },
 		{ "run", { "--workdir", "here", "sh" }, "BAD" },
