@@ -56,7 +56,11 @@ static bool has_variable(const struct run_plan *plan, const char *key)
 int plan_machine(struct run_plan *plan)
 {
 	bool locale = has_variable(plan, "LANG=") || has_variable(plan, "LC_ALL=") || has_variable(plan, "LC_CTYPE=");
-	int rc = plan_env_set(plan, access("/bin/bash", X_OK) == 0 ? "SHELL=/bin/bash" : "SHELL=/bin/sh", PLAN_FROM_SANDBOX);
+	int rc;
+
+	if (plan->image)
+		return 0;
+	rc = plan_env_set(plan, access("/bin/bash", X_OK) == 0 ? "SHELL=/bin/bash" : "SHELL=/bin/sh", PLAN_FROM_SANDBOX);
 
 	return rc < 0 || locale ? rc : plan_env_set(plan, "LANG=C.UTF-8", PLAN_FROM_SANDBOX);
 }

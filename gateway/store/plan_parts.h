@@ -14,7 +14,7 @@ int plan_agent(struct run_plan *plan, const struct run_request *opts, const stru
 /* plan_machine.c: pass on the caller's variables that name certificate authorities, where the sandbox sees these. */
 int plan_authorities(struct run_plan *plan);
 
-/* Give a shell that agents can use, and a UTF-8 locale if the caller has chosen none. */
+/* Give a shell that agents can use, and a UTF-8 locale if the caller has chosen none. An image has its own. */
 int plan_machine(struct run_plan *plan);
 
 void plan_add_file(struct run_plan *plan, const char *path, const char *text, const char *why); /* all borrowed */

@@ -16,7 +16,7 @@ DENIED = "11.66.0.2"  # evil.test
 AGENTS = {
     "codex": dict(sign_in={".codex/auth.json": {"OPENAI_API_KEY": KEY}}, api="api.openai.com",
                   new=["exec", "--skip-git-repo-check"], again=["exec", "--skip-git-repo-check", "resume", "--last"]),
-    "claude": dict(sign_in={".claude/settings.json": {"env": {"ANTHROPIC_API_KEY": KEY}}}, api="api.anthropic.com",
+    "claude": dict(sign_in={".claude/settings.json": {"env": {"ANTHROPIC_API_KEY": KEY}, "sandbox": {"enabled": True}}}, api="api.anthropic.com",
                    new=["-p", "--allowedTools=Bash"], again=["-p", "--continue", "--allowedTools=Bash"]),
     "gemini": dict(sign_in={".gemini/.env": "GEMINI_API_KEY=" + KEY, ".gemini/settings.json": {"security": {"auth": {"selectedType": "gemini-api-key"}}}},
                    api="generativelanguage.googleapis.com", new=["--skip-trust", "--yolo", "-p"], again=["--skip-trust", "--yolo", "--resume", "latest", "-p"]),

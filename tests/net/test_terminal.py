@@ -103,6 +103,15 @@ def test_at_a_terminal_the_command_has_one_of_its_own(shell, scripts):
     s.until(rb"tty True True True xterm truecolor own True\r\n")
 
 
+def test_an_agent_by_its_name_has_one_too(shell, scripts, lab):
+    with open(lab.path("home", "codex"), "w") as f:
+        f.write("#!%s\n%s" % (PYTHON, SCRIPTS["who"]))
+    os.chmod(f.name, 0o755)
+    s = shell()
+    s.type(("PATH=%s:$PATH ak codex\n" % lab.path("home")).encode())
+    s.until(rb"tty True True True xterm None own True\r\n")
+
+
 @pytest.mark.parametrize("option, rest, seen", [
     ("-T", "", "True True True"), ("--no-tty", "", "True True True"), ("", "</dev/null", "False True True"), ("", "| cat", "True False True"), ("", "&", "True True True"),
 ], ids=["-T", "--no-tty", "stdin elsewhere", "stdout elsewhere", "in the background"])
