@@ -85,7 +85,7 @@ static int refuse_private(const struct mount_ask *ask, int relation, const char 
 	if (relation == 0)
 		return 0;
 	if (relation & OWNDIR_INSIDE)
-		return ak_fail(err, EINVAL, "'%s' is part of '%s/%s', which holds keys or sessions; %s", ask->source, home, name,
+		return ak_fail(err, EINVAL, "'%s': '%s/%s' holds keys or sessions; %s", ask->source, home, name,
 			S_ISDIR(ask->mode) ? "name the exact file that the sandbox needs" : "mount the file read-only");
 	return ak_fail(err, EINVAL,
 		"'%s' contains '%s/%s', which holds keys or sessions; name a folder that does not contain it, or the exact file",

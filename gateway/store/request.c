@@ -265,6 +265,33 @@ static int get_asked(const cJSON *obj, const struct member *m, struct run_ask *t
 	return rc;
 }
 
+/* The paths of the programs that were brought in, for the same record. */
+static bool put_tools(cJSON *obj, const struct member *m, const struct source *from)
+{
+	char *list[TOOLS_MAX + 1] = { NULL };
+
+	for (size_t i = 0; i < from->plan->tools.n; i++)
+		list[i] = from->plan->tools.list[i].path;
+	return put_strings(obj, m->key, list);
+}
+
+static int get_tools(const cJSON *obj, const struct member *m, struct run_ask *to, struct ak_err *err)
+{
+	_cleanup_free_ char **list = NULL;
+	struct tools *t = &to->plan.tools;
+	int rc = json_get_strings(obj, m->key, &list, err);
+	bool fits = true;
+
+	for (size_t i = 0; rc > 0 && list[i]; i++) {
+		fits = fits && t->n < TOOLS_MAX;
+		if (fits)
+			t->list[t->n++].path = list[i];
+		else
+			free(list[i]);
+	}
+	return fits ? rc : ak_fail(err, E2BIG, "%s: more than %d", m->key, TOOLS_MAX);
+}
+
 static bool put_links(cJSON *obj, const struct member *m, const struct source *from)
 {
 	cJSON *array = cJSON_AddArrayToObject(obj, m->key);
@@ -409,6 +436,7 @@ static const struct member members[] = {
 	{ "mounts", put_mounts, get_mounts, PLAN(mounts), 0 },
 	{ "links", put_links, get_links, PLAN(links), 0 },
 	{ "asked", put_asked, get_asked, PLAN(asked), 0 },
+	{ "tools", put_tools, get_tools, PLAN(tools), 0 },
 	{ "files", put_files, get_files, PLAN(files), 0 },
 	{ "edits", put_edits, get_edits, REQUEST(edits), 0 },
 	{ "publish", put_publish, get_publish, REQUEST(publish), 0 },

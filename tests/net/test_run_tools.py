@@ -90,6 +90,8 @@ def test_a_warm_sandbox_runs_it_as_well(any_boxes):
     assert (r.code, sorted(r.out.split())) == (0, ["bin", "lib", "warm"]), r
     pool = [row for row in any_boxes.status()["pool"] if row["mode"] == "codex"]
     assert pool[0]["hits"] == 1, pool
+    starts = [json.loads(line) for line in any_boxes.ak("audit", "--json").out.splitlines() if '"run_start"' in line]
+    assert starts[-1]["mounts"] == [home.path(".npm/lib/node_modules/tool"), home.path(".npm/bin/tool")], starts
 
 
 def test_keys_are_not_brought_in(home):
