@@ -216,6 +216,19 @@ static int begin(struct keeper *k, struct ak_err *err)
 	return spawn_fork(keeper_main, k, keep, ARRAY_SIZE(keep), err);
 }
 
+/* The command is not on the host: add the image that fits. */
+static void add_hint(const struct keeper *k, struct ak_err *err)
+{
+	char hint[AK_ERR_MAX];
+	const char *image = service_missing(k->opts, k->plan, k->paths, hint);
+	struct ak_err was = *err;
+
+	if (image)
+		ak_fail(err, ENOENT, "%.200s; --image %s should have it", was.text, image);
+	else if (hint[0])
+		ak_fail(err, ENOENT, "%.200s; %.300s", was.text, hint);
+}
+
 int service_run_detached(const struct run_request *opts, const struct ak_paths *paths, char ret[static AK_NAME_MAX],
 	int *ret_code, struct ak_err *err)
 {
@@ -240,6 +253,8 @@ int service_run_detached(const struct run_request *opts, const struct ak_paths *
 	}
 	snprintf(ret, AK_NAME_MAX, "%s", plan.name);
 	*ret_code = rc < 0 && k.ended ? k.end.exit_code : 0;
+	if (*ret_code == 127)
+		add_hint(&k, err);
 	service_exec_done(&k.exec);
 	ak_close(k.pipe);
 	ak_close(k.file);

@@ -53,6 +53,10 @@ def test_a_missing_command_names_the_image_and_the_pull(any_user):
     assert lab.run(["no-such-command"]).code == 127  # and does not wait for the FIFO
 
 
+def test_a_missing_command_in_the_background_names_it_too(boxes):
+    boxes.fails("run", "-d", "--no-network", TOOL, code=127, says="agentkernel image pull " + IMAGE)
+
+
 def test_a_local_image_that_fits_is_used_for_a_missing_command_only(any_user):
     lab = any_user
     imported(lab, IMAGE)

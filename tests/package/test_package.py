@@ -93,7 +93,8 @@ def test_the_package_installs_works_for_an_ordinary_user_and_goes(deb, system):
     assert "codex" in user("agentkernel", "policy", "list") and user("agentkernel", "network", "check", "codex", "pypi.org").startswith("allow")
     version = user("agentkernel", "version").split()[-1]
     assert version in sh("dpkg-deb", "-f", deb, "Version")
-    for path in ("usr/share/man/man1/agentkernel.1", "usr/share/man/man5/agentkernel-policy.5", "usr/share/bash-completion/completions/agentkernel",
+    for path in ("usr/share/man/man1/agentkernel.1", "usr/share/man/man5/agentkernel-policy.5", "usr/share/man/man5/agentkernel.toml.5",
+                 "usr/share/agentkernel/policies/agentkernel.schema.json", "usr/share/bash-completion/completions/agentkernel",
                  "etc/apparmor.d/agentkernel"):
         assert os.path.exists(os.path.join(system.root, path)), path
     system("dpkg", "--purge", "agentkernel")
