@@ -38,6 +38,17 @@ os.write(1, b'up\\n')
 print('line', sys.stdin.readline().strip(), flush=True)
 raise SystemExit(7)
 """,
+    # Everything that would show or change the memory of the session's leader, which is a copy of init's.
+    "spy": """
+import ctypes, os
+parent, got = os.getppid(), []
+for name in ('environ', 'mem', 'maps', 'auxv', 'fd', 'cwd', 'root', 'exe'):
+    path = '/proc/%d/%s' % (parent, name)
+    try: got.append((name, os.listdir(path) if name == 'fd' else os.readlink(path) if name in ('cwd', 'root', 'exe') else open(path, 'rb').read(16)))
+    except OSError: pass
+if ctypes.CDLL(None).ptrace(16, parent, 0, 0) == 0: got.append('traced')
+print('leader', os.getsid(0) == parent, 'got', got)
+""",
     # What Claude Code and others do when Ctrl-Z reaches them as a key.
     "own-stop": """
 import os, signal, sys, termios, tty
@@ -133,6 +144,12 @@ def test_standard_error_goes_where_the_caller_sent_it(shell, scripts):
     s = shell()
     s.type(("ak run --no-network %s 2>err.log; cat err.log\n" % scripts("who")).encode())
     s.until(rb"tty True True False xterm None[^\n]*\nto stderr")
+
+
+def test_the_session_s_leader_shows_nothing_of_init(shell, scripts):
+    s = shell()
+    s.type(("ak run --no-network %s\n" % scripts("spy")).encode())
+    s.until(rb"leader True got \[\]\r\n")
 
 
 # ---- stopping and continuing ----
