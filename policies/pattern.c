@@ -274,9 +274,12 @@ static int check_pattern(const struct parts *parts, bool allow, bool wild, const
 		return ak_fail(
 			err, EINVAL, "a protocol needs a port, as in '%.60s:443/%s'", parts->host, proto_name(parts->proto));
 	if (!strcmp(parts->host, "*"))
-		return allow ? ak_fail(err, EINVAL, "not allowed in allow: use \"default\": \"allow\"") : 0;
+		return allow ? ak_fail(err, EINVAL,
+				       "every host is not a rule: use \"default\": \"allow\" in a file, or the mode native")
+			     : 0;
 	if (parts->bracketed || ak_addr_parse(host, &addr) == 0 || ends_in_number(host, strlen(host)))
-		return ak_fail(err, EINVAL, "an address, not a host name: use %s", allow ? "allow_cidr" : "deny_cidr");
+		return ak_fail(err, EINVAL, "an address, not a host name: use %s",
+			allow ? "allow_cidr (--allow-cidr)" : "deny_cidr (--block-cidr)");
 	if (strchr(host, '*'))
 		return ak_fail(err, EINVAL, "'*' is only allowed at the start, as in '*.example.com'");
 	rc = check_labels(host, err);

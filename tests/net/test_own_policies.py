@@ -158,6 +158,9 @@ def test_http_and_mcp(boxes):
         api.post("/run", {"command": ["true"], "policies": ["./x.json"]}).refused(400, "absolute")
         api.post("/run", {"command": ["true"], "compatibility_mode": "nosuch"}).refused(400, "nosuch")
         assert api.post("/sandboxes", {"name": "x", "policies": ["mine"]}).status == 201
+        now = api("PATCH", "/sandboxes/x/policy", {"allow_groups": ["hosts"]}).data
+        assert [(c["op"], c["text"]) for c in now["changes"]] == [("policy", "mine"), ("allow-group", "hosts")] and now["generation"] == 2, now
+        api("PATCH", "/sandboxes/x/policy", {"allow_groups": ["nosuch"]}).refused(400, "nosuch")
     with mcp_serving(b.lab, "-m", "mine", "--allow-group", "hosts", cwd=b.lab.path("project")) as m:
         got = json.loads(m.good("sandbox_run", command=cmd)[0]["stdout"])
         worked(got[0])
