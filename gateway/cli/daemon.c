@@ -111,7 +111,9 @@ int cmd_daemon_start(int argc, char **argv)
 	if (say_running(&paths))
 		return AK_EXIT_ERROR;
 	rc = daemon_spawn(&paths, &conf, &err);
-	return rc < 0 && rc != -EADDRINUSE ? fail("daemon start", &err) : 0;
+	if (rc == -EADDRINUSE && service_daemon_runs(&paths)) /* another command has just started one */
+		rc = 0;
+	return rc < 0 ? fail("daemon start", &err) : 0;
 }
 
 /* ---- stop ---- */

@@ -61,8 +61,9 @@ static int hand_over(struct super *v, int sock, int lock)
 
 static void start_healer(struct super *v, int lock)
 {
-	static char name[] = "agentkernel", word[] = HEAL_WORD;
-	char *const argv[] = { name, word, NULL };
+	static char name[] = "agentkernel", word[] = HEAL_WORD,
+		    whom[] = "daemon"; /* room for the title of the daemon, its child */
+	char *const argv[] = { name, word, whom, NULL };
 	_cleanup_close_ int ours = -1, theirs = -1;
 	struct ak_err ignored;
 	int pair[2];
