@@ -30,6 +30,7 @@ int field_set_mode(struct run_request *o, const struct field *f, const struct fi
 int field_set_profile(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_agent_state(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_backend(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
+int field_set_image(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_network(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_fast(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);
 int field_set_vcpus(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err);

@@ -28,6 +28,15 @@ int field_set_agent_state(struct run_request *o, const struct field *f, const st
 	return agent_state_parse(v->text, &o->agent_state, err);
 }
 
+/* Whether it is on this machine is decided later. */
+int field_set_image(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
+{
+	struct image_ref ignored;
+
+	o->image = v->text;
+	return image_ref_parse(v->text, &ignored, err);
+}
+
 int field_set_profile(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
 	return ak_profile_parse(v->text, &o->profile, err);

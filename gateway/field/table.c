@@ -42,7 +42,7 @@ const struct field field_table[FIELD_NUM] = {
 		MORE_CLI(" (shared when the command is an agent, else none)"), MORE_HTTP(" (shared when the command is an agent, else none)") },
 	[FIELD_EXPLAIN] = { .option = "explain", .kind = KIND_BOOL, .help = "print every mount, variable and rule with its reason, and run nothing", AT(explain) },
 	[FIELD_IMAGE] = { .name = "image", .option = "image", .kind = KIND_TEXT, .arg = "IMAGE", .min = 1, .max = 223,
-		.help = "root file system from a local image (image pull, image import); without one, the host's own programs", AT(image) },
+		.help = "root file system from a local image (image pull, image import); without one, the host's own programs", .set = field_set_image },
 	[FIELD_IMAGE_NAME] = { .option = "name", .kind = KIND_TEXT, .arg = "NAME", .min = 1, .max = 223, .help = "store it under this name" },
 	[FIELD_MAX_SIZE] = { .option = "max-size", .kind = KIND_SIZE, .min = 1 << 20, .max = 1ull << 50,
 		.help = "refuse an image that unpacks to more than this (16G)" },

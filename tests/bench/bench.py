@@ -5,7 +5,7 @@
 
 Every row alternates between ours and the peer and compares medians, so that a busy machine slows both; on a very busy one
 --realtime (root only) keeps others off the processors while something is measured. --only takes a part of a group's name (start,
-dns, relay, first, memory, policy, warm, crowd, thousand, agents). The exit code is 0 unless --strict is given and a goal was missed.
+image, dns, relay, first, memory, policy, warm, crowd, thousand, agents). The exit code is 0 unless --strict is given and a goal was missed.
 """
 import argparse
 import contextlib
@@ -23,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import rig as rigs  # noqa: E402
 from daemon_rows import HANG_PORT, DaemonRows  # noqa: E402
+from image_rows import ImageRows  # noqa: E402
 from rig import DNS, ROUTER, WEB, RigError  # noqa: E402
 from row import Row  # noqa: E402
 
@@ -124,7 +125,7 @@ def get_agents():
 
 # ---- the bench ----
 
-class Bench(DaemonRows):
+class Bench(DaemonRows, ImageRows):
     def __init__(self, rig, rounds, tool, srt, agents):
         self.rig, self.rounds = rig, rounds
         self.agents_tree, self.agents_why = agents
@@ -359,7 +360,7 @@ class Bench(DaemonRows):
                   "name %d, DNS %d, address %d ns; loaded in %d ms" % (name, dns, address, load))
 
 
-GROUPS = ("start", "dns", "relay", "first", "memory", "policy", "warm", "crowd", "thousand", "agents")
+GROUPS = ("start", "image", "dns", "relay", "first", "memory", "policy", "warm", "crowd", "thousand", "agents")
 
 
 def collect(bench, only):

@@ -252,7 +252,7 @@ def test_who_asks_first_is_told_to_go_on(api):
     (b'{"command":["true"],"env":{"A=B":"c"}}', "A=B"),
     (b'{"command":["true"],"env":{"A":1}}', "env.A"),
     (b'{"command":["true"],"cwd":"relative"}', "cwd"),
-    (b'{"command":["true"],"image":"alpine"}', "image"),
+    (b'{"command":["true"],"image":"NOT A NAME"}', "is not the name of an image"),
     (b'{"command":["true"],"network":true,"profile":"restrictive"}', "network"),
     (b'{"command":["a\\u0000b"]}', "NUL"),
     (b'{"command":["\xff"]}', "body"),

@@ -7,6 +7,7 @@ import images
 import pytest
 from expect import find, missing
 from lab import wait_for
+from screen import Screen
 
 REGISTRY = "registry.test"
 ADDRESS = "11.7.0.1"
@@ -113,3 +114,10 @@ def test_a_name_that_is_none_is_a_usage_error(lab):
         r = lab.ak(["image", "pull", name])
         assert r.code == 2 and "is not the name of an image" in r.err, r
     assert lab.ak(["image", "pull"]).code == 2
+
+
+def test_on_a_terminal_the_progress_is_a_bar_and_the_name_comes_last(registry, lab):
+    screen = Screen(lab, ["image", "pull", "--ca-file", registry["ca"], "%s:%d/box:1" % (REGISTRY, PORT)])
+    screen.until(rb"Copying blob [^\n]*\[=*>?-*\]|Copying blob [^\n]*\x1b\[", timeout=30)
+    screen.until(rb"registry\.test:5443/box:1\r\n$", timeout=30)
+    assert screen.proc.wait().code == 0

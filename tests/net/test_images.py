@@ -6,7 +6,9 @@ import tarfile
 
 import images
 import pytest
+from api import serving
 from expect import CODEX, missing
+from mcp import serving as mcp_serving
 
 CLAUDE = ["--compatibility-mode", "claude"]
 
@@ -218,3 +220,27 @@ def test_import_errors_say_what_is_wrong(lab):
     r = lab.ak(["image", "import", lab.path("project", "empty")])
     assert r.code == 1 and stored(lab) == [], r
     assert json.loads(lab.ak(["image", "list", "--json"]).out) == []
+
+
+def test_programs_use_local_images_and_never_bring_one(boxes):
+    """HTTP and MCP: the same image, the same words when it is not there, and not one packet."""
+    lab = boxes.lab
+    imported(lab, config={"Env": ["FOO=bar"]})
+    with serving(lab) as api:
+        assert api.run("sh", "-c", "echo $FOO; id -u", image="box")["stdout"] == "bar\n0\n"
+        r = api.post("/run", {"command": ["true"], "image": "alpine:3.20"})
+        assert r.status in (400, 404) and "image pull alpine:3.20" in r.json["error"], r
+        made = api.post("/sandboxes", {"name": "boxed", "image": "box"})
+        assert made.status == 201 and made.json["data"]["image"] == "box", made
+        assert boxes.sh("boxed", "echo $FOO") == "bar\n"
+    with mcp_serving(lab, "--compatibility-mode", "claude") as m:
+        got, _ = m.good("sandbox_run", command=["sh", "-c", "echo $FOO"], image="box")
+        assert got["stdout"] == "bar\n", got
+        assert "image pull alpine:3.20" in m.bad("sandbox_run", command=["true"], image="alpine:3.20")
+    assert lab.strangers() == []
+
+
+def test_explain_names_the_image_and_runs_nothing(lab):
+    imported(lab, config={"Env": ["FOO=bar"], "Entrypoint": ["/bin/echo"]})
+    r = lab.run(["--image", "box", "--explain", "x"])
+    assert r.code == 0 and "image      box (" in r.out and "FOO=bar\n      the image" in r.out and "command    /bin/echo" in r.out, r

@@ -31,7 +31,7 @@ def test_run_gives_output_code_and_streams(any_user):
         got, text = m.good("sandbox_run", command=["no-such-program"])
         assert got["exit_code"] == 127 and "not found" in text
         assert "absolute" in m.bad("sandbox_run", command=["true"], cwd="tmp")
-        assert "is not on this machine" in m.bad("sandbox_run", command=["true"], image="alpine:3.20")
+        assert "agentkernel image pull alpine:3.20" in m.bad("sandbox_run", command=["true"], image="alpine:3.20")
 
 
 def test_the_projects_files_are_there_and_stay(lab):
