@@ -85,12 +85,33 @@ static int print_row(void *ctx, const struct image_row *row)
 	return 0;
 }
 
+struct list {
+	const struct ak_paths *paths;
+	cJSON *rows;
+};
+
+/* The labels that the image's author gave it; none if it is damaged. */
+static bool add_labels(const struct ak_paths *paths, const char *id, cJSON *obj)
+{
+	struct image img;
+	struct ak_err ignored;
+	bool ok = true;
+
+	if (image_open(paths, id, &img, &ignored) < 0)
+		return true;
+	if (img.labels)
+		ok = cJSON_AddItemToObject(obj, "labels", TAKE(img.labels));
+	image_done(&img);
+	return ok;
+}
+
 static int add_row(void *ctx, const struct image_row *row)
 {
+	const struct list *list = ctx;
 	cJSON *obj = cJSON_CreateObject();
 	char when[AUDIT_TIME_MAX];
 
-	if (!obj || !cJSON_AddItemToArray(ctx, obj))
+	if (!obj || !cJSON_AddItemToArray(list->rows, obj) || !add_labels(list->paths, row->id, obj))
 		return -ENOMEM;
 	return cJSON_AddStringToObject(obj, "name", row->name) && cJSON_AddStringToObject(obj, "id", row->id) &&
 			cJSON_AddNumberToObject(obj, "size_bytes", (double)row->size_bytes) &&
@@ -101,9 +122,10 @@ static int add_row(void *ctx, const struct image_row *row)
 
 int cmd_image_list(int argc, char **argv)
 {
-	_cleanup_json_ cJSON *list = cJSON_CreateArray();
+	_cleanup_json_ cJSON *rows = cJSON_CreateArray();
 	struct cmd_args a;
 	struct ak_paths paths;
+	struct list list = { &paths, rows };
 	struct ak_err err;
 	int rc = cmd_read(&a, "image list", argc, argv, NULL, 0, NULL);
 
@@ -113,10 +135,10 @@ int cmd_image_list(int argc, char **argv)
 	if (rc == 0 && !a.seen[FIELD_JSON])
 		printf("%-44s  %-12s  %11s  %s\n", "NAME", "ID", "SIZE", "CREATED");
 	if (rc == 0)
-		rc = image_each(&paths, a.seen[FIELD_JSON] ? add_row : print_row, list, &err);
+		rc = image_each(&paths, a.seen[FIELD_JSON] ? add_row : print_row, &list, &err);
 	if (rc < 0)
 		return fail("image list", rc, &err);
-	return a.seen[FIELD_JSON] ? cmd_print_json(list) : 0;
+	return a.seen[FIELD_JSON] ? cmd_print_json(rows) : 0;
 }
 
 /* ---- remove and prune ---- */

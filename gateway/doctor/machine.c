@@ -168,9 +168,9 @@ static void find_programs(struct doctor *d, const char *id, const char *const na
 
 void doctor_programs(struct doctor *d)
 {
-	static const char *const images[] = { "skopeo", "umoci", NULL };
+	static const char *const images[] = { "skopeo", "gzip", NULL };
 
-	find_programs(d, "images", images, "programs for images", "install the packages skopeo and umoci");
+	find_programs(d, "images", images, "programs for images", "install the packages skopeo and gzip");
 }
 
 void doctor_kvm(struct doctor *d)

@@ -124,18 +124,18 @@ static bool images_needed(const struct setup *s)
 {
 	char path[PATH_MAX];
 
-	return !doctor_find("skopeo", path) || !doctor_find("umoci", path) || !doctor_find("newuidmap", path);
+	return !doctor_find("skopeo", path) || !doctor_find("newuidmap", path);
 }
 
 static int images_apply(const struct setup *s, struct ak_err *err)
 {
 	char apt[PATH_MAX], install[] = "install", yes[] = "-y", brief[] = "--no-install-recommends", skopeo[] = "skopeo",
-			    umoci[] = "umoci", uidmap[] = "uidmap";
-	char *argv[] = { apt, install, yes, brief, skopeo, umoci, uidmap, NULL };
+			    uidmap[] = "uidmap";
+	char *argv[] = { apt, install, yes, brief, skopeo, uidmap, NULL };
 
 	if (!doctor_find("apt-get", apt))
-		return ak_fail(err, ENOENT,
-			"no apt-get on this system; install skopeo, umoci and newuidmap with its own package manager");
+		return ak_fail(
+			err, ENOENT, "no apt-get on this system; install skopeo and newuidmap with its own package manager");
 	return run_program(argv, err);
 }
 
@@ -161,7 +161,7 @@ static const struct step steps[] = {
 	{ "load the kernel modules that the gateway needs",
 		"sudo modprobe -a nf_tables nft_tproxy nft_socket nft_log nfnetlink_log veth overlay", modules_needed,
 		modules_apply },
-	{ "install the programs for images: skopeo, umoci, newuidmap", "sudo apt-get install skopeo umoci uidmap", images_needed,
+	{ "install the programs for images: skopeo, newuidmap", "sudo apt-get install skopeo uidmap", images_needed,
 		images_apply },
 	{ "boot a guest for --backend vm and save it", NULL, vm_needed, vm_apply },
 };

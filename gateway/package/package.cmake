@@ -21,7 +21,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ca-certificates, git, uidmap")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "skopeo, umoci, podman, qemu-system-x86, apparmor")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "skopeo, podman, qemu-system-x86, apparmor")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/gateway/package/postinst ${CMAKE_CURRENT_SOURCE_DIR}/gateway/package/postrm
   ${CMAKE_CURRENT_SOURCE_DIR}/gateway/package/conffiles)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)

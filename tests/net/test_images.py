@@ -42,7 +42,7 @@ def test_an_imported_layout_runs_with_its_environment_and_command(any_user):
     assert name == "docker.io/library/box:latest"
     r = lab.run(["--image", name])
     assert r.code == 0 and r.out == "bar baz\n/home\n0\n/root\n" + images.PASSWD, r
-    assert [(row["name"], len(row["id"])) for row in stored(lab)] == [(name, 64)]
+    assert [(row["name"], len(row["id"]), row["labels"]) for row in stored(lab)] == [(name, 64, {"kind": "test"})]
     r = lab.run(["--image", "box", "-e", "FOO=mine", "-w", "/usr", "sh", "-c", "echo $FOO; pwd; ls /usr/share /usr/lib 2>&1 | wc -l"])
     assert r.out == "mine\n/usr\n2\n", r  # nothing of the host's /usr
 
