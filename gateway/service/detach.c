@@ -170,7 +170,9 @@ static int open_output(struct keeper *k, int *ret_writer, struct ak_err *err)
 /* Start the command and wait until it runs or has failed to. */
 static int start_command(struct keeper *k, struct ak_err *err)
 {
-	struct service_exec_opts x = { .argv = k->opts->argv, .workdir = k->opts->workdir, .timeout_ms = k->opts->timeout_ms };
+	struct service_exec_opts x = { .argv = k->plan->argv ? k->plan->argv : k->opts->argv,
+		.workdir = k->opts->workdir,
+		.timeout_ms = k->opts->timeout_ms };
 	_cleanup_close_ int writer = -1;
 	int rc = open_output(k, &writer, err);
 

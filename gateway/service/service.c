@@ -116,7 +116,7 @@ static int fill_folders(const struct ak_paths *paths, const struct run_request *
 /* Whether the command of a run, which is kept or goes on in the background, is a program of the host outside the system folders. */
 static bool brings_command(const struct run_request *opts, const struct run_plan *ran, const char *path)
 {
-	const char *name = opts->argv ? opts->argv[0] : "";
+	const char *name = opts->argv && opts->argv[0] ? opts->argv[0] : "";
 	char found[PATH_MAX];
 
 	if (!name[0] || ran)

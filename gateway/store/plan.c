@@ -254,7 +254,7 @@ static int env_caller(struct run_plan *plan, const struct run_request *opts)
 
 	for (size_t i = 0; i < ARRAY_SIZE(harmless_env) && rc == 0; i++)
 		rc = env_pass(plan, harmless_env[i], PLAN_FROM_TERMINAL);
-	return rc < 0 ? rc : plan_authorities(plan);
+	return rc < 0 || opts->image ? rc : plan_authorities(plan); /* an image has files of its own */
 }
 
 static int env_identity(struct run_plan *plan, const struct run_request *opts, const char *user)
@@ -265,7 +265,7 @@ static int env_identity(struct run_plan *plan, const struct run_request *opts, c
 		rc = plan_env_setf(plan, "USER", user, PLAN_FROM_SANDBOX);
 	if (rc == 0 && !plan->image)
 		rc = plan_env_setf(plan, "LOGNAME", user, PLAN_FROM_SANDBOX);
-	if (rc == 0)
+	if (rc == 0 && !plan->image)
 		rc = plan_machine(plan);
 	if (rc == 0)
 		rc = plan_env_setf(plan, SANDBOX_VARIABLE, plan->name, PLAN_FROM_SANDBOX);

@@ -8,6 +8,7 @@ import images
 import pytest
 from api import serving
 from expect import CODEX, missing
+from lab import wait_for
 from mcp import serving as mcp_serving
 
 CLAUDE = ["--compatibility-mode", "claude"]
@@ -244,3 +245,17 @@ def test_explain_names_the_image_and_runs_nothing(lab):
     imported(lab, config={"Env": ["FOO=bar"], "Entrypoint": ["/bin/echo"]})
     r = lab.run(["--image", "box", "--explain", "x"])
     assert r.code == 0 and "image      box (" in r.out and "FOO=bar\n      the image" in r.out and "command    /bin/echo" in r.out, r
+
+
+def test_in_the_background_an_image_runs_the_same_command(boxes):
+    lab = boxes.lab
+    imported(lab, config={"Entrypoint": ["/bin/echo", "entry"], "Cmd": ["default"]})
+    for name, words, says in (("a", [], "entry default\n"), ("b", ["x"], "entry x\n")):
+        assert boxes.ak("run", "-d", "--name", name, "--image", "box", *words).out == name + "\n"
+        wait_for(lambda: lab.ak(["logs", name]).out == says)
+
+
+def test_variables_that_name_files_of_the_host_stay_outside(lab):
+    imported(lab)
+    r = lab.run(["--image", "box", "env"], env={"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"})
+    assert r.code == 0 and "SSL_CERT" not in r.out and "SHELL=" not in r.out, r
