@@ -100,7 +100,7 @@ def test_wrong_states_are_told_and_change_nothing(boxes):
 def test_wrong_words_are_usage_errors(boxes):
     b = boxes
     for args in (["create"], ["create", "a", "b"], ["create", "a", "--nonsense"], ["create", "a", "--memory", "many"], ["create", "a", "-e", "=x"],
-                 ["create", "a", "--allow-host", "*"], ["create", "a", "--dir", "/"], ["create", "a", "--backend", "vm"], ["create", "a", "--image", "X Y"],
+                 ["create", "a", "--allow-host", "*"], ["create", "a", "--dir", "/"], ["create", "a", "--image", "X Y"],
                  ["create", "a", "--config", "x"], ["start"], ["exec"], ["exec", "a"], ["attach"], ["cp", "a"], ["cp", "a", "b"],
                  ["cp", "a:/x", "b:/x"], ["cp", "a:x", "y"], ["network", "policy"], ["network", "policy", "a", "--for", "10m"],
                  ["network", "proxy", "a", "--policy", "maybe"], ["daemon", "prewarm"], ["daemon", "prewarm", "--mode", "x"], ["list", "x"]):
