@@ -81,7 +81,7 @@ bool doctor_find(const char *program, char ret[static PATH_MAX])
 
 /* ---- running a program ---- */
 
-static int start(char *const argv[], char *const env[], int out, pid_t *ret)
+static int start(char *const argv[], const char *dir, char *const env[], int out, pid_t *ret)
 {
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
@@ -93,6 +93,8 @@ static int start(char *const argv[], char *const env[], int out, pid_t *ret)
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, out, 1);
 	posix_spawn_file_actions_adddup2(&actions, out, 2);
+	if (dir)
+		posix_spawn_file_actions_addchdir_np(&actions, dir);
 	rc = posix_spawn(ret, argv[0], &actions, &attr, argv, env ? env : environ);
 	posix_spawn_file_actions_destroy(&actions);
 	posix_spawnattr_destroy(&attr);
@@ -124,7 +126,7 @@ static bool read_output(int fd, uint64_t until, char *out, size_t size)
 	return false;
 }
 
-int doctor_capture(char *const argv[], char *const env[], int timeout_ms, char *out, size_t size)
+int doctor_capture(char *const argv[], const char *dir, char *const env[], int timeout_ms, char *out, size_t size)
 {
 	uint64_t until = ak_now_ms() + (uint64_t)timeout_ms;
 	int fds[2], status = 0, rc;
@@ -133,7 +135,7 @@ int doctor_capture(char *const argv[], char *const env[], int timeout_ms, char *
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return -errno;
-	rc = start(argv, env, fds[1], &pid);
+	rc = start(argv, dir, env, fds[1], &pid);
 	ak_close(fds[1]);
 	if (rc < 0) {
 		ak_close(fds[0]);

@@ -33,7 +33,7 @@ void doctor_agents(struct doctor *d);
 bool doctor_find(const char *program, char ret[static PATH_MAX]);
 
 /*
- * Try `agentkernel run OPTIONS -- true` with state and runtime folders of its own, so that the user's list of runs stays as it is. True if it ended with
+ * Try `agentkernel run OPTIONS -- true` in a folder of its own and with state and runtime folders of its own: neither settings of the project in the current folder nor the user's list of runs are touched. True if it ended with
  * exit code 0; OUT has the first line of what it printed otherwise, or the notes of a run that worked.
  */
 #define DOCTOR_OUT_MAX 4096
@@ -42,9 +42,9 @@ bool doctor_try(char *const options[], char out[static DOCTOR_OUT_MAX]);
 /*
  * Run a program for at most TIMEOUT_MS and keep the first SIZE - 1 bytes of what it prints on both streams. Returns its exit code, 128+N for
  * signal N, -ETIME, or another -errno if it could not be started.
- * ENV is NULL for our own environment.
+ * DIR is its folder and ENV its environment; NULL: ours.
  */
-int doctor_capture(char *const argv[], char *const env[], int timeout_ms, char *out, size_t size);
+int doctor_capture(char *const argv[], const char *dir, char *const env[], int timeout_ms, char *out, size_t size);
 
 /* Ubuntu restricts user namespaces to programs with an AppArmor profile. */
 #define DOCTOR_APPARMOR_SYSCTL "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"

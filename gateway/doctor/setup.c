@@ -34,7 +34,7 @@ struct step {
 static int run_program(char *const argv[], struct ak_err *err)
 {
 	char out[DOCTOR_OUT_MAX];
-	int rc = doctor_capture(argv, NULL, PROGRAM_MS, out, sizeof(out));
+	int rc = doctor_capture(argv, NULL, NULL, PROGRAM_MS, out, sizeof(out));
 
 	if (rc == 0)
 		return 0;

@@ -67,7 +67,7 @@ static int run(char *const options[], const char *dir, char *out)
 		argv[n++] = *options++;
 	argv[n++] = end;
 	argv[n] = command;
-	return doctor_capture(argv, env, RUN_MS, out, DOCTOR_OUT_MAX);
+	return doctor_capture(argv, dir, env, RUN_MS, out, DOCTOR_OUT_MAX);
 }
 
 bool doctor_try(char *const options[], char out[static DOCTOR_OUT_MAX])

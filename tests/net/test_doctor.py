@@ -30,6 +30,14 @@ def test_it_leaves_the_list_of_runs_alone(any_user):
         assert f.read().strip() == first
 
 
+def test_settings_of_the_project_do_not_matter(any_user):
+    """A project's file that nobody has trusted stops a run there, but says nothing about the host."""
+    with open(any_user.path("project", "agentkernel.toml"), "w") as f:
+        f.write('[network]\nallow = ["evil.test"]\n')
+    r = any_user.ak(["doctor", "--json", "--offline"], cwd=any_user.path("project"))
+    assert r.code == 0 and rows(r)[0], r
+
+
 def test_the_table_says_the_same(any_user):
     r = any_user.ak(["doctor", "--offline"])
     assert r.code == 0 and r.out.endswith("agentkernel run works on this host.\n"), r
