@@ -5,6 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
 #include "gateway/service/service.h"
+#include "gateway/store/policy_dirs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,6 +43,8 @@ int http_task_check(struct http_task *t, struct ak_err *err)
 	struct run_request *o = malloc(sizeof(*o));
 	int rc = o ? fill_opts(t, o, &mem, err) : ak_fail(err, ENOMEM, "out of memory");
 
+	if (rc == 0 && o->mode == AK_MODE_OWN) /* before a stream has begun */
+		rc = ak_policy_check_mode(t->s->paths, o->own, err);
 	if (rc == 0)
 		t->mode = o->mode;
 	free(o);
