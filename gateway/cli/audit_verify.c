@@ -306,7 +306,7 @@ static int hold_runs(const struct check *c)
 static int check_all(struct check *c, struct ak_err *err)
 {
 	_cleanup_free_ struct run_entry *runs = NULL;
-	_cleanup_close_ int held = hold_runs(c);
+	_cleanup_close_ __attribute__((unused)) int held = hold_runs(c);
 	struct audit_mark mark = { .seq = c->key.before };
 	struct audit_proof known = { 0 };
 	char events[PATH_MAX];

@@ -314,10 +314,10 @@ static int add_limits(scmp_filter_ctx ctx)
 			ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(setrlimit), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE));
 	if (rc >= 0)
 		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(prlimit64), 3,
-			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE), SCMP_A2(SCMP_CMP_NE, 0), SCMP_A3(SCMP_CMP_EQ, 0));
+			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE), SCMP_A2(SCMP_CMP_NE, 0, 0), SCMP_A3(SCMP_CMP_EQ, 0, 0));
 	if (rc >= 0)
 		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 3,
-			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE), SCMP_A2(SCMP_CMP_NE, 0), SCMP_A3(SCMP_CMP_NE, 0));
+			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, RLIMIT_CORE), SCMP_A2(SCMP_CMP_NE, 0, 0), SCMP_A3(SCMP_CMP_NE, 0, 0));
 	return table_check(rc, "limits");
 }
 
