@@ -126,6 +126,9 @@ int ak_log_end(uint64_t corrupt, int rc, const struct ak_err *err);
 struct config;
 int cmd_settings(const char *command, struct run_request *o, const struct ak_paths *paths, struct config **ret);
 
+/* Example command lines of a command, without the program's name; NULL-terminated, or NULL when there are none. */
+const char *const *cmd_examples(const char *command);
+
 /* The functions in the command table. */
 int cmd_run(int argc, char **argv);
 int cmd_agent(int argc, char **argv);

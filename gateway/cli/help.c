@@ -48,6 +48,16 @@ static void print_opt(const struct field *f, int width, FILE *out)
 	fputc('\n', out);
 }
 
+static void print_examples(const struct cmd *cmd, FILE *out)
+{
+	const char *const *lines = cmd_examples(cmd->alias_of ? cmd->alias_of : cmd->name);
+
+	if (lines)
+		fputs("\nExamples:\n", out);
+	for (; lines && *lines; lines++)
+		fprintf(out, "  agentkernel %s\n", *lines);
+}
+
 void cmd_print_help(const struct cmd *cmd, FILE *out)
 {
 	static const struct field help = { .option = "help", .letter = 'h', .help = "print this" };
@@ -66,6 +76,7 @@ void cmd_print_help(const struct cmd *cmd, FILE *out)
 			print_opt(&field_table[u->id], width, out);
 	}
 	print_opt(&help, width, out);
+	print_examples(cmd, out);
 }
 
 static void print_command(const struct cmd *c, FILE *out)

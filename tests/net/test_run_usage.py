@@ -169,3 +169,28 @@ def test_what_is_not_there_yet_says_so(lab):
     assert r.code != 0 and r.err.startswith("agentkernel: "), r
     r = lab.run(["--backend", "cloud", "true"])
     assert r.code == 2, r
+
+
+def test_every_command_has_examples_and_every_example_is_taken(lab):
+    """Options and operands of an example are parsed as the command's own help is asked for behind them."""
+    import re
+    import shlex
+    text = lab.ak(["--help"]).out
+    groups = {"network", "policy", "daemon", "mcp", "image"}
+    names = [n for n in re.findall(r"^  ([a-z][a-z ]*[a-z])  ", text, re.M) if n not in groups]
+    assert len(names) > 40, names
+    for name in names:
+        out = lab.ak(["help", *name.split()]).out
+        examples = re.findall(r"^  agentkernel (.*)$", out.split("Examples:")[-1], re.M) if "Examples:" in out else []
+        assert len(examples) >= 2, name
+        for line in examples:
+            words = shlex.split(line)
+            assert " ".join(words).startswith(name), line
+            assert len(line) < 80 - len("  agentkernel ") + 14, line
+            if words[0] in ("claude", "codex", "gemini", "opencode"):
+                continue  # everything behind the name is the agent's
+            at = words.index("--") if "--" in words else len(words)
+            if words[0] in ("run", "exec") and "--" not in words:
+                at = 1
+            r = lab.ak([*words[:at], "--help"])
+            assert r.code == 0 and r.out.startswith("Usage: agentkernel " + name), (line, r)
