@@ -150,14 +150,15 @@ void run_io_pump(struct run_io *io, const struct pollfd p[static RUN_IO_NUM])
 
 void run_say_ended(const struct run_outcome *o, uint64_t timeout_ms)
 {
+	_cleanup_strbuf_ struct strbuf limits = { 0 };
+
 	if ((o->exit_code == 126 || o->exit_code == 127) && o->why.text[0])
 		ak_say("%s", o->why.text);
 	if (o->timed_out)
 		ak_say("timed out after %gs", (double)timeout_ms / 1000);
-	if (o->out_of_memory)
-		ak_say("out of memory: the sandbox reached its memory limit");
-	if (o->pids_hit)
-		ak_say("the sandbox reached its process limit");
+	run_outcome_tell(&limits, o);
+	if (limits.data)
+		run_say_notes(limits.data);
 }
 
 void run_say_notes(const char *notes)

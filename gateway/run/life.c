@@ -78,6 +78,10 @@ static void take_result(struct run_life *l, const struct sandbox_result *res)
 	o->duration_ms = ak_now_ms() - l->command_began_ms;
 	o->out_of_memory = res->out_of_memory;
 	o->pids_hit = res->pids_hit;
+	if (l->opts) {
+		o->memory_bytes = l->opts->limits.memory_bytes;
+		o->pids = l->opts->limits.pids;
+	}
 	o->exit_code = l->unrecorded ? AK_EXIT_FAILED : o->timed_out ? AK_EXIT_TIMEOUT : res->exit_code;
 	if (!l->unrecorded && o->exit_code >= AK_EXIT_FAILED && o->exit_code <= 127)
 		o->why = res->err;

@@ -42,6 +42,8 @@ static const struct {
 } numbers[] = {
 	{ "start_us", OUTCOME(start_us) },
 	{ "duration_ms", OUTCOME(duration_ms) },
+	{ "memory_bytes", OUTCOME(memory_bytes) },
+	{ "pids", OUTCOME(pids) },
 	{ "allowed", OUTCOME(net.allowed) },
 	{ "denied", OUTCOME(net.denied) },
 	{ "lost", OUTCOME(net.lost) },
@@ -182,16 +184,25 @@ void run_report_put_network(struct strbuf *out, const struct run_report *r)
 		(unsigned long long)r->outcome.net.denied);
 }
 
+void run_outcome_tell(struct strbuf *out, const struct run_outcome *o)
+{
+	if (o->out_of_memory && o->memory_bytes)
+		strbuf_printf(out, "out of memory: limit %llu MiB (--memory)\n", (unsigned long long)(o->memory_bytes >> 20));
+	else if (o->out_of_memory)
+		strbuf_puts(out, "out of memory: the sandbox reached its memory limit\n");
+	if (o->pids_hit && o->pids)
+		strbuf_printf(out, "the sandbox reached its limit of %llu processes (--pids)\n", (unsigned long long)o->pids);
+	else if (o->pids_hit)
+		strbuf_puts(out, "the sandbox reached its process limit (--pids)\n");
+}
+
 void run_report_tell(struct strbuf *out, const struct run_report *r)
 {
 	const struct run_outcome *o = &r->outcome;
 
 	if (o->why.text[0])
 		strbuf_printf(out, "%s\n", o->why.text);
-	if (o->out_of_memory)
-		strbuf_puts(out, "out of memory: the sandbox reached its memory limit\n");
-	if (o->pids_hit)
-		strbuf_puts(out, "the sandbox reached its process limit\n");
+	run_outcome_tell(out, o);
 	if (o->net.counts.verdicts[0][NET_REASON_UNRECORDED])
 		strbuf_puts(
 			out, "the network log could not be written for a while, and no new connection was allowed meanwhile\n");

@@ -19,6 +19,7 @@
 struct run_outcome {
 	int exit_code; /* of the command; 128+N for signal N, 124 after a timeout, 126 and 127 if it could not be run */
 	bool timed_out, out_of_memory, pids_hit;
+	uint64_t memory_bytes, pids; /* the limits that it had; 0: none of its own */
 	uint64_t start_us; /* from the request to the start of the command */
 	uint64_t duration_ms; /* of the command */
 	struct gw_stats net;
@@ -53,6 +54,9 @@ int run_report_from_json(const cJSON *obj, struct run_report *ret, struct ak_err
  */
 void run_report_put(struct strbuf *out, const struct run_report *r);
 void run_report_put_network(struct strbuf *out, const struct run_report *r);
+
+/* The limits that a command reached, a line each. */
+void run_outcome_tell(struct strbuf *out, const struct run_outcome *o);
 
 /* What the exit code does not tell a person, a line each: why it did not run, which limits it reached, notes. Timeouts are left to the caller. */
 void run_report_tell(struct strbuf *out, const struct run_report *r);

@@ -97,12 +97,23 @@ static void every_front_end_gets_the_same_members(void **state)
 		"the network log could not be written for a while, and no new connection was allowed meanwhile\na note\nanother\n");
 }
 
+static void a_limit_that_was_reached_is_told_with_its_size(void **state)
+{
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+	struct run_outcome o = { .out_of_memory = true, .memory_bytes = 256u << 20, .pids_hit = true, .pids = 64 };
+
+	run_outcome_tell(&text, &o);
+	assert_string_equal(
+		text.data, "out of memory: limit 256 MiB (--memory)\nthe sandbox reached its limit of 64 processes (--pids)\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_report_is_read_as_it_was_written),
 		cmocka_unit_test(what_is_not_a_report_is_refused_with_its_place),
 		cmocka_unit_test(every_front_end_gets_the_same_members),
+		cmocka_unit_test(a_limit_that_was_reached_is_told_with_its_size),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
