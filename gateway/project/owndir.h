@@ -50,10 +50,4 @@ int owndir_relation(struct owndir *o, const char *a, const char *b, struct ak_er
 int owndir_covers(
 	struct owndir *o, const char *const *shown, size_t n, char ret[static OWNDIR_COVERS_MAX][PATH_MAX], struct ak_err *err);
 
-/*
- * Open the folder PATH for reading. Follows links, except those in one of the N folders PROJECTS, which sandboxes may write:
- * -ELOOP.
- */
-int owndir_open(const char *path, char *const *projects, size_t n, struct ak_err *err);
-
 #endif

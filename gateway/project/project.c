@@ -74,27 +74,40 @@ bool project_inside(const char *a, const char *b)
  * The identity is that of PATH, not of the result: if a link is swapped in between, the two differ, and whoever opens the
  * result notices.
  */
-int project_name_any(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, mode_t *ret_mode,
-	struct ak_err *err)
+int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
 {
+	mode_t mode = 0;
 	int rc;
 
 	if (!realpath(path, ret))
 		return ak_fail_errno(err, errno, "%s '%s'", what, path);
-	rc = identify(AT_FDCWD, path, ret_id, ret_mode);
+	rc = identify(AT_FDCWD, path, ret_id, &mode);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s '%s'", what, ret);
-	if (access(ret, S_ISDIR(*ret_mode) ? R_OK | X_OK : R_OK) < 0)
+	if (!S_ISDIR(mode))
+		return ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret);
+	if (access(ret, R_OK | X_OK) < 0)
 		return ak_fail_errno(err, errno, "%s '%s' cannot be read", what, ret);
 	return 0;
 }
 
-int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
+int project_name_open(
+	int fd, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, mode_t *ret_mode, struct ak_err *err)
 {
-	mode_t mode = 0;
-	int rc = project_name_any(path, what, ret, ret_id, &mode, err);
+	char proc[64];
+	ssize_t n;
+	int rc = identify(fd, "", ret_id, ret_mode);
 
-	return rc == 0 && !S_ISDIR(mode) ? ak_fail(err, ENOTDIR, "%s '%s' is not a folder", what, ret) : rc;
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "%s", what);
+	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	n = readlink(proc, ret, PATH_MAX - 1);
+	ret[n > 0 ? n : 0] = '\0';
+	if (ret[0] != '/')
+		return ak_fail(err, ENOENT, "%s: it has no path here", what);
+	if (access(proc, S_ISDIR(*ret_mode) ? R_OK | X_OK : R_OK) < 0)
+		return ak_fail_errno(err, errno, "%s '%s' cannot be read", what, ret);
+	return 0;
 }
 
 int project_again_any(const char *path, const char *what, const struct project_id *was, struct project_id *ret_now,

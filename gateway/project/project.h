@@ -35,9 +35,9 @@ bool project_inside(const char *a, const char *b);
 /* Resolve the folder PATH that the user named and return its identity. WHAT names it in errors: "project folder". */
 int project_name(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err);
 
-/* The same for a file or a folder; *RET_MODE says which. */
-int project_name_any(const char *path, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, mode_t *ret_mode,
-	struct ak_err *err);
+/* The same for a file or a folder that is open as FD; *RET_MODE says which. */
+int project_name_open(
+	int fd, const char *what, char ret[static PATH_MAX], struct project_id *ret_id, mode_t *ret_mode, struct ak_err *err);
 
 /* Check PATH, a result of project_name, again later: -ELOOP or -ESTALE if it is no longer WAS (whose ino may be 0). */
 int project_again(const char *path, const struct project_id *was, struct project_id *ret_now, struct ak_err *err);

@@ -200,8 +200,7 @@ static int name_source(const struct run_request *opts, const struct ak_paths *pa
 	rc = expand(in->source, typed);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "mount '%.200s'", in->source);
-	rc = shared_check_way(paths, typed, err);
-	return rc < 0 ? ak_err_prefix(err, rc, "mount") : project_name_any(typed, "mount", ret, ret_id, ret_mode, err);
+	return shared_name(paths, typed, "mount", ret, ret_id, ret_mode, err);
 }
 
 /* A place in the project is the host's too: nothing is created there. */

@@ -406,17 +406,18 @@ static enum project_word word_of(const struct run_request *opts)
 	return !opts->dir ? PROJECT_STOOD_IN : opts->allow_broad_dir ? PROJECT_CONFIRMED : PROJECT_NAMED;
 }
 
-/* A sandbox may have placed a link in the path of the folder. Usually the path has no links. */
-static int check_way(const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
+/* The current folder, unless the user came to it by a link that a sandbox may have made. */
+static int name_current(const struct ak_paths *paths, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
 {
-	const char *named = opts->dir ? opts->dir : getenv("PWD");
+	const char *named = getenv("PWD");
 	struct stat here, there;
+	int rc = 0;
 
-	if (!named || stat(named, &there) < 0)
-		return 0;
-	if (!opts->dir && (stat(".", &here) < 0 || here.st_dev != there.st_dev || here.st_ino != there.st_ino))
-		return 0; /* PWD names another folder */
-	return shared_check_way(paths, named, err);
+	/* PWD may name another folder. */
+	if (named && stat(named, &there) == 0 && stat(".", &here) == 0 && here.st_dev == there.st_dev &&
+		here.st_ino == there.st_ino)
+		rc = shared_check_way(paths, named, err);
+	return rc < 0 ? ak_err_prefix(err, rc, "project folder") : project_name(".", "project folder", ret, ret_id, err);
 }
 
 static int name_project(const struct run_request *opts, const struct ak_paths *paths, struct owndir *own,
@@ -432,10 +433,7 @@ static int name_project(const struct run_request *opts, const struct ak_paths *p
 		snprintf(ret, PATH_MAX, "%s", opts->dir);
 		rc = project_again(ret, &opts->dir_id, ret_id, err);
 	} else {
-		rc = check_way(opts, paths, err);
-		if (rc < 0)
-			return rc;
-		rc = project_name(opts->dir ? opts->dir : ".", "project folder", ret, ret_id, err);
+		rc = opts->dir ? shared_name_folder(paths, opts->dir, ret, ret_id, err) : name_current(paths, ret, ret_id, err);
 	}
 	return rc < 0 ? rc : project_check(ret, word_of(opts), own, err);
 }

@@ -2,17 +2,19 @@
 #include "gateway/store/shared.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
-#include "gateway/project/owndir.h"
 #include "gateway/project/project.h"
+#include "gateway/project/way.h"
 #include "gateway/store/state.h"
-#include "vmctl/source.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define RUNNING_MAX 256 /* sandboxes examined for one note */
 
@@ -73,22 +75,42 @@ bool shared_wrote(void *ctx, const char *path)
 	return false;
 }
 
-int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err)
+int shared_open(const struct ak_paths *paths, const char *path, struct ak_err *err)
 {
 	_cleanup_(shared_projects_done) struct shared_projects p = { .paths = paths };
-	int rc = load_projects(&p, err);
 
-	return rc < 0 ? ak_err_prefix(err, rc, "sandboxes") : owndir_open(path, p.list, p.n, err);
+	return way_open(path, shared_wrote, &p, err);
 }
 
-/* Usually the path has no links, and one call tells. */
+int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err)
+{
+	_cleanup_close_ int pinned = shared_open(paths, path, err);
+	int fd = pinned < 0 ? pinned : ak_reopen(pinned, O_RDONLY | O_DIRECTORY);
+
+	return pinned >= 0 && fd < 0 ? ak_fail_errno(err, -fd, "'%.200s'", path) : fd;
+}
+
+int shared_name(const struct ak_paths *paths, const char *path, const char *what, char ret[static PATH_MAX],
+	struct project_id *ret_id, mode_t *ret_mode, struct ak_err *err)
+{
+	_cleanup_close_ int fd = shared_open(paths, path, err);
+
+	return fd < 0 ? ak_err_prefix(err, fd, "%s", what) : project_name_open(fd, what, ret, ret_id, ret_mode, err);
+}
+
+int shared_name_folder(
+	const struct ak_paths *paths, const char *path, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
+{
+	mode_t mode = 0;
+	int rc = shared_name(paths, path, "project folder", ret, ret_id, &mode, err);
+
+	return rc == 0 && !S_ISDIR(mode) ? ak_fail(err, ENOTDIR, "project folder '%s' is not a folder", ret) : rc;
+}
+
 int shared_check_way(const struct ak_paths *paths, const char *path, struct ak_err *err)
 {
-	struct ak_err why;
-	int fd = mnt_source_open(&(struct sandbox_mount){ .source = path }, &why);
+	int fd = shared_open(paths, path, err);
 
-	if (fd == -ELOOP)
-		fd = shared_open_folder(paths, path, err);
 	if (fd == -ELOOP)
 		return fd;
 	ak_close(fd);

@@ -21,12 +21,23 @@ void shared_note(
 	const struct ak_paths *paths, const struct run_plan *plan, const struct run_request *opts, char *ret, size_t size);
 
 /*
- * Open a folder of the host by the path that the user typed. The user's own links are followed, but a link inside the project of a
- * persistent sandbox may be from that sandbox: -ELOOP.
+ * Open a file or folder of the host, with O_PATH, by the path that the user typed. Links that a sandbox may have made are not
+ * followed: those in folders that the user may write (see project/way.h), and in the project of a persistent sandbox. -ELOOP.
  */
+int shared_open(const struct ak_paths *paths, const char *path, struct ak_err *err);
+
+/* The same for a folder, opened for reading. */
 int shared_open_folder(const struct ak_paths *paths, const char *path, struct ak_err *err);
 
-/* Refuse PATH, which the user typed, if a sandbox may have placed a link in it: -ELOOP. Other errors are not reported here. */
+/* The real path, the identity and the kind of what the user typed as PATH, by the same rule. WHAT names it in errors. */
+int shared_name(const struct ak_paths *paths, const char *path, const char *what, char ret[static PATH_MAX],
+	struct project_id *ret_id, mode_t *ret_mode, struct ak_err *err);
+
+/* The same for a project folder. */
+int shared_name_folder(
+	const struct ak_paths *paths, const char *path, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err);
+
+/* Refuse PATH by the same rule: -ELOOP. Other errors are not reported here. */
 int shared_check_way(const struct ak_paths *paths, const char *path, struct ak_err *err);
 
 /*

@@ -211,8 +211,8 @@ def test_h11_a_link_in_the_project_turns_no_copy(any_boxes):
         for src in ("out/secret", "hop/secret", "in/again/secret", "out/."):
             r = lab.ak(["cp", src, name + ":/tmp/got"], timeout=10)
             assert r.code == 1 and b.exec(name, "cat", "/tmp/got").code != 0, (src, r)
-    # The user's own links work, in front of a project and elsewhere.
-    os.symlink(lab.path("project"), lab.path("mine"))
-    b.ak("cp", "x:/tmp/f", lab.path("mine", "real", "f"))
+    # The user's own links in the home work.
+    os.symlink(lab.path("project"), lab.path("home", "mine"))
+    b.ak("cp", "x:/tmp/f", lab.path("home", "mine", "real", "f"))
     with open(lab.path("project", "real", "f")) as f:
         assert f.read() == "evil\n"

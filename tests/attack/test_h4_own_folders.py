@@ -122,11 +122,11 @@ def test_h4_a_folder_of_ours_inside_the_project(any_user, which, way):
     lab = any_user
     with folders(lab, "project/own"):
         config_file(lab, "project", "own")
-        os.symlink(lab.path("project"), lab.path("elsewhere"))
-        value = {"plain": lab.path("project", "own"), "link": lab.path("elsewhere", "own"), "dotdot": lab.path("home") + "/../project/own"}[way]
+        os.symlink(lab.path("project"), lab.path("home", "elsewhere"))
+        value = {"plain": lab.path("project", "own"), "link": lab.path("home", "elsewhere", "own"), "dotdot": lab.path("home") + "/../project/own"}[way]
         for r in refused_or_blind(lab, {which: value}, ["--dir", lab.path("project")], [lab.path("project")]):
             assert r.code != 0, r
-        for r in refused_or_blind(lab, {which: value}, ["--dir", lab.path("elsewhere")], [lab.path("project")]):
+        for r in refused_or_blind(lab, {which: value}, ["--dir", lab.path("home", "elsewhere")], [lab.path("project")]):
             assert r.code != 0, r
 
 

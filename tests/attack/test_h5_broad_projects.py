@@ -30,7 +30,7 @@ def test_h5_a_broad_folder_is_no_project(any_user, mode, folder):
 def test_h5_other_ways_to_say_it_are_the_same(any_user, way):
     lab = any_user
     if way == "link":
-        way = lab.path("project", "link")
+        way = lab.path("home", "link")
         os.symlink("/var/tmp", way)
     r = lab.run([*CLAUDE, "--dir", way, "--", "true"])
     assert r.code == 2 and "--allow-broad-dir" in r.err, r

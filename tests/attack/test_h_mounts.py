@@ -75,9 +75,9 @@ def test_h4_our_own_folders_do_not_show_in_a_mount(any_user, which, target):
 def test_h4_our_own_folders_cannot_be_mounted_by_any_name(any_user):
     lab = any_user
     with folders(lab, "state/agentkernel/deep", "x"), bound(lab, lab.path("state", "agentkernel"), lab.path("x")):
-        os.symlink(lab.path("state"), lab.path("link"))
-        own(lab, lab.path("link"), put(lab, lab.path("state", "agentkernel", "file"), "ours"))
-        for path in (lab.path("state", "agentkernel"), lab.path("state", "agentkernel", "deep"), lab.path("link", "agentkernel"), lab.path("x"), lab.path("x", "deep"),
+        os.symlink(lab.path("state"), lab.path("home", "link"))
+        own(lab, lab.path("home", "link"), put(lab, lab.path("state", "agentkernel", "file"), "ours"))
+        for path in (lab.path("state", "agentkernel"), lab.path("state", "agentkernel", "deep"), lab.path("home", "link", "agentkernel"), lab.path("x"), lab.path("x", "deep"),
                      lab.path("state", "agentkernel", "file"), lab.path("x", "file"), lab.path("home", "..", "state", "agentkernel")):
             for mode in ("", ":rw"):
                 r = lab.run(["--mount", path + mode, "--", "true"])

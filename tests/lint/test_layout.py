@@ -16,7 +16,7 @@ ROOMS = {
     "vmctl": ((), "gwns.h labns.h sandbox.h source.h vm.h vm_wire.h"),
     "gateway/wire": ((), "http_head.h tls_hello.h"),
     "gateway/log": ((), "audit.h audit_anchor.h audit_kinds.h events.h events_story.h follow.h netlog.h stats.h view.h"),
-    "gateway/project": (("vmctl", "gateway/log"), "gitconf.h guard.h mount.h owndir.h project.h tools.h"),
+    "gateway/project": (("vmctl", "gateway/log"), "gitconf.h guard.h mount.h owndir.h project.h tools.h way.h"),
     "gateway/image": (("vmctl",), "image.h"),
     "gateway/store": (("policies", "vmctl", "gateway/log", "gateway/project", "gateway/image"),
                       "agent.h explain.h info.h mounts.h plan.h policy_dirs.h publish.h report.h request.h rundir.h runs.h shared.h state.h state_server.h vitals.h"),

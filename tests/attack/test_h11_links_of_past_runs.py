@@ -1,0 +1,99 @@
+"""h11: a link that a run has left in a folder of the user's leads no later command elsewhere. Nothing remembers such a run."""
+import os
+
+import pytest
+
+from test_h_mounts import mkdir, own, put
+
+CLAUDE = ("--compatibility-mode", "claude")
+
+
+@pytest.fixture
+def planted(any_boxes):
+    """A run in the project p of the home left links in it and has ended."""
+    b, lab = any_boxes, any_boxes.lab
+    lab.private, lab.p = mkdir(lab, "home", "private"), mkdir(lab, "home", "p")
+    put(lab, lab.private + "/s", "hunter2")
+    mkdir(lab, "home", "p", "a", "data")
+    r = lab.run([*CLAUDE, "--dir", lab.p, "--", "sh", "-ec",
+                 "ln -s %s out; ln -s %s/s file; mkdir sub; ln -s ../out sub/hop; mv a a2; mkdir a; ln -s ../../private a/data" % (lab.private, lab.private)])
+    assert r.code == 0 and os.readlink(lab.p + "/out") == lab.private, r
+    return b
+
+
+LINKS = ("out", "file", "sub/hop", "a/data", "out/s", "sub/hop/s", "sub/../out", "./out/.")
+
+
+@pytest.mark.parametrize("where", ["absolute", "relative", "in the project"])
+def test_h11_a_link_of_a_past_run_leads_no_mount_elsewhere(planted, where):
+    lab = planted.lab
+    for link in LINKS:
+        path = link if where == "relative" and link[0] == "." else "./" + link if where == "relative" else os.path.join(lab.p, link)
+        options = [*CLAUDE] if where == "in the project" else []
+        r = lab.run([*options, "--mount", path + ":/mnt/d", "--", "sh", "-c", "cat /mnt/d /mnt/d/s"], cwd=None if where == "absolute" else lab.p)
+        assert r.code == 125 and "symbolic link" in r.err and lab.private in r.err and "hunter2" not in r.out, (path, r)
+    assert lab.ak(["create", "x", "--mount", lab.p + "/out"]).code == 1
+
+
+def test_h11_the_link_is_named_and_so_is_where_it_leads(planted):
+    lab = planted.lab
+    r = lab.run(["--mount", lab.p + "/sub/hop/s:/mnt/s", "--", "true"])
+    assert "'%s/sub/hop'" % lab.p in r.err and "'%s/s'" % lab.private in r.err, r
+    assert lab.run(["--mount", lab.private + "/s:/mnt/s", "--", "cat", "/mnt/s"]).out == "hunter2"
+
+
+def test_h11_a_link_of_a_past_run_makes_no_project_of_another_folder(planted):
+    lab = planted.lab
+    for link in ("out", "sub/hop", "a/data", "sub/../out/"):
+        path = os.path.join(lab.p, link)
+        for args, kw in ((["--dir", path], {}), ([], dict(cwd=path, env=dict(PWD=path)))):
+            r = lab.run([*CLAUDE, *args, "--", "touch", "made"], **kw)
+            assert r.code == 125 and "symbolic link" in r.err, (path, args, r)
+    assert os.listdir(lab.private) == ["s"]
+
+
+def test_h11_a_mount_of_a_trusted_file_is_not_turned_by_a_link(planted):
+    lab = planted.lab
+    os.unlink(lab.p + "/a/data")
+    data = mkdir(lab, "home", "p", "a", "data")
+    put(lab, lab.p + "/agentkernel.toml", '[[mounts]]\nsource = "%s"\ntarget = "/mnt/d"\n' % data)
+    assert lab.ak(["trust", "--yes"], cwd=lab.p).code == 0
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", "ls /mnt/d; mv a gone; mkdir a; ln -s %s a/data" % lab.private], cwd=lab.p)
+    assert r.code == 0 and os.path.islink(data), r
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "cat /mnt/d/s"], cwd=lab.p)
+    assert r.code == 125 and "symbolic link" in r.err and "hunter2" not in r.out, r
+
+
+def test_h11_a_link_of_a_past_run_turns_no_copy(planted):
+    b, lab = planted, planted.lab
+    b.up("x")
+    b.sh("x", "echo evil > /tmp/f")
+    for dst in ("out/", "out/f", "out/.", "sub/hop/", "sub/hop/f", "a/data/f", "sub/../out/f", "out"):
+        for path, cwd in ((lab.p + "/" + dst, None), (dst, lab.p)):
+            r = lab.ak(["cp", "x:/tmp/f", path], cwd=cwd)
+            assert r.code == 1 and "symbolic link" in r.err, (path, r)
+    assert os.listdir(lab.private) == ["s"]
+    for src in ("out/s", "sub/hop/s", "a/data/."):
+        r = lab.ak(["cp", lab.p + "/" + src, "x:/tmp/got"])
+        assert r.code == 1 and "symbolic link" in r.err and b.exec("x", "test", "-e", "/tmp/got").code == 1, (src, r)
+
+
+def test_h11_links_of_the_system_and_of_the_home_are_followed(any_boxes):
+    """A home that is a link, or lies behind one of the user's, and what the user has linked in the home itself."""
+    b, lab = any_boxes, any_boxes.lab
+    real = mkdir(lab, "tmp", "data", "work")
+    put(lab, real + "/f", "mine")
+    os.symlink(real, lab.path("home", "work"))
+    os.symlink(real + "/f", lab.path("home", ".gitconfig"))
+    os.symlink(lab.path("home"), lab.path("tmp", "home"))
+    own(lab, lab.path("home", "work"), lab.path("home", ".gitconfig"), lab.path("tmp", "home"))
+    b.up("x")
+    for home in (lab.path("home"), lab.path("tmp", "home")):
+        env = dict(HOME=home)
+        for source in ("/work", "/work/f", "/.gitconfig"):
+            r = lab.run(["--mount", home + source + ":/mnt/d", "--", "sh", "-c", "cat /mnt/d /mnt/d/f 2>/dev/null"], env=env)
+            assert r.out == "mine", (home, source, r)
+        r = lab.run([*CLAUDE, "--dir", home + "/work", "--", "pwd"], env=env)
+        assert r.code == 0 and r.out.strip() == real, r
+        assert lab.ak(["cp", home + "/work/f", "x:/tmp/f"], env=env).code == 0
+    assert lab.run(["--mount", "/proc/self/root/etc/hostname:/mnt/n", "--", "cat", "/mnt/n"]).code == 0
