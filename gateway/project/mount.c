@@ -74,7 +74,7 @@ static int relation_in(struct owndir *own, const char *folder, const char *home,
 	if (ak_path_join(path, home, name, NULL) < 0)
 		return 0;
 	if (project_inside(folder, path))
-		return OWNDIR_INSIDE;
+		return OWNDIR_INSIDE | (strcmp(folder, path) ? 0 : OWNDIR_AROUND);
 	if (!realpath(path, real) || access(real, X_OK) < 0)
 		return 0; /* it does not exist, or its content is out of the caller's reach */
 	return owndir_relation(own, folder, real, err);
@@ -84,12 +84,25 @@ static int refuse_private(const struct mount_ask *ask, int relation, const char 
 {
 	if (relation == 0)
 		return 0;
+	if (ask->tool)
+		return ak_fail(err, EINVAL, "'%s' %s '%s/%s', which holds keys or sessions", ask->source,
+			relation & OWNDIR_INSIDE ? "lies in" : "contains", home, name);
 	if (relation & OWNDIR_INSIDE)
 		return ak_fail(err, EINVAL, "'%s': '%s/%s' holds keys or sessions; %s", ask->source, home, name,
 			S_ISDIR(ask->mode) ? "name the exact file that the sandbox needs" : "mount the file read-only");
 	return ak_fail(err, EINVAL,
 		"'%s' contains '%s/%s', which holds keys or sessions; name a folder that does not contain it, or the exact file",
 		ask->source, home, name);
+}
+
+/* The part of RELATION that is a reason to refuse. */
+static int reason(const struct mount_ask *ask, int relation, bool agent)
+{
+	if (!S_ISDIR(ask->mode)) /* a file that the user names exactly may be read */
+		relation &= ask->writable || ask->tool ? OWNDIR_INSIDE : 0;
+	if (ask->tool && agent) /* the agent itself may be installed there */
+		relation &= OWNDIR_AROUND;
+	return relation;
 }
 
 static int check_private(
@@ -101,8 +114,8 @@ static int check_private(
 		for (size_t i = 0; lists[l][i]; i++) {
 			int relation = relation_in(own, folder, home, lists[l][i], err);
 
-			if (relation > 0 && !S_ISDIR(ask->mode)) /* a file that is named exactly may be read */
-				relation = ask->writable ? relation & OWNDIR_INSIDE : 0;
+			if (relation > 0)
+				relation = reason(ask, relation, lists[l] == agent_names);
 			if (relation < 0 || (relation = refuse_private(ask, relation, home, lists[l][i], err)) < 0)
 				return relation;
 		}
@@ -122,6 +135,40 @@ static size_t find_homes(const char *source, char ret[static HOMES_MAX][PATH_MAX
 	if (len)
 		snprintf(ret[n++], PATH_MAX, "%.*s", (int)len, source);
 	return n;
+}
+
+/* ---- tools ---- */
+
+/* A package or tool chain is a folder of its own. Prefixes that many programs share, such as ~/.local, hold other things as well. */
+static int check_prefix(const struct mount_ask *ask, struct owndir *own, const char *home, struct ak_err *err)
+{
+	static const char *const prefixes[] = { ".local", ".local/share", ".local/state", ".config", ".cache", ".var", "snap" };
+	char path[PATH_MAX], real[PATH_MAX];
+	int relation = project_inside(home, ask->source) ? OWNDIR_AROUND : 0;
+
+	if (!relation && access(home, X_OK) == 0)
+		relation = owndir_relation(own, ask->source, home, err);
+	if (relation < 0)
+		return relation;
+	if (relation & OWNDIR_AROUND)
+		return ak_fail(err, EINVAL, "'%s' contains the home folder '%s'", ask->source, home);
+	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
+		if (ak_path_join(path, home, prefixes[i], NULL) == 0 &&
+			(!strcmp(path, ask->source) || (realpath(path, real) && !strcmp(real, ask->source))))
+			return ak_fail(err, EINVAL, "'%s' holds files of many programs", ask->source);
+	}
+	return 0;
+}
+
+static int check_tool(const struct mount_ask *ask, struct owndir *own, const char *home, struct ak_err *err)
+{
+	char ours[OWNDIR_COVERS_MAX][PATH_MAX];
+	int rc = S_ISDIR(ask->mode) ? check_prefix(ask, own, home, err) : 1;
+
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	rc = owndir_covers(own, &ask->source, 1, ours, err);
+	return rc > 0 ? ak_fail(err, EINVAL, "'%s' contains agentkernel's own folder '%s'", ask->source, ours[0]) : rc;
 }
 
 /* ---- writable ---- */
@@ -233,6 +280,8 @@ int mount_check_source(const struct mount_ask *ask, struct owndir *own, struct a
 		rc = check_private(ask, folder, own, homes[i], err);
 	if (rc == 0)
 		rc = check_broad(ask, homes[0], err);
+	for (size_t i = 0; i < n && rc == 0 && ask->tool; i++)
+		rc = check_tool(ask, own, homes[i], err);
 	if (rc == 0 && ask->writable)
 		rc = check_writable(ask, folder, own, err);
 	for (size_t i = 0; i < n && rc == 0 && ask->writable; i++)

@@ -19,6 +19,7 @@ struct mount_ask {
 	mode_t mode; /* its type */
 	bool writable;
 	enum project_word word;
+	bool tool; /* found by tools_find, not named by the user: no file of a key folder, no folder around the home or ours */
 };
 
 /* Whether SOURCE may be mounted at all; -EINVAL with the reason and the fix. OWN must be current. */

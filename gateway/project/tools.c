@@ -9,7 +9,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/paths.h"
 #include "gateway/base/strbuf.h"
-#include "gateway/project/project.h"
+#include "gateway/project/mount.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,6 +32,7 @@ void tools_done(struct tools *t)
 	free(t->path);
 	free(t->program);
 	free(t->refused);
+	free(t->partly);
 	free(t->missing);
 	*t = (struct tools){ 0 };
 }
@@ -58,6 +59,20 @@ static bool shown(const struct finder *f, const char *path)
 	return tools_in_system(path) || in_project(f, path) || (f->ask->shown[0] && project_inside(path, f->ask->shown));
 }
 
+/* Whether PATH may be mounted. If not, the reason is in F. */
+static bool may_mount(struct finder *f, enum tool_kind kind, const char *path, mode_t mode)
+{
+	const struct mount_ask ask = { .source = path, .mode = mode, .word = PROJECT_NAMED, .tool = true };
+	bool folder = kind == TOOL_FOLDER;
+	int rc = 0;
+
+	if (folder ? !S_ISDIR(mode) : !S_ISREG(mode))
+		rc = ak_fail(&f->why, EINVAL, "'%s' is not a %s", path, folder ? "folder" : "regular file");
+	else if (folder && !f->home[0])
+		rc = ak_fail(&f->why, EINVAL, "'%s' might contain your home folder, which is unknown", path);
+	return rc == 0 && mount_check_source(&ask, f->ask->own, &f->why) == 0;
+}
+
 int tools_add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why)
 {
 	struct tool *t = &f->tools->list[f->tools->n];
@@ -70,6 +85,8 @@ int tools_add(struct finder *f, enum tool_kind kind, const char *path, size_t le
 		return 0;
 	if (kind != TOOL_LINK && lstat(copy, &st) < 0)
 		return -errno;
+	if (kind != TOOL_LINK && !may_mount(f, kind, copy, st.st_mode))
+		return 1;
 	if (f->tools->n == TOOLS_MAX)
 		return -E2BIG;
 	*t = (struct tool){
@@ -253,6 +270,12 @@ static int add_interpreter(struct finder *f, const char *script, bool trusted, u
 	return rc;
 }
 
+/* A folder that would be useful, but is not needed by every program. */
+static int ignore_refused(int rc)
+{
+	return rc > 0 ? 0 : rc;
+}
+
 /* Most programs in ~/.cargo/bin are rustup's proxy, which chooses a tool chain. */
 static int add_rustup(struct finder *f, const char *real)
 {
@@ -267,30 +290,53 @@ static int add_rustup(struct finder *f, const char *real)
 		return 0;
 	if (ak_path_join(folder, f->home, ".rustup", NULL) < 0 || !realpath(folder, rustup))
 		return 0;
-	return tools_add(f, TOOL_FOLDER, rustup, strlen(rustup), NULL, "Rust tool chains");
+	return ignore_refused(tools_add(f, TOOL_FOLDER, rustup, strlen(rustup), NULL, "Rust tool chains"));
 }
 
-bool tools_too_broad(const struct finder *f, const char *path, size_t len)
+int tools_refuse(struct finder *f, const char *reason)
 {
-	char folder[PATH_MAX];
-
-	snprintf(folder, sizeof(folder), "%.*s", (int)len, path);
-	return !f->home[0] || project_inside(f->home, folder) || project_is_private(folder, f->home);
+	if (!f->tools->refused)
+		f->tools->refused = strdup(reason);
+	return f->tools->refused ? 0 : -ENOMEM;
 }
 
-int tools_add_real(struct finder *f, const char *real, const char *why)
+/* The tool chain around REAL, LEN bytes of it, was refused: add the parts that are enough, or report it. */
+static int add_parts(struct finder *f, const char *real, size_t len, const char *what, const char *why)
+{
+	const char *const *parts = tools_parts(what);
+	char path[PATH_MAX], resolved[PATH_MAX];
+	int rc = 0;
+
+	if (!parts && !f->tools->partly &&
+		asprintf(&f->tools->partly,
+			"%s; '%s' is brought in without the rest of its tool chain (%s): add what it needs with --mount",
+			f->why.text, real, what) < 0)
+		return -ENOMEM;
+	for (; parts && *parts && rc == 0; parts++) {
+		if (snprintf(path, sizeof(path), "%.*s/%s", (int)len, real, *parts) < (int)sizeof(path) &&
+			realpath(path, resolved) && !strcmp(path, resolved))
+			rc = ignore_refused(tools_add(f, TOOL_FOLDER, path, strlen(path), NULL, why));
+	}
+	return rc;
+}
+
+int tools_add_file(struct finder *f, const char *real, const char *why, bool library)
 {
 	const char *what = NULL;
-	size_t len = tools_root(real, &what);
+	size_t len = library ? tools_package(real, &what) : tools_root(real, &what);
 	char text[NAME_MAX + 128];
-	int rc;
+	int rc = 0;
 
-	if (len && !tools_too_broad(f, real, len)) {
+	if (len) {
 		snprintf(text, sizeof(text), "%s, for the %s", what, why);
-		return tools_add(f, TOOL_FOLDER, real, len, NULL, text);
+		rc = tools_add(f, TOOL_FOLDER, real, len, NULL, text);
+		if (rc <= 0)
+			return rc;
+		rc = add_parts(f, real, len, what, text);
 	}
-	rc = tools_add(f, TOOL_FILE, real, strlen(real), NULL, why);
-	return rc < 0 ? rc : add_rustup(f, real);
+	if (rc == 0)
+		rc = tools_add(f, TOOL_FILE, real, strlen(real), NULL, why);
+	return rc ? rc : add_rustup(f, real);
 }
 
 /* Shims of mise are links to mise itself, which then needs its installed tools. */
@@ -298,7 +344,7 @@ static int add_mise(struct finder *f, const char *link)
 {
 	const char *at = strstr(link, "/mise/shims/");
 
-	return at ? tools_add(f, TOOL_FOLDER, link, (size_t)(at - link) + 5, NULL, "tool chains of mise") : 0;
+	return at ? ignore_refused(tools_add(f, TOOL_FOLDER, link, (size_t)(at - link) + 5, NULL, "tool chains of mise")) : 0;
 }
 
 int tools_add_links(struct finder *f, const struct way *w, const char *why)
@@ -324,11 +370,13 @@ bool tools_laid_by_sandbox(const struct finder *f, const struct way *w)
 	return yes;
 }
 
-static int refuse(struct finder *f, const char *real, unsigned depth, const char *why)
+/* A sandbox may have written the program REAL. */
+static int refuse_written(struct finder *f, const char *real)
 {
-	if (depth == 0 && !f->tools->refused && asprintf(&f->tools->refused, "'%s' is in %s", real, why) < 0)
-		return -ENOMEM;
-	return 0;
+	char text[PATH_MAX + 64];
+
+	snprintf(text, sizeof(text), "'%s' is in a project that another sandbox can write", real);
+	return tools_refuse(f, text);
 }
 
 /* The dynamic linker and the libraries of a program outside the system folders. */
@@ -355,16 +403,16 @@ static int add_program(struct finder *f, const char *path, const char *why, unsi
 		return 0; /* missing on the host means missing inside; the sandbox reports it */
 	trusted = !tools_laid_by_sandbox(f, &w);
 	if (trusted && !tools_in_system(w.real)) {
-		if (project_is_private(w.real, f->home))
-			return refuse(f, w.real, depth, "a folder that holds keys or agentkernel's own records");
-		rc = tools_add_real(f, w.real, why);
+		rc = tools_add_file(f, w.real, why, false);
+		if (rc > 0)
+			return tools_refuse(f, f->why.text);
 		if (rc == 0)
 			rc = add_elf(f, w.real, depth);
 	}
 	if (rc == 0 && trusted)
 		rc = tools_add_links(f, &w, why);
-	if (rc == 0 && !trusted && !in_project(f, w.real))
-		rc = refuse(f, w.real, depth, "a project that another sandbox can write");
+	if (rc == 0 && depth == 0 && !trusted && !in_project(f, w.real))
+		rc = refuse_written(f, w.real);
 	return rc < 0 ? rc : add_interpreter(f, w.real, trusted, depth);
 }
 
@@ -409,11 +457,19 @@ static int make_path(struct finder *f)
 	return f->tools->path ? 0 : -ENOMEM;
 }
 
-/* Where NAME, a command as it was given, is; false if nowhere, or if it is relative to the current folder. */
-static bool locate(const struct tools_ask *ask, const char *name, char ret[static PATH_MAX])
+/* Whether PATH leads to a program that the sandbox sees anyway. */
+static bool leads_inside(const struct tools_ask *ask, const char *path)
+{
+	char real[PATH_MAX];
+
+	return realpath(path, real) && (tools_in_system(real) || (ask->project[0] && project_inside(real, ask->project)));
+}
+
+/* Where NAME, a program as it was given, is; false if nowhere, or if it is relative to the current folder. */
+static bool locate(const struct tools_ask *ask, const char *name, bool by_name, char ret[static PATH_MAX])
 {
 	if (name[0] == '/')
-		return snprintf(ret, PATH_MAX, "%s", name) < PATH_MAX && is_program(ret);
+		return snprintf(ret, PATH_MAX, "%s", name) < PATH_MAX && is_program(ret) && (!by_name || leads_inside(ask, ret));
 	return !strchr(name, '/') && tools_look_up(ask->path, name, ret);
 }
 
@@ -424,7 +480,7 @@ static int add_more(struct finder *f)
 	int rc = 0;
 
 	for (const char *const *name = f->ask->more; name && *name && rc == 0; name++) {
-		if (locate(f->ask, *name, found))
+		if (locate(f->ask, *name, false, found))
 			rc = add_program(f, found, "tool", 0);
 		else if (!f->tools->missing)
 			rc = (f->tools->missing = strdup(*name)) ? 0 : -ENOMEM;
@@ -445,7 +501,7 @@ int tools_find(const struct tools_ask *ask, struct tools *ret, struct ak_err *er
 		if (!ask->home || !realpath(ask->home, f->home))
 			f->home[0] = '\0';
 	}
-	if (rc == 0 && locate(ask, ask->command, found)) {
+	if (rc == 0 && locate(ask, ask->command, ask->by_name, found)) {
 		ret->program = strdup(found);
 		rc = ret->program ? add_program(f, found, "command", 0) : -ENOMEM;
 	}

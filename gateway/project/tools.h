@@ -3,7 +3,8 @@
  * its links and its "#!" line, the package or tool-chain folder around each, and the shared libraries and the dynamic linker that
  * they find outside the system folders. All of it is mounted read-only, at its own path.
  *
- * Nothing else is mounted: not the home, no folder that holds the data of many tools, no folder that holds keys. A sandbox may
+ * Nothing else is mounted: every file and folder passes mount_check_source, as what the user mounts does, so none lies in or contains
+ * our own folders or a folder that holds keys, and none contains the home or holds the data of many tools. A sandbox may
  * have written files of the project, so their links and "#!" lines can only add a well-known interpreter found on PATH.
  */
 #ifndef AK_TOOLS_H
@@ -35,9 +36,12 @@ struct tools {
 	size_t n;
 	char *path; /* owned; PATH inside: the caller's entries that exist inside, in order, then the system's */
 	char *program; /* owned; path of the command on the host; NULL if it is not on the caller's PATH */
-	char *refused; /* owned; why a program that was found is not mounted; NULL if it is */
+	char *refused; /* owned; why the first program or library that was found and not mounted is not; NULL if all are */
+	char *partly; /* owned; why the folder around a program is not mounted with it; NULL if all are */
 	char *missing; /* owned; the first of the other programs that is not on the caller's PATH; NULL if all are */
 };
+
+struct owndir;
 
 struct tools_ask {
 	const char *command; /* argv[0]; "" if none */
@@ -46,6 +50,8 @@ struct tools_ask {
 	const char *home; /* the caller's home; NULL if unknown */
 	const char *project; /* "" if none is mounted */
 	const char *shown; /* a host folder that is mounted as a whole; "" if none */
+	struct owndir *own; /* borrowed */
+	bool by_name; /* a command that is a path outside the project is not brought in: only the user's PATH says what is a tool */
 	/* Whether a sandbox other than this one may have written PATH; true also if that is unknown. */
 	bool (*written)(void *ctx, const char *path);
 	void *written_ctx;
@@ -61,6 +67,10 @@ void tools_done(struct tools *t);
  */
 bool tools_look_up(const char *path, const char *name, char ret[static PATH_MAX]);
 size_t tools_root(const char *real, const char **ret_what);
+size_t tools_package(const char *real, const char **ret_what); /* the same, by the folder's name only, for a library */
+
+/* Folders of a tool chain, relative to it, that are enough where it shares a prefix with other programs; NULL if all of it is needed. */
+const char *const *tools_parts(const char *what);
 
 /* Whether PATH is in a host folder that every sandbox sees. */
 bool tools_in_system(const char *path);

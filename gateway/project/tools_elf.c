@@ -5,9 +5,11 @@
 #include "gateway/base/io.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define HEADERS_MAX 64
@@ -43,14 +45,30 @@ static void read_text(int fd, uint64_t offset, char *ret, size_t size)
 		ret[0] = '\0'; /* too long to be a path */
 }
 
+/* Read the first bytes; false if it is no ELF file of this machine's kind. */
+static bool read_start(int fd, Elf64_Ehdr *ret)
+{
+	return read_at(fd, 0, ret, sizeof(*ret)) && memcmp(ret->e_ident, ELFMAG, SELFMAG) == 0 &&
+		ret->e_ident[EI_CLASS] == ELFCLASS64 && ret->e_ident[EI_DATA] == OWN_ORDER;
+}
+
+bool elf_is_library(const char *path)
+{
+	_cleanup_close_ int fd = -1;
+	Elf64_Ehdr head;
+	struct stat st;
+
+	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode)) /* opening a device may have effects */
+		return false;
+	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	return fd >= 0 && read_start(fd, &head) && head.e_type == ET_DYN;
+}
+
 static bool read_headers(struct elf_file *f)
 {
 	Elf64_Ehdr head;
 
-	if (!read_at(f->fd, 0, &head, sizeof(head)) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
-		return false;
-	if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_ident[EI_DATA] != OWN_ORDER ||
-		head.e_phentsize != sizeof(f->headers[0]) || head.e_phnum > HEADERS_MAX)
+	if (!read_start(f->fd, &head) || head.e_phentsize != sizeof(f->headers[0]) || head.e_phnum > HEADERS_MAX)
 		return false;
 	f->n_headers = head.e_phnum;
 	return read_at(f->fd, head.e_phoff, f->headers, f->n_headers * sizeof(f->headers[0]));

@@ -11,6 +11,7 @@ struct finder {
 	const struct tools_ask *ask; /* borrowed */
 	struct tools *tools; /* borrowed */
 	char home[PATH_MAX]; /* resolved; "" if there is none */
+	struct ak_err why; /* why the last file or folder was refused */
 	struct {
 		dev_t dev;
 		ino_t ino;
@@ -32,10 +33,15 @@ void way_done(struct way *w);
 int tools_walk(const char *path, struct way *w);
 bool tools_laid_by_sandbox(
 	const struct finder *f, const struct way *w); /* whether a sandbox may have created a part of the path */
-bool tools_too_broad(const struct finder *f, const char *path, size_t len); /* whether a folder contains more than tools */
-int tools_add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why);
-int tools_add_real(struct finder *f, const char *real, const char *why); /* a file, or the package or tool chain around it */
 int tools_add_links(struct finder *f, const struct way *w, const char *why);
+
+/*
+ * Add one entry; 1 if the file or folder must not be mounted, with the reason in F. Everything that is mounted passes here.
+ * A file must be a regular one: a folder that was added as a file would be mounted with its sockets.
+ */
+int tools_add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why);
+int tools_add_file(struct finder *f, const char *real, const char *why, bool library); /* or the folder that it needs around it */
+int tools_refuse(struct finder *f, const char *reason); /* record why something is not mounted */
 
 /* tools_elf.c: what an ELF file asks the dynamic linker for. */
 #define ELF_NEEDED_MAX 128
@@ -46,6 +52,8 @@ struct elf_needs {
 	size_t n_needed;
 };
 enum { ELF_RPATH, ELF_RUNPATH };
+
+bool elf_is_library(const char *path); /* whether the dynamic linker would take it: a regular ELF file of this machine's kind */
 
 /* Read the file FD; false if it is no ELF file of this machine's kind, or makes no sense. */
 bool elf_needs_read(int fd, struct elf_needs *ret);

@@ -8,7 +8,6 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/strbuf.h"
-#include "gateway/project/project.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,11 +74,11 @@ static char *search_path(const struct elf_needs *n, const char *real, const char
 static bool find_in(const char *path, const char *name, char ret[static PATH_MAX])
 {
 	if (strchr(name, '/'))
-		return name[0] == '/' && snprintf(ret, PATH_MAX, "%s", name) < PATH_MAX && access(ret, R_OK) == 0;
+		return name[0] == '/' && snprintf(ret, PATH_MAX, "%s", name) < PATH_MAX && elf_is_library(ret);
 	while (*path) {
 		size_t len = strcspn(path, ":");
 
-		if (snprintf(ret, PATH_MAX, "%.*s/%s", (int)len, path, name) < PATH_MAX && access(ret, R_OK) == 0)
+		if (snprintf(ret, PATH_MAX, "%.*s/%s", (int)len, path, name) < PATH_MAX && elf_is_library(ret))
 			return true;
 		path += len + (path[len] == ':');
 	}
@@ -101,7 +100,7 @@ static size_t crowded(const struct finder *f, const char *real)
 	}
 	while (at > 0 && real[at - 1] != '/')
 		at--;
-	return n >= SINGLE_MAX && !strncmp(real + at, "lib", 3) && !tools_too_broad(f, real, len) ? len : 0;
+	return n >= SINGLE_MAX && !strncmp(real + at, "lib", 3) ? len : 0;
 }
 
 static int add_library(struct finder *f, const char *path, const char *user, const char *search, unsigned depth)
@@ -113,11 +112,15 @@ static int add_library(struct finder *f, const char *path, const char *user, con
 
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0;
-	if (tools_in_system(w.real) || tools_laid_by_sandbox(f, &w) || project_is_private(w.real, f->home))
+	if (tools_in_system(w.real) || tools_laid_by_sandbox(f, &w))
 		return 0;
 	snprintf(why, sizeof(why), "library of %.200s", strrchr(user, '/') + 1);
 	folder = crowded(f, w.real);
-	rc = folder ? tools_add(f, TOOL_FOLDER, w.real, folder, NULL, "libraries") : tools_add_real(f, w.real, why);
+	rc = folder ? tools_add(f, TOOL_FOLDER, w.real, folder, NULL, "libraries") : 1;
+	if (rc > 0)
+		rc = tools_add_file(f, w.real, why, true);
+	if (rc > 0)
+		return tools_refuse(f, f->why.text);
 	if (rc == 0)
 		rc = tools_add_links(f, &w, why);
 	return rc < 0 ? rc : add_needs(f, w.real, search, depth + 1, unused);

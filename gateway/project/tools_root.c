@@ -42,13 +42,23 @@ static const struct {
 /* Files that show that the folder above bin/ is a tool chain. */
 static const struct {
 	const char *file, *what;
+	const char *parts[3];
 } markers[] = {
-	{ "pyvenv.cfg", "Python environment" },
-	{ "conda-meta", "conda environment" },
-	{ "lib/modules", "Java" },
-	{ "pkg/tool", "Go" },
-	{ "include/node/node.h", "Node.js" },
+	{ "pyvenv.cfg", "Python environment", { NULL } },
+	{ "conda-meta", "conda environment", { NULL } },
+	{ "lib/modules", "Java", { NULL } },
+	{ "pkg/tool", "Go", { NULL } },
+	{ "include/node/node.h", "Node.js", { "lib/node_modules", "include/node" } },
 };
+
+const char *const *tools_parts(const char *what)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(markers); i++) {
+		if (!strcmp(markers[i].what, what) && markers[i].parts[0])
+			return markers[i].parts;
+	}
+	return NULL;
+}
 
 /* The length of PATH up to the end of N more components; 0 if there are fewer folders. */
 static size_t skip(const char *path, size_t at, unsigned n)
@@ -99,16 +109,21 @@ static size_t marked_root(const char *real, const char **ret_what)
 	return 0;
 }
 
-size_t tools_root(const char *real, const char **ret_what)
+size_t tools_package(const char *real, const char **ret_what)
 {
 	static const char store[] = "/nix/store";
-	size_t len;
 
 	if (project_inside(real, store)) {
 		*ret_what = "Nix packages";
 		return sizeof(store) - 1;
 	}
-	len = known_root(real, ret_what);
+	return known_root(real, ret_what);
+}
+
+size_t tools_root(const char *real, const char **ret_what)
+{
+	size_t len = tools_package(real, ret_what);
+
 	return len ? len : marked_root(real, ret_what);
 }
 

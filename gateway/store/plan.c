@@ -506,7 +506,8 @@ static bool has_written(void *ctx, const char *path)
 }
 
 /* What the command needs of the host besides its system folders, each at its own path. */
-static int plan_tools(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
+static int plan_tools(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct owndir *own,
+	struct ak_err *err)
 {
 	char note[320];
 	struct writers writers = { .plan = plan, .projects = { .paths = paths } };
@@ -520,6 +521,8 @@ static int plan_tools(struct run_plan *plan, const struct run_request *opts, con
 		.home = getenv("HOME"),
 		.project = plan->project,
 		.shown = plan->host_home,
+		.own = own,
+		.by_name = opts->origin == RUN_ORIGIN_MCP, /* a model chose the command */
 		.written = has_written,
 		.written_ctx = &writers,
 	};
@@ -534,6 +537,8 @@ static int plan_tools(struct run_plan *plan, const struct run_request *opts, con
 			plan->tools.missing);
 		run_plan_note(plan, note);
 	}
+	if (rc == 0 && plan->tools.partly)
+		run_plan_note(plan, plan->tools.partly);
 	for (size_t i = 0; rc == 0 && i < plan->tools.n; i++) {
 		const struct tool *t = &plan->tools.list[i];
 
@@ -727,7 +732,7 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	if (rc == 0)
 		rc = plan_host_home(plan, opts, err);
 	if (rc == 0)
-		rc = plan_tools(plan, opts, paths, err);
+		rc = plan_tools(plan, opts, paths, own, err);
 	if (rc == 0)
 		rc = plan_covers(plan, own, empty_dir, err);
 	if (rc == 0)

@@ -1,6 +1,7 @@
 /* What a command needs of the host besides its system folders: the program, its links, its interpreter and its package, and nothing else. */
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/project/owndir.h"
 #include "gateway/project/project.h"
 #include "gateway/project/tools.h"
 
@@ -92,11 +93,19 @@ static int teardown(void **state)
 
 static void find(const char *command, const char *path, bool (*written)(void *ctx, const char *path), struct tools *ret)
 {
+	static struct ak_paths paths;
+	_cleanup_(owndir_freep) struct owndir *own = NULL;
 	struct tools_ask ask = {
 		.command = command, .path = path, .home = home, .project = project, .shown = "", .written = written
 	};
 	struct ak_err err;
 
+	snprintf(paths.state, PATH_MAX, "%s/.local/state/agentkernel", home);
+	snprintf(paths.runtime, PATH_MAX, "%s/run/agentkernel", home);
+	snprintf(paths.config, PATH_MAX, "%s/.config/agentkernel", home);
+	snprintf(paths.data, PATH_MAX, "%s/data", home);
+	assert_int_equal(owndir_new(&paths, &own, &err), 0);
+	ask.own = own;
 	assert_int_equal(tools_find(&ask, ret, &err), 0);
 }
 
