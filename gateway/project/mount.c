@@ -20,6 +20,12 @@ static const char *const agent_names[] = { ".claude", ".codex", ".gemini", ".con
 static const char *const settings_names[] = { ".config", ".local/bin", ".local/share/applications", ".local/share/systemd",
 	".vim", ".emacs.d", NULL };
 
+/* Dot folders of a home that hold only copies of what was fetched. All others may hold settings or programs. */
+static const char *const cache_names[] = { ".cache", ".npm", ".m2/repository", ".gradle/caches", NULL };
+
+/* Records and programs' data of the system, which root can write. */
+static const char *const record_dirs[] = { "/var/lib", "/var/spool", "/var/log", "/var/backups", NULL };
+
 /* The folder whose place decides: the source itself, or the folder of a file. */
 static int folder_of(const struct mount_ask *ask, char ret[static PATH_MAX])
 {
@@ -58,6 +64,12 @@ static int check_broad(const struct mount_ask *ask, const char *home, struct ak_
 	if (project_inside(s, "/run"))
 		return ak_fail(
 			err, EINVAL, "'%s' is part of the running system; name another, or confirm it with --allow-broad-dir", s);
+	for (size_t i = 0; ask->writable && record_dirs[i]; i++) {
+		if (project_inside(s, record_dirs[i]) && !(home[0] && project_inside(s, home)))
+			return ak_fail(err, EINVAL,
+				"'%s' is in %s, where the system keeps its data; mount it read-only, or confirm it with --allow-broad-dir",
+				s, record_dirs[i]);
+	}
 	if (S_ISDIR(ask->mode) && project_is_broad(s, home))
 		return ak_fail(err, EINVAL,
 			"'%s' holds files of many programs; name a folder below it, or confirm it with --allow-broad-dir", s);
@@ -237,9 +249,26 @@ static int check_path(const struct mount_ask *ask, const char *folder, struct ow
 	return 0;
 }
 
+/* A dot file or dot folder of HOME, what is in one, or the user's own programs. */
+static bool is_setting(const char *source, const char *home)
+{
+	const char *name = project_inside(source, home) ? source + strlen(home) : "";
+
+	name += name[0] == '/';
+	if (project_inside(name, "bin"))
+		return true;
+	for (size_t i = 0; cache_names[i]; i++) {
+		if (project_inside(name, cache_names[i]))
+			return false;
+	}
+	return name[0] == '.';
+}
+
 static int check_settings(
 	const struct mount_ask *ask, const char *folder, struct owndir *own, const char *home, struct ak_err *err)
 {
+	if (is_setting(ask->source, home))
+		return refuse_writable(ask, "your own programs read their settings there, or are there", err);
 	for (size_t i = 0; settings_names[i]; i++) {
 		int relation = relation_in(own, folder, home, settings_names[i], err);
 

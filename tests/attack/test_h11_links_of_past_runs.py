@@ -97,3 +97,41 @@ def test_h11_links_of_the_system_and_of_the_home_are_followed(any_boxes):
         assert r.code == 0 and r.out.strip() == real, r
         assert lab.ak(["cp", home + "/work/f", "x:/tmp/f"], env=env).code == 0
     assert lab.run(["--mount", "/proc/self/root/etc/hostname:/mnt/n", "--", "cat", "/mnt/n"]).code == 0
+
+
+# ---- --env-file ----
+
+def test_h11_a_file_of_variables_takes_nothing_that_a_run_asks_for(planted):
+    lab = planted.lab
+    put(lab, lab.p + "/.env", "A=1\n")
+    put(lab, lab.private + "/.env", "OTHER=hunter2\n")
+    assert lab.run([*CLAUDE, "--", "sh", "-ec", "echo SECRET >> .env; ln -s %s/.env linked; mkfifo fifo" % lab.private], cwd=lab.p).code == 0
+    for file, says in ((".env", "line 2"), (lab.p + "/.env", "-e SECRET"), ("linked", "symbolic link"), ("out/.env", "symbolic link"), ("fifo", "regular file")):
+        for mode in ((), CLAUDE):
+            r = lab.run([*mode, "--env-file", file, "--", "env"], cwd=lab.p, env={"SECRET": "hunter2"}, timeout=20)
+            assert r.code == 2 and says in r.err and "hunter2" not in r.out, (file, r)
+    put(lab, lab.private + "/mine", "SECRET\n")
+    r = lab.run(["--env-file", lab.private + "/mine", "--", "env"], cwd=lab.p, env={"SECRET": "hunter2"})
+    assert r.code == 0 and "SECRET=hunter2" in r.out, r
+
+
+# ---- writable mounts ----
+
+def test_h11_no_dot_file_of_a_home_is_writable(any_user):
+    lab = any_user
+    for name in (".vimrc", ".npmrc", ".pam_environment", ".forward", ".rhosts", ".xprofile"):
+        put(lab, lab.path("home", name), "mine")
+    for parts in ((".local", "share"), (".local", "lib"), (".nvm",), (".cargo", "registry"), ("bin",), (".cache",)):
+        mkdir(lab, "home", *parts)
+    for name in (".vimrc", ".npmrc", ".pam_environment", ".forward", ".rhosts", ".xprofile", ".local", ".local/share", ".local/lib", ".nvm", ".cargo/registry", "bin"):
+        for more in ((), ("--allow-broad-dir",)):
+            r = lab.run([*more, "--mount", lab.path("home", name) + ":/mnt/d:rw", "--", "true"])
+            assert r.code == 2 and "writable" in r.err, (name, r)
+        assert lab.run(["--mount", lab.path("home", name) + ":/mnt/d", "--", "true"]).code == 0, name
+    assert lab.run(["--mount", lab.path("home", ".cache") + ":/mnt/d:rw", "--", "touch", "/mnt/d/x"]).code == 0
+
+
+def test_h11_records_of_the_system_are_writable_only_when_confirmed(any_user):
+    for folder in ("/var/lib", "/var/log", "/var/spool", "/var/backups"):
+        r = any_user.run(["--mount", folder + ":/mnt/d:rw", "--", "true"])
+        assert "No such file" in r.err or (r.code == 2 and "--allow-broad-dir" in r.err), (folder, r)

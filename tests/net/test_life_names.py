@@ -132,11 +132,11 @@ def test_inspect_shows_all_but_the_values_of_variables(boxes):
 
 def test_variables_from_a_file(boxes):
     b, lab = boxes, boxes.lab
-    with open(lab.path("project", "vars"), "w") as f:
+    with open(lab.path("home", "vars"), "w") as f:
         f.write("# comment\n\nA=from file\nB=\"as is\" # too\nHOME_OF\nGIVEN=file\n")
     want = "from file|\"as is\" # too|option|\n"
     show = ["sh", "-c", 'echo "$A|$B|$GIVEN|$HOME_OF"']
-    options = ["-e", "GIVEN=option", "--env-file", "vars"]
+    options = ["-e", "GIVEN=option", "--env-file", lab.path("home", "vars")]
     assert lab.run(["--no-network", *options, "--", *show]).out == want
     b.ak("create", "x", "--no-network", "--start", *options)
     assert b.out("x", *show) == want
