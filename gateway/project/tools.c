@@ -391,6 +391,14 @@ static int add_elf(struct finder *f, const char *real, unsigned depth)
 	return add_program(f, interpreter, why, depth + 1);
 }
 
+/* Whether the user's PATH leads to REAL. */
+static bool on_path(const struct finder *f, const char *path, const char *real)
+{
+	char found[PATH_MAX], resolved[PATH_MAX];
+
+	return tools_look_up(f->ask->path, strrchr(path, '/') + 1, found) && realpath(found, resolved) && !strcmp(resolved, real);
+}
+
 static int add_program(struct finder *f, const char *path, const char *why, unsigned depth)
 {
 	_cleanup_(way_done) struct way w = { .n = 0 };
@@ -403,7 +411,8 @@ static int add_program(struct finder *f, const char *path, const char *why, unsi
 		return 0; /* missing on the host means missing inside; the sandbox reports it */
 	trusted = !tools_laid_by_sandbox(f, &w);
 	if (trusted && !tools_in_system(w.real)) {
-		rc = tools_add_file(f, w.real, why, false);
+		/* A script that a past run left may name any program: a folder that only looks like a tool chain must be on PATH. */
+		rc = tools_add_file(f, w.real, why, depth > 0 && !on_path(f, path, w.real));
 		if (rc > 0)
 			return tools_refuse(f, f->why.text);
 		if (rc == 0)

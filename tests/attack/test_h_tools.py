@@ -174,3 +174,19 @@ def test_h28_a_file_that_a_call_wrote_into_its_sandbox_is_no_program_of_the_user
     m.good("sandbox_stop", name="mm")
     m.good("sandbox_remove", name="mm")
     assert m.close().code == 0
+
+
+# ---- programs that a run left ----
+
+def test_h11_a_program_that_a_past_run_left_brings_in_no_folder_around_its_interpreter(home):
+    lab, left = home.lab, home.path("left")
+    interp = home.program("private/bin/interp", "#!/bin/sh\ncat %s\n" % home.path("private/s.txt"))
+    home.program("private/pyvenv.cfg", "", 0o644)
+    home.program("left/x", "")
+    home.program("now/x", "")
+    r = lab.run([*CODEX, "--dir", left, "--", "sh", "-c", "echo '#!%s' >tool; chmod 755 tool" % interp])
+    assert r.code == 0 and os.path.exists(os.path.join(left, "tool")), r
+    r = home.run("--dir", home.path("now"), "--", "tool", path=["left"])
+    assert r.code != 0 and "s3cret" not in r.out, r
+    r = home.run("--dir", home.path("now"), "--tool", "tool", "--", "cat", home.path("private/s.txt"), path=["left"])
+    assert r.code != 0 and "s3cret" not in r.out, r
