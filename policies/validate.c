@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct told {
 	const char *text; /* of the file */
@@ -45,13 +46,25 @@ static void tell_last(const struct told *t, const char *path, const struct ak_er
 	t->fn(t->ctx, &flaw);
 }
 
+/* A FIFO would block; what the shell has opened for us has a writer. */
+static bool blocks(const char *path)
+{
+	struct stat st;
+
+	return strncmp(path, "/dev/", 5) != 0 && strncmp(path, "/proc/", 6) != 0 && stat(path, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
 int policy_validate(const char *path, const struct policy_dirs *dirs, void (*fn)(void *ctx, const struct policy_flaw *f),
 	void *ctx, size_t *ret_rules, struct ak_err *err)
 {
 	_cleanup_(policy_unrefp) struct policy *p = NULL;
 	_cleanup_free_ char *text = NULL;
 	struct told t = { .fn = fn, .ctx = ctx };
-	int rc = ak_read_file(AT_FDCWD, path, POLICY_FILE_MAX, &text, &t.len);
+	int rc;
+
+	if (blocks(path))
+		return ak_fail(err, EINVAL, "%s: is a FIFO; name a file", path);
+	rc = ak_read_file(AT_FDCWD, path, POLICY_FILE_MAX, &text, &t.len);
 
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s", path);

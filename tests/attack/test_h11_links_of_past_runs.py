@@ -135,3 +135,12 @@ def test_h11_records_of_the_system_are_writable_only_when_confirmed(any_user):
     for folder in ("/var/lib", "/var/log", "/var/spool", "/var/backups"):
         r = any_user.run(["--mount", folder + ":/mnt/d:rw", "--", "true"])
         assert "No such file" in r.err or (r.code == 2 and "--allow-broad-dir" in r.err), (folder, r)
+
+
+# ---- policies ----
+
+def test_h11_a_fifo_does_not_block_the_check_of_a_policy(any_user):
+    lab = any_user
+    os.mkfifo(lab.path("project", "fifo"))
+    r = lab.ak(["policy", "validate", "fifo"], timeout=20)
+    assert r.code != 0 and "FIFO" in r.err + r.out, r
