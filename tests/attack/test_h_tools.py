@@ -1,5 +1,4 @@
 """h4, h5 and h28 by way of programs: what the host brings in for a command is a program and its parts, whatever a crafted program asks for."""
-import base64
 import os
 import socket
 
@@ -154,25 +153,6 @@ def test_h28_a_command_of_a_call_brings_in_no_program_by_its_path(home):
     assert m.good("sandbox_run", command=["mine"])[0]["stdout"] == "mine\n"
     assert m.good("sandbox_run", command=[inner])[0]["stdout"] == "inner\n"
     assert m.good("sandbox_run", command=["/bin/echo", "x"])[0]["stdout"] == "x\n"
-    assert m.close().code == 0
-
-
-def test_h28_a_file_that_a_call_wrote_into_its_sandbox_is_no_program_of_the_user(any_boxes):
-    home, lab = Home(any_boxes.lab), any_boxes.lab
-    home.program(".ssh/id", "s3cret\n", 0o600)
-    tool = needing(home, "tools/t", home.path())
-    with open(tool, "rb") as f:
-        data = base64.b64encode(f.read()).decode()
-    m = Mcp(lab, *CODEX)
-    m.open()
-    m.good("sandbox_create", name="mm")
-    m.good("sandbox_file_write", name="mm", path="/tmp/t", content=data)
-    m.good("sandbox_exec", name="mm", command=["sh", "-c", "base64 -d /tmp/t >/tmp/tool; chmod 755 /tmp/tool"])
-    found = [os.path.join(at, "tool") for at, _, names in os.walk(lab.path("state")) if "tool" in names]
-    answer = m.call("sandbox_run", command=[found[0] if found else lab.path("state", "agentkernel", "sandboxes", "mm", "upper", "tmp", "tool")])["result"]
-    assert "s3cret" not in str(answer) and (answer["isError"] or answer["structuredContent"]["exit_code"] == 127), answer
-    m.good("sandbox_stop", name="mm")
-    m.good("sandbox_remove", name="mm")
     assert m.close().code == 0
 
 

@@ -113,7 +113,8 @@ int __wrap_spawn_detached(char *const argv[], int fd, struct ak_err *err)
 {
 	(void)fd;
 	(void)err;
-	must(!v.daemon_id && !strcmp(argv[0], "agentkernel") && !strcmp(argv[1], HEAL_WORD) && !argv[2]);
+	must(!v.daemon_id && !strcmp(argv[0], "agentkernel") && !strcmp(argv[1], HEAL_WORD) && !strcmp(argv[2], "daemon") &&
+		!argv[3]);
 	return 0;
 }
 
