@@ -226,6 +226,7 @@ int service_create(
 	_cleanup_(policy_unrefp) struct policy *policy = NULL;
 	_cleanup_(state_done) struct state_sandbox s = { 0 };
 	_cleanup_(run_request_freep) struct run_request *own = NULL;
+	char taken[PATH_MAX];
 	struct ak_err ignored;
 	int rc = service_check_name(name, err);
 
@@ -234,6 +235,9 @@ int service_create(
 	if (rc < 0)
 		return rc;
 	memcpy(s.name, name, strlen(name) + 1);
+	/* Claiming a name forgets the past run that had it, which may be a run of the user. */
+	if (opts->mcp_server && runs_dir(paths, name, taken, &ignored) == 0)
+		return ak_fail(err, EEXIST, "the name '%s' is taken; choose another", name);
 	rc = service_claim_name(paths, name, err);
 	if (rc == 0)
 		rc = service_fill_state(paths, opts, NULL, &s, err);

@@ -45,6 +45,15 @@ def test_h28_runs_of_others_are_not_read_and_their_names_not_told(own_project):
                 assert "secret-name" not in text and not {name, mine} - {run} & set(text.replace(",", " ").split()), text
 
 
+def test_h28_the_name_of_a_users_run_cannot_be_claimed_and_its_log_with_it(own_project):
+    b, lab, other = own_project
+    lab.run([*CODEX, "--quiet", "--", *lab.probe_command([["resolve", "secret-name.test"]])])
+    name = lab.netlog()[0]["sandbox"]
+    with serving(lab, *CODEX, "--dir", other) as m:
+        assert "taken" in m.bad("sandbox_create", name=name)
+    assert [r for r in lab.netlog(name=name) if r.get("name") == "secret-name.test"], "the record of the run is still there"
+
+
 def test_h28_policies_that_calls_cannot_get_are_not_asked(lab):
     os.makedirs(lab.path("config", "agentkernel", "policies"), exist_ok=True)
     with open(lab.path("config", "agentkernel", "policies", "internal.json"), "w") as f:
