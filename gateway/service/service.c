@@ -237,7 +237,7 @@ int service_create(
 	memcpy(s.name, name, strlen(name) + 1);
 	/* Claiming a name forgets the past run that had it, which may be a run of the user. */
 	if (opts->mcp_server && runs_dir(paths, name, taken, &ignored) == 0)
-		return ak_fail(err, EEXIST, "the name '%s' is taken; choose another", name);
+		return ak_fail(err, EEXIST, "the name '%s' is taken already; choose another", name);
 	rc = service_claim_name(paths, name, err);
 	if (rc == 0)
 		rc = service_fill_state(paths, opts, NULL, &s, err);

@@ -90,7 +90,7 @@ def test_a_command_that_only_the_caller_has_is_told_with_the_reason(lab):
         f.write("#!/bin/sh\n")
     os.chmod(f.name, 0o755)
     r = lab.run([*CODEX, "tool"], env={"PATH": "/usr/bin:/bin:" + folder})
-    assert r.code == 127 and "command not found: 'tool' in the sandbox: '%s' is in a folder that holds keys" % f.name in r.err, r
+    assert r.code == 127 and "command not found: 'tool' in the sandbox: '%s' lies in '%s', which holds keys" % (f.name, folder) in r.err, r
     r = lab.run([*CODEX, "no-such-tool"])
     assert r.code == 127 and r.err == "agentkernel: command not found: 'no-such-tool'\n", r
 
