@@ -81,21 +81,21 @@ def test_h11_a_link_of_a_past_run_turns_no_copy(planted):
 def test_h11_links_of_the_system_and_of_the_home_are_followed(any_boxes):
     """A home that is a link, or lies behind one of the user's, and what the user has linked in the home itself."""
     b, lab = any_boxes, any_boxes.lab
-    real = mkdir(lab, "tmp", "data", "work")
+    real = mkdir(lab, "tmp", "data", "src")
     put(lab, real + "/f", "mine")
-    os.symlink(real, lab.path("home", "work"))
+    os.symlink(real, lab.path("home", "src"))
     os.symlink(real + "/f", lab.path("home", ".gitconfig"))
     os.symlink(lab.path("home"), lab.path("tmp", "home"))
-    own(lab, lab.path("home", "work"), lab.path("home", ".gitconfig"), lab.path("tmp", "home"))
+    own(lab, lab.path("home", "src"), lab.path("home", ".gitconfig"), lab.path("tmp", "home"))
     b.up("x")
     for home in (lab.path("home"), lab.path("tmp", "home")):
         env = dict(HOME=home)
-        for source in ("/work", "/work/f", "/.gitconfig"):
+        for source in ("/src", "/src/f", "/.gitconfig"):
             r = lab.run(["--mount", home + source + ":/mnt/d", "--", "sh", "-c", "cat /mnt/d /mnt/d/f 2>/dev/null"], env=env)
             assert r.out == "mine", (home, source, r)
-        r = lab.run([*CLAUDE, "--dir", home + "/work", "--", "pwd"], env=env)
+        r = lab.run([*CLAUDE, "--dir", home + "/src", "--", "pwd"], env=env)
         assert r.code == 0 and r.out.strip() == real, r
-        assert lab.ak(["cp", home + "/work/f", "x:/tmp/f"], env=env).code == 0
+        assert lab.ak(["cp", home + "/src/f", "x:/tmp/f"], env=env).code == 0
     assert lab.run(["--mount", "/proc/self/root/etc/hostname:/mnt/n", "--", "cat", "/mnt/n"]).code == 0
 
 
