@@ -3,16 +3,22 @@ BUILD ?= build
 PYTHON ?= /usr/bin/python3
 AK_WERROR ?= OFF
 JOBS ?= $(shell nproc)
+# Tests in the lab wait for others about half of their time.
+NET_JOBS ?= $(shell echo $$((2 * $(JOBS))))
 export AK_BIN ?= $(CURDIR)/$(BUILD)/agentkernel
 export AGENTKERNEL_DATA_DIR ?= $(CURDIR)
 
-.PHONY: all demo test unit asan net soak bench lint style format fuzz corpus coverage install package dist lab clean deps
+.PHONY: all demo test unit asan net soak bench lint style format fuzz corpus coverage install package dist lab clean deps test-deps
 
 all: deps $(BUILD)/build.ninja
 	@echo "== build: $(BUILD)"
 	@ninja -C $(BUILD) -j $(JOBS) --quiet
 
+# `make` and `make demo` install what they need and no more; the suite wants other languages, shells and backends too.
 deps:
+	@.ci/deps build
+
+test-deps:
 	@.ci/deps build test
 
 $(BUILD)/build.ninja: CMakeLists.txt
@@ -20,19 +26,20 @@ $(BUILD)/build.ninja: CMakeLists.txt
 
 # The main job, in a private Internet: what codex may reach, what it may not, and the log.
 demo: all
+	@.ci/deps lab
 	@$(PYTHON) tests/lab/lab.py demo
 
 # Each stage says what it runs and how many; ctest and pytest then tell how far they are, and sum up.
-test: all unit asan net
+test: test-deps all unit asan net
 
 count = $$(cd $(1) && ctest -N $(2) | sed -n 's/^Total Tests: //p')
 
-unit: all
+unit: test-deps all
 	@echo "== unit: $(call count,$(BUILD)) unit tests and replays of fuzz corpora, $(JOBS) at a time"
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
 # Everything that reads what others wrote, with its fuzz corpora, under AddressSanitizer and UndefinedBehaviorSanitizer.
-asan: deps
+asan: test-deps
 	@echo "== asan: building the parsers and their tests with sanitizers"
 	@cmake -G Ninja -B build-asan -DAK_SANITIZE=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1" >/dev/null
 	@ninja -C build-asan -j $(JOBS) --quiet parsers
@@ -40,16 +47,16 @@ asan: deps
 	@cd build-asan && ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 ctest -L parser --output-on-failure -j $(JOBS)
 
 # What needs the lab, and the shape of the tree. Tests of one xdist group never run at the same time.
-net: all
-	@echo "== net: tests of invariants, front ends and attacks in private networks, as $$(id -un), $(JOBS) at a time"
-	@$(PYTHON) -m pytest -o cache_dir=$(CURDIR)/$(BUILD)/pytest --basetemp=$(CURDIR)/$(BUILD)/pytest-tmp -n $(JOBS) --dist loadgroup tests
+net: test-deps all
+	@echo "== net: tests of invariants, front ends and attacks in private networks, as $$(id -un), $(NET_JOBS) at a time"
+	@$(PYTHON) -m pytest -o cache_dir=$(CURDIR)/$(BUILD)/pytest --basetemp=$(CURDIR)/$(BUILD)/pytest-tmp -n $(NET_JOBS) --dist loadgroup tests
 
 # Thousands of starts and stops while parts are killed at random; the suite itself runs a short one.
-soak: all
+soak: test-deps all
 	@AK_SOAK_CYCLES=$${AK_SOAK_CYCLES:-2000} $(PYTHON) -m pytest -q -s tests/net/test_soak.py
 
 # A shell in the lab.
-lab: all
+lab: test-deps all
 	@$(PYTHON) tests/lab/lab.py shell
 
 bench: all
@@ -98,8 +105,10 @@ install: all
 export SOURCE_DATE_EPOCH ?= $(shell git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 0)
 package:
 	@.ci/deps build package
-	@cmake -G Ninja -B build-package -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=Release -DAK_PACKAGE=ON -DAK_TESTS=OFF >/dev/null
-	@ninja -C build-package -j $(JOBS) --quiet
+	@gateway/package/cjson build-package/archives || echo "package: no source of cJSON: the program in the tarball is not static" >&2
+	@cmake -G Ninja -B build-package -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=Release -DAK_PACKAGE=ON -DAK_TESTS=OFF \
+		-DAK_CJSON_ARCHIVE=$(CURDIR)/build-package/archives/libcjson.a >/dev/null
+	@ninja -C build-package -j $(JOBS) --quiet all $$([ ! -e build-package/archives/libcjson.a ] || echo agentkernel-static)
 	@cd build-package && rm -f *.deb && cpack -G DEB >/dev/null && ../gateway/package/tarball . agentkernel-$$(uname -m).tar.gz
 	@ls build-package/*.deb build-package/*.tar.gz
 

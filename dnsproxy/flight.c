@@ -249,6 +249,20 @@ static enum dns_cache_kind kind_of(const struct dns_reply *r, bool filtered)
 	return r->rcode == DNS_RCODE_NXDOMAIN ? DNS_CACHE_NXDOMAIN : DNS_CACHE_EMPTY;
 }
 
+/* Store the answer in the cache, and send what the entry says to everyone who waits. */
+static void answer(struct dns_flight *f, const struct dns_cache_item *item, struct dns_verdict *v)
+{
+	struct dns_cache_entry *e = dns_cache_put(&f->client->cache, item);
+	struct dns_name chain[DNS_CNAME_MAX];
+
+	if (!e) {
+		fail(f, v, "out of memory");
+		return;
+	}
+	dns_verdict_from_entry(f->client, e, v, chain);
+	send_all(f, v);
+}
+
 static void finish_addrs(struct dns_flight *f, struct dns_reply *r, struct dns_verdict *v)
 {
 	struct dns_client *c = f->client;
@@ -265,36 +279,21 @@ static void finish_addrs(struct dns_flight *f, struct dns_reply *r, struct dns_v
 		.n_addrs = r->n_addrs,
 		.expires_ms = c->proxy->now_ms + ttl_s * 1000ull,
 	};
-	struct dns_cache_entry *e = dns_cache_put(&c->cache, &item);
-	struct dns_name chain[DNS_CNAME_MAX];
 
-	if (!e) {
-		fail(f, v, "out of memory");
-		return;
-	}
-	dns_verdict_from_entry(c, e, v, chain);
-	send_all(f, v);
+	answer(f, &item, v);
 }
 
 /* Answer like a name whose addresses are all blocked, which they are. */
 static void finish_internal(struct dns_flight *f, struct dns_verdict *v)
 {
-	struct dns_client *c = f->client;
 	struct dns_cache_item item = {
 		.kind = DNS_CACHE_FILTERED,
 		.qtype = f->qtype,
 		.name = &f->name,
-		.expires_ms = c->proxy->now_ms + DNS_INTERNAL_TTL_S * 1000,
+		.expires_ms = f->client->proxy->now_ms + DNS_INTERNAL_TTL_S * 1000,
 	};
-	struct dns_cache_entry *e = dns_cache_put(&c->cache, &item);
-	struct dns_name chain[DNS_CNAME_MAX];
 
-	if (!e) {
-		fail(f, v, "out of memory");
-		return;
-	}
-	dns_verdict_from_entry(c, e, v, chain);
-	send_all(f, v);
+	answer(f, &item, v);
 }
 
 /* Pass on other records rebuilt and uncached: they are rare, and no address is learned from them. */

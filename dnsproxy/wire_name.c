@@ -1,6 +1,8 @@
 /* Names: comparison, printing, and reverse names. */
 #include "dnsproxy/wire.h"
 
+#include "gateway/base/number.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -83,13 +85,6 @@ static int decimal_label(const uint8_t *label, size_t len)
 	return value <= 255 ? value : -1;
 }
 
-static int hex_digit(uint8_t c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool reverse_v4(const struct dns_name *name, struct ak_addr *ret)
 {
 	static const uint8_t suffix[] = "\7in-addr\4arpa";
@@ -119,7 +114,7 @@ static bool reverse_v6(const struct dns_name *name, struct ak_addr *ret)
 	if (name->len != 64 + sizeof(suffix) || memcmp(name->wire + 64, suffix, sizeof(suffix)) != 0)
 		return false;
 	for (size_t i = 0; i < 32; i++) {
-		int digit = name->wire[2 * i] == 1 ? hex_digit(name->wire[2 * i + 1]) : -1;
+		int digit = name->wire[2 * i] == 1 ? ak_hex_digit((char)name->wire[2 * i + 1]) : -1;
 
 		if (digit < 0)
 			return false;

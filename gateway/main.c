@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <nss.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,22 @@ static int fill_stdio(void)
 	}
 	return 0;
 }
+
+#ifdef AK_STATIC
+/* Use only lookups that are part of this program: the NSS modules of the system may need another C library than the one linked statically. */
+static void keep_own_lookups(void)
+{
+	(void)__nss_configure_lookup("passwd", "files");
+	(void)__nss_configure_lookup("group", "files");
+	(void)__nss_configure_lookup("hosts", "files dns");
+	(void)__nss_configure_lookup("services", "files");
+	(void)__nss_configure_lookup("protocols", "files");
+}
+#else
+static void keep_own_lookups(void)
+{
+}
+#endif
 
 static int unknown_command(int argc, char **argv)
 {
@@ -115,6 +132,7 @@ static int finish(int code)
 
 int main(int argc, char **argv)
 {
+	keep_own_lookups();
 	ak_title_init(argc, argv);
 	if (fill_stdio() < 0)
 		return AK_EXIT_FAILED;

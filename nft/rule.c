@@ -396,14 +396,6 @@ void fw_rule_plain_ipv4(struct fw_rule *r)
 	fw_batch_text(r->batch, " @nh,0,8 0x45 ip frag-off & 0x3fff == 0");
 }
 
-/* ip6 nexthdr 6 */
-void fw_rule_next_header(struct fw_rule *r, uint8_t proto)
-{
-	add_payload(r, NFT_PAYLOAD_NETWORK_HEADER, 6, 1, NFT_REG_1);
-	add_cmp8(r, FW_EQ, proto);
-	fw_batch_text(r->batch, " ip6 nexthdr %u", proto);
-}
-
 /* ip6 nexthdr @extensions */
 void fw_rule_next_header_in(struct fw_rule *r, const char *set)
 {

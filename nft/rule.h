@@ -55,7 +55,6 @@ void fw_rule_socket_transparent(struct fw_rule *r);
 void fw_rule_mac_not(struct fw_rule *r, const uint8_t mac[static 6]);
 void fw_rule_ethertype(struct fw_rule *r, uint16_t type);
 void fw_rule_plain_ipv4(struct fw_rule *r);
-void fw_rule_next_header(struct fw_rule *r, uint8_t proto);
 void fw_rule_next_header_in(struct fw_rule *r, const char *set);
 void fw_rule_prefix6(struct fw_rule *r, enum fw_side side, const struct ak_addr *net, unsigned len);
 

@@ -26,6 +26,7 @@
 #include <assert.h>
 #include <linux/netfilter.h>
 #include <netinet/in.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #define DOT_PORT 853
@@ -44,54 +45,45 @@ static const enum policy_proto protos[] = { POLICY_TCP, POLICY_UDP };
 
 /* ---- names ---- */
 
-struct fw_name fw_name(uint32_t id, const char *suffix)
+__attribute__((format(printf, 1, 2))) static struct fw_name name_of(const char *fmt, ...)
 {
 	struct fw_name name;
+	va_list ap;
 
-	snprintf(name.text, sizeof(name.text), "sb%u%s", id, suffix);
+	va_start(ap, fmt);
+	vsnprintf(name.text, sizeof(name.text), fmt, ap);
+	va_end(ap);
 	return name;
+}
+
+struct fw_name fw_name(uint32_t id, const char *suffix)
+{
+	return name_of("sb%u%s", id, suffix);
 }
 
 struct fw_name fw_name_learned(uint32_t id, enum policy_proto proto, int family)
 {
-	struct fw_name name;
-
-	snprintf(name.text, sizeof(name.text), "sb%u_%s%c", id, proto == POLICY_TCP ? "tcp" : "udp",
-		family == AF_INET ? '4' : '6');
-	return name;
+	return name_of("sb%u_%s%c", id, proto == POLICY_TCP ? "tcp" : "udp", family == AF_INET ? '4' : '6');
 }
 
 struct fw_name fw_name_denied(uint32_t id, enum fw_reason reason)
 {
-	struct fw_name name;
-
-	snprintf(name.text, sizeof(name.text), "sb%u_denied_%s", id, fw_reason_name(reason));
-	return name;
+	return name_of("sb%u_denied_%s", id, fw_reason_name(reason));
 }
 
 static struct fw_name name_reason(uint32_t id, enum fw_reason reason)
 {
-	struct fw_name name;
-
-	snprintf(name.text, sizeof(name.text), "sb%u_%s", id, fw_reason_name(reason));
-	return name;
+	return name_of("sb%u_%s", id, fw_reason_name(reason));
 }
 
 static struct fw_name name_range(uint32_t id, enum policy_addr_class class, int family)
 {
-	struct fw_name name;
-
-	snprintf(name.text, sizeof(name.text), "sb%u_%s%c", id, class == POLICY_ADDR_BLOCKED ? "blk" : "open",
-		family == AF_INET ? '4' : '6');
-	return name;
+	return name_of("sb%u_%s%c", id, class == POLICY_ADDR_BLOCKED ? "blk" : "open", family == AF_INET ? '4' : '6');
 }
 
 struct fw_name fw_name_prefix(uint32_t id, enum fw_reason reason)
 {
-	struct fw_name name;
-
-	snprintf(name.text, sizeof(name.text), "ak:%u:%s", id, fw_reason_name(reason));
-	return name;
+	return name_of("ak:%u:%s", id, fw_reason_name(reason));
 }
 
 unsigned fw_shard(uint32_t id)

@@ -72,7 +72,6 @@ struct builtin_net {
 };
 
 const struct builtin_net *builtin_nets(size_t *ret_n);
-#define BUILTIN_NAT64_LEN 96
 extern const uint8_t builtin_nat64[16];
 
 /* A denied name; its subdomains are denied too. */

@@ -17,6 +17,7 @@ struct sandbox {
 	struct sandbox_result result;
 	struct cgroup cgroup;
 	struct strbuf notes;
+	size_t notes_at_go; /* length of NOTES when the command was started */
 	pid_t setup_pid, init_pid; /* 0: not started yet, or already reaped */
 	pid_t *init_slot; /* owned shared mapping; kept until init's pid is known or init can no longer start */
 	int setup_pidfd, init_pidfd; /* owned, like every descriptor below */
@@ -24,12 +25,13 @@ struct sandbox {
 	int epoll; /* returned by sandbox_fd */
 	int tty;
 	int root; /* O_PATH; open from READY until ENDED */
+	int children; /* the list of init's children, from READY on; -1 if the kernel has none */
 	bool network_done, init_done; /* the state becomes READY when both are set */
 	bool parked; /* waiting for a job */
 	int mounts; /* parked: reports changes of the host's mounts; -1 after a change */
 	enum sandbox_isolation isolation;
 	struct sb_ids ids;
-	bool readonly_root, root_inside; /* as given to sandbox_start */
+	bool readonly_root, root_inside, vm; /* as given to sandbox_start */
 	bool killed; /* sandbox_signal sent SIGKILL */
 	bool serves; /* started without a command; runs those of sandbox_exec */
 	struct exec_list running, told; /* owned; commands without and with an event to fetch */
@@ -48,6 +50,9 @@ int sandbox_watch_mounts(void);
 void sandbox_on_exec(struct sandbox *sb, const struct sb_msg *msg, int fd);
 /* Report every command as ended, because the sandbox has ended. */
 void sandbox_end_execs(struct sandbox *sb);
+
+/* sandbox.c: make the control group of SPEC's limits. */
+void sandbox_group(struct sandbox *sb, const struct sandbox_spec *spec);
 void sandbox_free_execs(struct sandbox *sb);
 
 #endif

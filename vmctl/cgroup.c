@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #define PREFIX "agentkernel-"
-#define DEFAULT_PIDS 1024u
 #define CPU_PERIOD_US 100000u
 
 static const char *const kind_names[CGROUP_KIND_NUM] = {
@@ -162,7 +161,7 @@ static int apply(enum cgroup_kind kind, const char *dir, const struct sandbox_li
 		}
 		return set_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", limits->memory_bytes);
 	case CGROUP_PIDS:
-		return set_number(dir, "pids.max", limits->pids ? limits->pids : DEFAULT_PIDS);
+		return set_number(dir, "pids.max", limits->pids ? limits->pids : SANDBOX_PIDS_DEFAULT);
 	case CGROUP_CPU:
 		if (!v2)
 			return set_number(dir, "cpu.cfs_quota_us", quota);
@@ -193,27 +192,71 @@ static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits)
 	return false;
 }
 
+/*
+ * A group of version 2 that contains processes cannot have groups below it with controllers. Move ourselves out of PARENT, into a group
+ * below it; if other processes are in PARENT, this does not help, and we move back.
+ */
+#define CALLER PREFIX "caller-"
+
+static int make_room(const char *parent, const char *control, const char *text)
+{
+	char leaf[PATH_MAX + 64];
+	int rc;
+
+	snprintf(leaf, sizeof(leaf), "%s/" CALLER "%d", parent, (int)getpid());
+	if (mkdir(leaf, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	rc = set_value(leaf, "cgroup.procs", "0");
+	if (rc == 0)
+		rc = ak_write_file(control, text);
+	if (rc < 0) {
+		(void)set_value(parent, "cgroup.procs", "0");
+		rmdir(leaf);
+	}
+	return rc;
+}
+
+/* Let groups below PARENT have the controller NAME. */
+static int enable(const char *parent, const char *name)
+{
+	char path[PATH_MAX + 32], text[16];
+	_cleanup_free_ char *have = NULL;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", parent);
+	snprintf(text, sizeof(text), "+%s", name);
+	rc = ak_read_file(AT_FDCWD, path, 4096, &have, NULL);
+	if (rc < 0 || strstr(have, name))
+		return rc < 0 ? rc : 0;
+	rc = ak_write_file(path, text);
+	return rc == -EBUSY ? make_room(parent, path, text) : rc;
+}
+
+/* The group below which ours go: our own, or the one that make_room moved us out of. */
+static bool v2_parent(char ret[static PATH_MAX])
+{
+	char *last;
+
+	if (!own_dir("", ret))
+		return false;
+	last = strrchr(ret, '/');
+	if (!strncmp(last + 1, CALLER, strlen(CALLER)))
+		*last = '\0';
+	return true;
+}
+
 /* Version 2: one folder for all controllers, if our own group delegates this one. */
 static int make_v2(struct cgroup *cg, enum cgroup_kind kind, const char *name, const struct sandbox_limits *limits)
 {
-	char parent[PATH_MAX], path[PATH_MAX + 32];
-	_cleanup_free_ char *dir = NULL, *have = NULL;
+	char parent[PATH_MAX];
+	_cleanup_free_ char *dir = NULL;
 	int rc;
 
-	if (!own_dir("", parent))
+	if (!v2_parent(parent))
 		return -ENOENT;
-	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", parent);
-	rc = ak_read_file(AT_FDCWD, path, 4096, &have, NULL);
+	rc = enable(parent, kind_names[kind]);
 	if (rc < 0)
 		return rc;
-	if (!strstr(have, kind_names[kind])) {
-		char text[16];
-
-		snprintf(text, sizeof(text), "+%s", kind_names[kind]);
-		rc = ak_write_file(path, text);
-		if (rc < 0)
-			return rc;
-	}
 	rc = make_dir(parent, name, &dir);
 	if (rc < 0)
 		return rc;
@@ -323,7 +366,8 @@ void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limit
 	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
 		if (!wanted(kind, limits))
 			continue;
-		if (make_v1(cg, kind, name, limits) < 0 && make_v2(cg, kind, name, limits) < 0)
+		if (make_v1(cg, kind, name, limits) < 0 && make_v2(cg, kind, name, limits) < 0 &&
+			(!scope_enter() || make_v2(cg, kind, name, limits) < 0) && kind != CGROUP_PIDS) /* RLIMIT_NPROC holds */
 			strbuf_printf(notes, "no writable cgroup: %s limit off\n", kind_names[kind]);
 	}
 	start_janitor(cg);
@@ -345,34 +389,34 @@ int cgroup_open_procs(const struct cgroup *cg)
 
 /* ---- what happened inside ---- */
 
-/* Whether the controller's event count is not 0. */
-static bool has_event(const struct cgroup *cg, enum cgroup_kind kind)
+/* The controller's event count. */
+static uint64_t count_events(const struct cgroup *cg, enum cgroup_kind kind)
 {
 	size_t len = events[kind].word ? strlen(events[kind].word) : 0;
 	char text[1024], *save = NULL;
 	ssize_t n;
 
 	if (cg->events_fds[kind] < 0)
-		return false;
+		return 0;
 	n = pread(cg->events_fds[kind], text, sizeof(text) - 1, 0);
 	if (n <= 0)
-		return false;
+		return 0;
 	text[n] = '\0';
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (!strncmp(line, events[kind].word, len) && line[len] == ' ')
-			return strtoul(line + len, NULL, 10) > 0;
+			return strtoul(line + len, NULL, 10);
 	}
-	return false;
+	return 0;
 }
 
-bool cgroup_oom_killed(const struct cgroup *cg)
+uint64_t cgroup_oom_kills(const struct cgroup *cg)
 {
-	return has_event(cg, CGROUP_MEMORY);
+	return count_events(cg, CGROUP_MEMORY);
 }
 
 bool cgroup_pids_hit(const struct cgroup *cg)
 {
-	return has_event(cg, CGROUP_PIDS);
+	return count_events(cg, CGROUP_PIDS) > 0;
 }
 
 void cgroup_done(struct cgroup *cg)

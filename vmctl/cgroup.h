@@ -1,6 +1,6 @@
 /*
- * Resource limits by control group, where the caller may write below its own group: version 2 (delegated) or version
- * 1.
+ * Resource limits by control group, where the caller may write below its own group: version 2 (delegated, or in a scope that the user's service manager
+ * makes) or version 1.
  *
  * Joining a version-1 group can take an RCU grace period (tens of milliseconds), so a group is created only when a
  * limit needs one. A small child of the caller, the janitor, removes the groups: it survives a caller that is killed,
@@ -42,7 +42,13 @@ int cgroup_join(const struct cgroup *cg);
 /* Version 2: open cgroup.procs, so that a running process can join. -1 without a group. The caller owns the result. */
 int cgroup_open_procs(const struct cgroup *cg);
 
-bool cgroup_oom_killed(const struct cgroup *cg);
+/*
+ * vmctl/scope.c: ask the user's service manager, if one runs, for a scope of its own for this process, with control over the groups below it. True once
+ * the process is in it. Asks only once.
+ */
+bool scope_enter(void);
+
+uint64_t cgroup_oom_kills(const struct cgroup *cg); /* processes that the memory limit has killed */
 bool cgroup_pids_hit(const struct cgroup *cg);
 
 /* Remove the groups' folders. Their processes must have ended. */

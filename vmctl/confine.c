@@ -24,7 +24,6 @@
 
 #include "seccomp_table.inc"
 
-#define DEFAULT_PIDS 1024u
 #define MEMLOCK_BYTES (8u << 20)
 
 /* ---- limits ---- */
@@ -34,12 +33,12 @@ static int set_limit(int resource, rlim_t value, const char *what, struct ak_err
 {
 	struct rlimit lim;
 
-	if (getrlimit((__rlimit_resource_t)resource, &lim) < 0)
+	if (getrlimit(resource, &lim) < 0)
 		return ak_fail_errno(err, errno, "limit of %s", what);
 	if (lim.rlim_max != RLIM_INFINITY && value > lim.rlim_max)
 		value = lim.rlim_max;
 	lim.rlim_cur = lim.rlim_max = value;
-	return setrlimit((__rlimit_resource_t)resource, &lim) < 0 ? ak_fail_errno(err, errno, "limit of %s", what) : 0;
+	return setrlimit(resource, &lim) < 0 ? ak_fail_errno(err, errno, "limit of %s", what) : 0;
 }
 
 /* The kernel counts pending signals, including timers, per user over all their processes: a sandbox gets a quarter. */
@@ -54,7 +53,8 @@ static int limit_signals(struct ak_err *err)
 
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 {
-	const struct sandbox_limits *limits = &ctx->spec->limits;
+	const rlim_t pids = ctx->spec->limits.pids ? ctx->spec->limits.pids : SANDBOX_PIDS_DEFAULT;
+	bool counted = ctx->cgroup.dirs[CGROUP_PIDS] || ctx->spec->pids_counted;
 	/*
 	 * Too small for a core file, and the only value for which the kernel does not start a core_pattern program
 	 * (fs/coredump.c).
@@ -67,10 +67,10 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 		rc = limit_signals(err);
 	/*
 	 * Counted per user namespace (Linux 5.14), so it covers the sandbox only. The kernel exempts the host's root, which no
-	 * sandbox runs as.
+	 * sandbox runs as. The kernel asks it before a control group, which alone can tell that the limit was reached.
 	 */
 	if (rc == 0)
-		rc = set_limit(RLIMIT_NPROC, limits->pids ? limits->pids : DEFAULT_PIDS, "processes", err);
+		rc = set_limit(RLIMIT_NPROC, counted ? 2 * pids : pids, "processes", err);
 	if (rc < 0)
 		return rc;
 	syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);

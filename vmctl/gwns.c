@@ -13,12 +13,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/ethtool.h>
 #include <linux/if_link.h>
 #include <linux/if_tun.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <linux/sockios.h>
 #include <linux/veth.h>
 #include <net/if.h>
 #include <poll.h>
@@ -29,9 +27,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LO_INDEX 1
 #define PEER_INDEX 2
 #define LINK_INDEX_BASE 100 /* differs from PEER_INDEX: with equal indices the kernel delays link events */
+#define LINK_HOST_BITS 2 /* each link has four addresses of each family */
 #define LINK_TRIES 100
 #define LINK_WAIT_MS 5
 #define DNS_PORT 53
@@ -274,13 +272,6 @@ static void sandbox_settings(bool ipv6)
 
 /* ---- links, addresses, routes, neighbours ---- */
 
-static void add_up(struct rtnl_batch *b, const char *what, uint32_t index)
-{
-	struct ifinfomsg i = { .ifi_index = (int)index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
-
-	rtnl_begin(b, what, RTM_NEWLINK, 0, &i, sizeof(i));
-}
-
 /* No addresses except ours: without a link-local address the kernel does not solicit routers either. */
 static void add_no_own_address(struct rtnl_batch *b, const char *what, uint32_t index)
 {
@@ -296,18 +287,6 @@ static void add_no_own_address(struct rtnl_batch *b, const char *what, uint32_t 
 	rtnl_nest_end(b, spec);
 }
 
-static void add_address(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *a)
-{
-	struct ifaddrmsg m = { .ifa_family = a->family, .ifa_index = index };
-
-	m.ifa_prefixlen = (uint8_t)(ak_addr_bits(a) - 2);
-	m.ifa_flags = a->family == AF_INET6 ? IFA_F_NODAD : 0;
-	rtnl_begin(
-		b, what, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m)); /* an adopted link already has the address */
-	rtnl_attr_addr(b, IFA_LOCAL, a);
-	rtnl_attr_addr(b, IFA_ADDRESS, a);
-}
-
 static void add_neighbour(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *a, const uint8_t mac[6])
 {
 	struct ndmsg m = { .ndm_family = a->family, .ndm_ifindex = (int)index, .ndm_state = NUD_PERMANENT };
@@ -317,30 +296,22 @@ static void add_neighbour(struct rtnl_batch *b, const char *what, uint32_t index
 	rtnl_attr(b, NDA_LLADDR, mac, 6);
 }
 
-static void add_default_route(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *via)
+/*
+ * ip -6 route add local ADDRESS dev …: the kernel adds this route itself, but from a worker, some time after it acknowledged the
+ * address. Until then it drops every reply to a first packet, and a client waits a second before it tries again.
+ */
+static void add_local_route(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *own)
 {
-	struct rtmsg m = { .rtm_family = via->family,
-		.rtm_table = RT_TABLE_MAIN,
-		.rtm_protocol = RTPROT_STATIC,
-		.rtm_scope = RT_SCOPE_UNIVERSE,
-		.rtm_type = RTN_UNICAST };
-
-	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
-	rtnl_attr_addr(b, RTA_GATEWAY, via);
-	rtnl_attr_u32(b, RTA_OIF, index);
-}
-
-/* ip route add local default dev lo: deliver every destination locally. */
-static void add_local_default(struct rtnl_batch *b, const char *what, int family)
-{
-	struct rtmsg m = { .rtm_family = (uint8_t)family,
-		.rtm_table = RT_TABLE_MAIN,
+	struct rtmsg m = { .rtm_family = own->family,
+		.rtm_dst_len = (uint8_t)ak_addr_bits(own),
+		.rtm_table = RT_TABLE_LOCAL,
 		.rtm_protocol = RTPROT_STATIC,
 		.rtm_scope = RT_SCOPE_HOST,
 		.rtm_type = RTN_LOCAL };
 
 	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m));
-	rtnl_attr_u32(b, RTA_OIF, LO_INDEX);
+	rtnl_attr_addr(b, RTA_DST, own);
+	rtnl_attr_u32(b, RTA_OIF, index);
 }
 
 /* ip link add ak<ID> address … type veth peer name eth0 address … netns <the sandbox's> */
@@ -375,10 +346,10 @@ static int build_gateway_side(int rtnl, bool ipv6, struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
 
-	add_up(&b, "loopback up", LO_INDEX);
-	add_local_default(&b, "local route", AF_INET);
+	rtnl_up(&b, "loopback up", RTNL_LO_INDEX);
+	rtnl_local_default(&b, "local route", AF_INET);
 	if (ipv6)
-		add_local_default(&b, "local route (IPv6)", AF_INET6);
+		rtnl_local_default(&b, "local route (IPv6)", AF_INET6);
 	return rtnl_send(rtnl, &b, err);
 }
 
@@ -407,9 +378,11 @@ static void add_sandbox_end(struct rtnl_batch *b, const struct ak_addr *own, con
 {
 	const bool v4 = own->family == AF_INET;
 
-	add_address(b, v4 ? "address of eth0" : "IPv6 address of eth0", PEER_INDEX, own);
+	rtnl_address(b, v4 ? "address of eth0" : "IPv6 address of eth0", PEER_INDEX, own, ak_addr_bits(own) - LINK_HOST_BITS);
+	if (!v4)
+		add_local_route(b, "IPv6 local route", PEER_INDEX, own);
 	add_neighbour(b, v4 ? "neighbour of eth0" : "IPv6 neighbour of eth0", PEER_INDEX, gw, gw_mac);
-	add_default_route(b, v4 ? "default route" : "IPv6 default route", PEER_INDEX, gw);
+	rtnl_default_route(b, v4 ? "default route" : "IPv6 default route", PEER_INDEX, gw);
 }
 
 static int build_sandbox_side(int rtnl, const struct gwns_link *link, bool ipv6, struct ak_err *err)
@@ -418,8 +391,8 @@ static int build_sandbox_side(int rtnl, const struct gwns_link *link, bool ipv6,
 
 	if (ipv6)
 		add_no_own_address(&b, "addresses of eth0", PEER_INDEX);
-	add_up(&b, "sandbox loopback up", LO_INDEX);
-	add_up(&b, "eth0 up", PEER_INDEX);
+	rtnl_up(&b, "sandbox loopback up", RTNL_LO_INDEX);
+	rtnl_up(&b, "eth0 up", PEER_INDEX);
 	add_sandbox_end(&b, &link->addr4, &link->gw4, link->gw_mac);
 	if (ipv6)
 		add_sandbox_end(&b, &link->addr6, &link->gw6, link->gw_mac);
@@ -515,6 +488,17 @@ int gwns_connect_tap(int rtnl_fd, const struct gwns_link *link, int *ret_tap, st
 	return 0;
 }
 
+int gwns_spare_tap(int *ret_tap, struct ak_err *err)
+{
+	_cleanup_close_ int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	struct ifreq r = { .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
+
+	if (fd < 0 || ioctl(fd, TUNSETIFF, &r) < 0)
+		return ak_fail_errno(err, errno, "/dev/net/tun (load the kernel module tun)");
+	*ret_tap = TAKE_FD(fd);
+	return 0;
+}
+
 int gwns_loopback_only(struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
@@ -523,21 +507,8 @@ int gwns_loopback_only(struct ak_err *err)
 	if (fd < 0)
 		return fd;
 	sandbox_settings(false);
-	add_up(&b, "loopback up", LO_INDEX);
+	rtnl_up(&b, "loopback up", RTNL_LO_INDEX);
 	return rtnl_send(fd, &b, err);
-}
-
-/*
- * A kernel worker reports the carrier to the end that was brought up first. Until then its packets are dropped, and a client
- * would lose its first SYN. Querying the link state runs the pending work at once.
- */
-static void settle_link(int sock, const char *ifname)
-{
-	struct ethtool_value value = { .cmd = ETHTOOL_GLINK };
-	struct ifreq ifr = { .ifr_data = (void *)&value };
-
-	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", ifname);
-	ioctl(sock, SIOCETHTOOL, &ifr);
 }
 
 int gwns_link_up(int rtnl_fd, int peer_rtnl_fd, const struct gwns_link *link, bool ipv6, struct ak_err *err)
@@ -548,18 +519,18 @@ int gwns_link_up(int rtnl_fd, int peer_rtnl_fd, const struct gwns_link *link, bo
 
 	if (ipv6)
 		add_no_own_address(&b, "addresses of the link", index);
-	add_address(&b, "gateway address", index, &link->gw4);
+	rtnl_address(&b, "gateway address", index, &link->gw4, ak_addr_bits(&link->gw4) - LINK_HOST_BITS);
 	if (ipv6)
-		add_address(&b, "gateway IPv6 address", index, &link->gw6);
-	add_up(&b, "link up", index);
+		rtnl_address(&b, "gateway IPv6 address", index, &link->gw6, ak_addr_bits(&link->gw6) - LINK_HOST_BITS);
+	rtnl_up(&b, "link up", index);
 	add_neighbour(&b, "sandbox neighbour", index, &link->addr4, link->peer_mac);
 	if (ipv6)
 		add_neighbour(&b, "sandbox IPv6 neighbour", index, &link->addr6, link->peer_mac);
 	rc = rtnl_send(rtnl_fd, &b, err);
 	if (rc < 0)
 		return ak_err_prefix(err, rc, "link %s", link->ifname);
-	settle_link(peer_rtnl_fd, "eth0");
-	settle_link(rtnl_fd, link->ifname);
+	rtnl_settle(peer_rtnl_fd, "eth0");
+	rtnl_settle(rtnl_fd, link->ifname);
 	return 0;
 }
 

@@ -67,6 +67,8 @@ int gwns_connect(int rtnl_fd, const struct gwns_peer *peer, const struct gwns_li
 
 /* The same for a virtual machine: a tap in the current network namespace, which must be the gateway's. It lives as long as *RET_TAP is open. */
 int gwns_connect_tap(int rtnl_fd, const struct gwns_link *link, int *ret_tap, struct ak_err *err);
+/* A tap that leads nowhere, in the current network namespace: a guest without a network has the same device as all others, or it could not be restored. */
+int gwns_spare_tap(int *ret_tap, struct ak_err *err);
 
 /* Open a rtnetlink socket in the current network namespace. */
 int gwns_open_rtnl(struct ak_err *err);

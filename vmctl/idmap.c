@@ -12,6 +12,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "vmctl/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,11 +20,13 @@
 #include <linux/magic.h>
 #include <pwd.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -368,17 +371,23 @@ int sb_ids_check(const struct sb_ids *ids, struct ak_err *err)
 			"ordinary user"));
 }
 
-/* Root drops its supplementary groups. Other users may not, and files of those groups are not visible inside. */
-static int leave_root(const struct sb_ids *ids, struct ak_err *err)
+/*
+ * Root drops its supplementary groups, except the one that may open /dev/kvm where that is shown inside. Other users may not drop theirs, and files of those groups are not visible
+ * inside.
+ */
+static int leave_root(const struct sb_ctx *ctx, struct ak_err *err)
 {
-	if (ids->uid == 0 || ids->lent)
-		(void)!setgroups(0, NULL);
-	return sb_ids_check(ids, err);
+	const bool kvm = ctx->spec->kvm || (ctx->spec->vm && ctx->spec->vm->kvm);
+	struct stat st = { 0 };
+
+	if (ctx->ids.uid == 0 || ctx->ids.lent)
+		(void)!setgroups(kvm && stat("/dev/kvm", &st) == 0 && st.st_gid ? 1 : 0, &st.st_gid);
+	return sb_ids_check(&ctx->ids, err);
 }
 
 int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err)
 {
-	int rc = leave_root(&ctx->ids, err);
+	int rc = leave_root(ctx, err);
 
 	if (rc < 0)
 		return rc;
@@ -390,6 +399,40 @@ int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err)
 	if (rc == 0)
 		rc = map_one_uid(0, ctx->ids.uid, err);
 	return rc < 0 ? rc : map_one_gid(0, ctx->ids.gid, err);
+}
+
+/* ---- owners of what is mounted from the host ---- */
+
+static int map_owner(pid_t pid, const char *file, unsigned on_disk, unsigned lent)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%u %u 1\n", on_disk, lent);
+	return write_map(pid, file, text);
+}
+
+int sb_ids_owner_ns(const struct sb_ids *ids, uid_t uid, gid_t gid)
+{
+	const pid_t parent = getpid();
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+	int rc;
+
+	if (pid < 0)
+		return -errno;
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		while (getppid() == parent) /* holds the namespace until it is open */
+			pause();
+		_exit(0);
+	}
+	rc = map_owner(pid, "uid_map", uid, ids->outer_uid);
+	if (rc == 0)
+		rc = map_owner(pid, "gid_map", gid, ids->outer_gid);
+	if (rc == 0)
+		rc = open_user_ns(pid);
+	kill(pid, SIGKILL);
+	(void)waitpid(pid, NULL, 0);
+	return rc;
 }
 
 /* How many ids from 1 on are mapped in the current namespace. */
@@ -412,7 +455,7 @@ static uint32_t mapped_range(const char *file)
 int sb_join_outer(struct sb_ctx *ctx, struct ak_err *err)
 {
 	uint32_t uids, gids;
-	int rc = leave_root(&ctx->ids, err);
+	int rc = leave_root(ctx, err);
 
 	if (rc < 0)
 		return rc;
@@ -437,35 +480,45 @@ int sb_join_outer(struct sb_ctx *ctx, struct ak_err *err)
  * The lines of an inner map with ranges. ID is the sandbox's user: it is 0 outside, so that it owns the invoker's files, and 0 inside
  * takes its place. No line may span two lines of the outer map, whose first line is id 0 alone.
  */
-static void print_range_map(char text[static 128], uint32_t id, uint32_t n_sub)
+static void print_range_map(char text[static SB_MAP_MAX], uint32_t id, uint32_t n_sub)
 {
 	int len;
 
 	if (!id) {
-		snprintf(text, 128, "0 0 1\n1 1 %u\n", n_sub);
+		snprintf(text, SB_MAP_MAX, "0 0 1\n1 1 %u\n", n_sub);
 		return;
 	}
-	len = snprintf(text, 128, "0 %u 1\n%u 0 1\n", id, id);
+	len = snprintf(text, SB_MAP_MAX, "0 %u 1\n%u 0 1\n", id, id);
 	if (id > 1)
-		len += snprintf(text + len, 128 - (size_t)len, "1 1 %u\n", id - 1);
+		len += snprintf(text + len, SB_MAP_MAX - (size_t)len, "1 1 %u\n", id - 1);
 	if (id < n_sub)
-		snprintf(text + len, 128 - (size_t)len, "%u %u %u\n", id + 1, id + 1, n_sub - id);
+		snprintf(text + len, SB_MAP_MAX - (size_t)len, "%u %u %u\n", id + 1, id + 1, n_sub - id);
+}
+
+void sb_print_maps(const struct sb_ids *ids, char ret_uid[static SB_MAP_MAX], char ret_gid[static SB_MAP_MAX])
+{
+	if (!sb_maps_range(ids)) {
+		snprintf(ret_uid, SB_MAP_MAX, "%u 0 1\n", (unsigned)ids->inner_uid);
+		snprintf(ret_gid, SB_MAP_MAX, "%u 0 1\n", (unsigned)ids->inner_gid);
+		return;
+	}
+	print_range_map(ret_uid, ids->inner_uid, ids->n_sub);
+	print_range_map(ret_gid, ids->inner_gid, ids->n_sub);
 }
 
 int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err)
 {
-	char text[128];
+	char uids[SB_MAP_MAX], gids[SB_MAP_MAX];
 	int rc;
 
 	if (!sb_maps_range(ids)) {
 		rc = map_one_uid(ids->inner_uid, 0, err);
 		return rc < 0 ? rc : map_one_gid(ids->inner_gid, 0, err);
 	}
-	print_range_map(text, ids->inner_uid, ids->n_sub);
-	rc = write_map(pid, "uid_map", text);
-	print_range_map(text, ids->inner_gid, ids->n_sub);
+	sb_print_maps(ids, uids, gids);
+	rc = write_map(pid, "uid_map", uids);
 	if (rc == 0)
-		rc = write_map(pid, "gid_map", text);
+		rc = write_map(pid, "gid_map", gids);
 	return rc < 0 ? ak_fail_errno(err, -rc, "id map of the sandbox") : 0;
 }
 

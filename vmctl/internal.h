@@ -23,7 +23,7 @@ enum sb_msg_type {
 	SB_MSG_NETWORK = 1, /* setup → caller: the sandbox's network namespace is complete */
 	SB_MSG_NOTE, /* → caller: something could not be done; TEXT says what */
 	SB_MSG_FAILED, /* → caller: start failed; reason in TEXT, exit code in VALUE */
-	SB_MSG_READY, /* init → caller, with the sandbox's root and the pty's master, if any */
+	SB_MSG_READY, /* init → caller, with the sandbox's root and what VALUE names (SB_READY_…) */
 	SB_MSG_EXITED, /* init → caller: exit code in VALUE */
 	SB_MSG_TREES, /* caller → parked init: detached mounts for the next job, in the order of its spec */
 	SB_MSG_ASSIGN, /* caller → parked init: the packed job, the streams whose bits are set in VALUE, then control groups to join */
@@ -45,6 +45,8 @@ struct sb_msg {
 	char text[AK_ERR_MAX];
 };
 #define SB_FDS_MAX 8 /* file descriptors in one message */
+/* Further descriptors of READY, in this order: the pty's master; the list of init's children. */
+enum { SB_READY_TTY = 1, SB_READY_CHILDREN = 2 };
 
 /* The sandbox's user and group ids, outside and inside. */
 struct sb_ids {
@@ -65,6 +67,22 @@ static inline bool sb_maps_range(const struct sb_ids *ids)
 	return ids->inner_range && ids->n_sub && ids->inner_uid <= ids->n_sub && ids->inner_gid <= ids->n_sub;
 }
 
+/* With a virtual machine: mounts of the host for the process that runs it, and its sockets until it is ready. */
+struct sb_vm_host {
+	int usr, kvm; /* owned; -1 if none */
+};
+struct sb_vm_run {
+	int port[2], monitor[2], console[2], log, state; /* owned */
+	int notices; /* owned; see sb_vm_notes */
+	pid_t mux; /* the process that routes frames; the guest's end is its end */
+	/* Ask the monitor to end; NULL until it was started. Init cannot kill it: Landlock lets a process signal only its own domain, and the monitor has another. */
+	void (*end)(int monitor);
+	int room[2]; /* owned; of a parked sandbox: the way to the process that mounts its root (vm_room.c) */
+};
+
+/* The most that an id map takes. */
+#define SB_MAP_MAX 128
+
 struct sb_ctx {
 	const struct sandbox_spec *spec; /* borrowed: outlives us */
 	struct sb_trees trees; /* owned; only when ids.lent */
@@ -76,8 +94,10 @@ struct sb_ctx {
 	pid_t *init_slot; /* borrowed: shared with the caller; the kernel stores init's pid here before init runs */
 	struct cgroup cgroup;
 	int exec_fence; /* owned; ruleset that isolates later commands from each other (confine.c); -1 if none */
-	int tap_pair[2]; /* owned; with a virtual machine and a link: setup sends the tap to init */
-	int tap, dial, monitor; /* owned, in init: of the virtual machine; 0 if there is none */
+	int tap_pair[2]; /* owned; with a virtual machine: setup sends the tap to init */
+	struct sb_vm_host vm_host;
+	struct sb_vm_run vm_run;
+	int dial; /* owned, in init: the way to the virtual machine's commands; 0 if there is none */
 	bool kernel_pid_max; /* each pid namespace has its own pid_max (Linux 6.14) */
 };
 
@@ -109,6 +129,11 @@ void sb_ids_plan(const struct sandbox_spec *spec, struct sb_ids *ret);
 /* Check that there is an id under which the sandbox can run. */
 int sb_ids_check(const struct sb_ids *ids, struct ak_err *err);
 /*
+ * A user namespace in which the ids UID and GID are the lent ones, and no other id exists: for mounts in which nobody else may
+ * come to own a file. Returns a descriptor, or -errno.
+ */
+int sb_ids_owner_ns(const struct sb_ids *ids, uid_t uid, gid_t gid);
+/*
  * Give the lent id ownership of the pipes among FDS, so that it can reopen them through /proc as their creator could.
  */
 void sb_ids_give_pipes(const struct sb_ids *ids, const int fds[3]);
@@ -124,6 +149,17 @@ int sb_enter_outer(struct sb_ctx *ctx, struct ak_err *err);
 int sb_join_outer(struct sb_ctx *ctx, struct ak_err *err);
 /* Write the inner namespace's id map: by init itself for a single id, by its parent (for PID) for ranges. */
 int sb_map_inner(const struct sb_ids *ids, pid_t pid, struct ak_err *err);
+/* The text of that map, without writing it. */
+void sb_print_maps(const struct sb_ids *ids, char ret_uid[static SB_MAP_MAX], char ret_gid[static SB_MAP_MAX]);
+/* The ids in the namespace of init itself: podman must be root there, and the sandbox's user gets its id in the container. */
+static inline struct sb_ids sb_init_ids(const struct sb_ctx *ctx)
+{
+	struct sb_ids ids = ctx->ids;
+
+	if (ctx->spec->podman)
+		ids.inner_uid = ids.inner_gid = 0;
+	return ids;
+}
 /* If a host setting explains the failure, name the setting in ERR. Returns RC. */
 int sb_explain_userns(struct ak_err *err, int rc);
 /* Whether to join the gateway's namespaces instead of creating them. */
@@ -135,7 +171,7 @@ static inline bool sb_joins(const struct sandbox_spec *spec)
 /*
  * root.c and its parts, for a process that is alone in a new mount namespace. sb_root_base builds everything that
  * does not depend on the job; the host's tree is still visible then. sb_root_job completes the root and moves the
- * process into it.
+ * process into it, except for podman, which does so in the container.
  */
 struct sb_root {
 	const struct sb_ctx *ctx;
@@ -200,12 +236,18 @@ struct sb_job {
  * Decode SB_MSG_ASSIGN on top of PARKED, the spec that the sandbox was parked with. FDS from *RET_GROUPS on are
  * control groups; entries of FDS that are taken over become -1. Free RET with sb_job_done, also after a failure.
  */
+int sb_spec_read(struct sb_job *job); /* only the pack, which is open */
 int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int *fds, size_t n_fds, struct sb_job *ret,
 	size_t *ret_groups);
 void sb_job_done(struct sb_job *job);
+/* sandbox_park.c: append SPEC to a pack, as sb_spec_read reads it. */
+void sb_job_pack(struct strbuf *pack, const struct sandbox_spec *spec);
 
 /* park.c: wait for the job and make its spec the context's. The job's memory is never freed. */
 int sb_await_job(struct sb_ctx *ctx, struct ak_err *err);
+
+/* init_loop.c: all of confine.c, for a process that is in its final root. */
+int sb_confine(const struct sb_ctx *ctx, struct ak_err *err);
 
 /* confine.c: drop privileges; call in this order. */
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err);
@@ -221,6 +263,11 @@ int sb_enter_fence(int fence);
 
 /* init.c: main function of pid 1. */
 _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd);
+/* init_loop.c: drop all privileges; then report READY and serve the caller. */
+int sb_init_confine(struct sb_ctx *ctx, struct ak_err *err);
+_Noreturn void sb_init_serve(struct sb_ctx *ctx);
+/* podman.c: instead of both, with podman: give it the root and wait for it. Takes ROOT over. */
+_Noreturn void sb_podman_main(struct sb_ctx *ctx, struct sb_root *root);
 
 /* exec.c: run one command in its own process. */
 struct sb_command {
@@ -284,7 +331,7 @@ struct sb_channels {
 void sb_channel_add(struct sb_channels *c, int fd); /* takes ownership; closes FD when there are too many */
 /* Fill in at most MAX descriptors to poll; returns how many there are in all. Call sb_channels_look after poll. */
 size_t sb_channels_poll(const struct sb_channels *c, struct pollfd *p, size_t max);
-void sb_channels_look(struct sb_channels *c);
+void sb_channels_look(struct sb_channels *c, const struct sb_ctx *ctx);
 
 /* mark.c: mark each command with a number that all its descendants inherit. */
 int sb_mark_protect(void); /* call once, in init: afterwards only sb_mark_set can set a mark */
@@ -295,12 +342,27 @@ void sb_mark_end(uint32_t mark);
 /* Count the live processes with MARK and list them: "7 sleep, 9 node", truncated to SIZE. */
 unsigned sb_mark_left(uint32_t mark, char *ret_text, size_t size);
 
-/* vm_host.c: with a virtual machine, start it and wait until it is ready for commands. */
+/* vm_room.c: open what a virtual machine needs of the host, while the host's tree is visible. */
+int sb_vm_open_host(const struct sb_root *r, struct sb_vm_host *ret, struct ak_err *err);
+/*
+ * vm_host.c: with a virtual machine, start its process, which needs privileges to build its room and then drops them as sb_confine does; and, after init has dropped its own, wait
+ * until the guest is ready for commands.
+ */
+int sb_vm_spawn(struct sb_ctx *ctx, int base, struct ak_err *err);
+/* The same for a parked sandbox, whose root BASE is not complete: the guest runs and waits for its job. sb_vm_furnish gives it the root, and sb_vm_start the rest. */
+int sb_vm_park(struct sb_ctx *ctx, int base, struct ak_err *err);
+int sb_vm_furnish(struct sb_ctx *ctx, struct ak_err *err);
 int sb_vm_start(struct sb_ctx *ctx, struct ak_err *err);
+/* vm_proxy.c: tell the caller what is known of failures in the guest; whether there was anything. */
+bool sb_vm_notes(const struct sb_ctx *ctx);
+/* The latest of them, for the command that has ended, instead. */
+bool sb_vm_reason(const struct sb_ctx *ctx, struct ak_err *ret);
 /* vm_proxy.c: stand for a command in the virtual machine. FAILURE as in sb_spawn. */
 _Noreturn void vm_proxy_main(const struct sb_command *cmd, int dial, int failure);
+/* Fork a process that connects to a port of the virtual machine's loopback and answers ASK on CHANNEL. 1, or -errno. */
+int vm_stream_start(int dial, int channel, const struct ak_socket_ask *ask);
 
-/* init.c: open a new pty in the sandbox. */
+/* init_loop.c: open a new pty in the sandbox. */
 int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err);
 
 #endif

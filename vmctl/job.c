@@ -71,7 +71,7 @@ static int read_files(struct sb_job *job)
 	return job->pack.bad ? -EBADMSG : 0;
 }
 
-static int read_spec(struct sb_job *job)
+int sb_spec_read(struct sb_job *job)
 {
 	struct sandbox_spec *s = &job->spec;
 	struct pack *p = &job->pack;
@@ -86,6 +86,7 @@ static int read_spec(struct sb_job *job)
 	s->limits.memory_bytes = unpack_u64(p);
 	s->limits.cpus_milli = (uint32_t)unpack_u64(p);
 	s->limits.pids = (uint32_t)unpack_u64(p);
+	s->pids_counted = unpack_u64(p) != 0;
 	s->limits.nofile = (uint32_t)unpack_u64(p);
 	s->limits.tmp_bytes = unpack_u64(p);
 	/* A command needs at least one word and an environment. */
@@ -111,7 +112,7 @@ int sb_job_read(const struct sandbox_spec *parked, const struct sb_msg *msg, int
 	if (rc == 0)
 		rc = pack_open(fds[0], &ret->pack);
 	if (rc == 0)
-		rc = read_spec(ret);
+		rc = sb_spec_read(ret);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < 3; i++) {

@@ -14,12 +14,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/ethtool.h>
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/nsfs.h>
 #include <linux/rtnetlink.h>
-#include <linux/sockios.h>
 #include <linux/veth.h>
 #include <net/if.h>
 #include <sched.h>
@@ -32,7 +30,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LO_INDEX 1
 #define HOST_INDEX 10
 #define INET_INDEX 20
 #define HOST_IF "eth0"
@@ -197,68 +194,31 @@ bool labns_has_ipv6(void)
 	return fd >= 0;
 }
 
-static void add_address(struct rtnl_batch *b, int index, const char *text, unsigned len)
+static void add_address(struct rtnl_batch *b, uint32_t index, const char *text, unsigned len)
 {
-	struct ifaddrmsg m = { .ifa_index = (unsigned)index, .ifa_prefixlen = (uint8_t)len };
 	struct ak_addr a;
 
-	if (ak_addr_parse(text, &a) < 0)
-		return;
-	m.ifa_family = a.family;
-	m.ifa_flags = a.family == AF_INET6 ? IFA_F_NODAD : 0;
-	rtnl_begin(b, "address", RTM_NEWADDR, NLM_F_CREATE, &m, sizeof(m));
-	rtnl_attr_addr(b, IFA_LOCAL, &a);
-	rtnl_attr_addr(b, IFA_ADDRESS, &a);
+	if (ak_addr_parse(text, &a) == 0)
+		rtnl_address(b, "address", index, &a, len);
 }
 
-static void add_up(struct rtnl_batch *b, int index)
+static void add_default(struct rtnl_batch *b, const char *via, uint32_t index)
 {
-	struct ifinfomsg i = { .ifi_index = index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
-
-	rtnl_begin(b, "link up", RTM_NEWLINK, 0, &i, sizeof(i));
-}
-
-static void add_default(struct rtnl_batch *b, const char *via, int index)
-{
-	struct rtmsg m = { .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC, .rtm_type = RTN_UNICAST };
 	struct ak_addr a;
 
-	if (ak_addr_parse(via, &a) < 0)
-		return;
-	m.rtm_family = a.family;
-	rtnl_begin(b, "default route", RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
-	rtnl_attr_addr(b, RTA_GATEWAY, &a);
-	rtnl_attr_u32(b, RTA_OIF, (uint32_t)index);
+	if (ak_addr_parse(via, &a) == 0)
+		rtnl_default_route(b, "default route", index, &a);
 }
 
-static void add_local_default(struct rtnl_batch *b, int family)
-{
-	struct rtmsg m = { .rtm_family = (uint8_t)family,
-		.rtm_table = RT_TABLE_MAIN,
-		.rtm_protocol = RTPROT_STATIC,
-		.rtm_scope = RT_SCOPE_HOST,
-		.rtm_type = RTN_LOCAL };
-
-	rtnl_begin(b, "local route", RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m));
-	rtnl_attr_u32(b, RTA_OIF, LO_INDEX);
-}
-
-static int send_batch(struct rtnl_batch *b, struct ak_err *err)
+/* Send the batch, and wait until the link IFNAME (unless NULL) carries packets. */
+static int send_batch(struct rtnl_batch *b, const char *ifname, struct ak_err *err)
 {
 	_cleanup_close_ int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	int rc = fd < 0 ? ak_fail_errno(err, errno, "rtnetlink") : rtnl_send(fd, b, err);
 
-	return fd < 0 ? ak_fail_errno(err, errno, "rtnetlink") : rtnl_send(fd, b, err);
-}
-
-/* Querying the link state runs pending kernel work; until then the link has no carrier and loses packets. */
-static void settle(const char *ifname)
-{
-	_cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ethtool_value value = { .cmd = ETHTOOL_GLINK };
-	struct ifreq ifr = { .ifr_data = (void *)&value };
-
-	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", ifname);
-	ioctl(fd, SIOCETHTOOL, &ifr);
+	if (rc == 0 && ifname)
+		rtnl_settle(fd, ifname);
+	return rc;
 }
 
 /* Stop router solicitation and the like on both ends. */
@@ -294,42 +254,36 @@ int labns_host_link(pid_t internet, struct ak_err *err)
 	rtnl_nest_end(&b, peer);
 	rtnl_nest_end(&b, data);
 	rtnl_nest_end(&b, info);
-	add_up(&b, LO_INDEX);
-	add_up(&b, HOST_INDEX);
+	rtnl_up(&b, "link up", RTNL_LO_INDEX);
+	rtnl_up(&b, "link up", HOST_INDEX);
 	add_address(&b, HOST_INDEX, LABNS_HOST4, 24);
-	add_address(&b, LO_INDEX, LABNS_HOST_PRIVATE4, 32);
+	add_address(&b, RTNL_LO_INDEX, LABNS_HOST_PRIVATE4, 32);
 	if (labns_has_ipv6())
 		add_address(&b, HOST_INDEX, LABNS_HOST6, 64);
-	return send_batch(&b, err);
+	return send_batch(&b, NULL, err);
 }
 
 int labns_internet_link(struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
-	int rc;
 
-	add_up(&b, LO_INDEX);
-	add_up(&b, INET_INDEX);
+	rtnl_up(&b, "link up", RTNL_LO_INDEX);
+	rtnl_up(&b, "link up", INET_INDEX);
 	add_address(&b, INET_INDEX, LABNS_INET4, 24);
-	add_local_default(&b, AF_INET);
+	rtnl_local_default(&b, "local route", AF_INET);
 	if (labns_has_ipv6()) {
 		add_address(&b, INET_INDEX, LABNS_INET6, 64);
-		add_local_default(&b, AF_INET6);
+		rtnl_local_default(&b, "local route", AF_INET6);
 	}
-	rc = send_batch(&b, err);
-	settle(LABNS_INET_IF);
-	return rc;
+	return send_batch(&b, LABNS_INET_IF, err);
 }
 
 int labns_host_route(struct ak_err *err)
 {
 	struct rtnl_batch b = { .len = 0 };
-	int rc;
 
 	add_default(&b, LABNS_INET4, HOST_INDEX);
 	if (labns_has_ipv6())
 		add_default(&b, LABNS_INET6, HOST_INDEX);
-	rc = send_batch(&b, err);
-	settle(HOST_IF);
-	return rc;
+	return send_batch(&b, HOST_IF, err);
 }

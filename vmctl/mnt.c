@@ -92,19 +92,22 @@ static bool root_is_bare(int root_fd)
 	return fstat(root_fd, &root) == 0 && stat("/..", &top) == 0 && root.st_dev == top.st_dev && root.st_ino == top.st_ino;
 }
 
+int mnt_uncover(int root_fd)
+{
+	for (int layers = 0; layers < 4 && !root_is_bare(root_fd); layers++) {
+		if (syscall(SYS_umount2, "/..", UMOUNT_DETACH) < 0)
+			return -errno;
+	}
+	return root_is_bare(root_fd) ? 0 : -EBUSY; /* never run a command that could see the host's root */
+}
+
 /*
  * With "." for both, the old root is stacked on the new one and can be unmounted without a folder for it. There may be more
  * than one layer: the store, which contains the root, lies on the old root.
  */
 int mnt_pivot(int root_fd)
 {
-	if (fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0)
-		return -errno;
-	for (int layers = 0; layers < 4 && !root_is_bare(root_fd); layers++) {
-		if (syscall(SYS_umount2, "/..", UMOUNT_DETACH) < 0)
-			return -errno;
-	}
-	if (!root_is_bare(root_fd)) /* never run a command that could see the host's root */
-		return -EBUSY;
-	return chdir("/") < 0 ? -errno : 0;
+	int rc = fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ? -errno : mnt_uncover(root_fd);
+
+	return rc < 0 ? rc : chdir("/") < 0 ? -errno : 0;
 }

@@ -32,6 +32,9 @@ int mnt_attach(int tree, int dirfd, const char *path);
 /* Stop mount propagation in both directions. */
 int mnt_make_private(void);
 
+/* Unmount what is mounted over ROOT_FD, the root of this process. -EBUSY if something stays. */
+int mnt_uncover(int root_fd);
+
 /* Make the mount of ROOT_FD the root of this mount namespace and unmount the old root. */
 int mnt_pivot(int root_fd);
 

@@ -292,6 +292,9 @@ int sb_root_dev(const struct sb_root *r, struct ak_err *err)
 		if (rc < 0)
 			return ak_fail_errno(err, -rc, "%s", devices[i]);
 	}
+	rc = r->ctx->spec->kvm ? bind_same(r, "/dev/kvm") : 0;
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "/dev/kvm");
 	pts = mnt_new("devpts", pts_opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 	rc = pts < 0 ? pts : mnt_attach(pts, r->fd, "dev/pts");
 	return rc < 0 ? ak_fail_errno(err, -rc, "/dev/pts") : 0;

@@ -262,7 +262,7 @@ static int resize_store(const struct sb_root *r)
 static int limit_pids(const struct sb_root *r)
 {
 	const uint32_t reserved = 300, most = 1 << 22; /* pids that the kernel does not reuse; the kernel's maximum */
-	uint32_t pids = r->ctx->spec->limits.pids ? r->ctx->spec->limits.pids : 1024;
+	uint32_t pids = r->ctx->spec->limits.pids ? r->ctx->spec->limits.pids : SANDBOX_PIDS_DEFAULT;
 	char text[16];
 
 	if (r->pid_max < 0)
@@ -283,12 +283,13 @@ static int finish(const struct sb_root *r, struct ak_err *err)
 	if ((rc = sb_root_names(r, err)) < 0 || (rc = add_tmp(r, err)) < 0 || (rc = add_home(r, err)) < 0 ||
 		(rc = add_files(r, err)) < 0 || (rc = add_mounts(r, err)) < 0 || (rc = add_links(r, err)) < 0)
 		return rc;
-	if (sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
+	/* podman creates the files that it mounts over, and then makes the root read-only itself. */
+	if (!r->ctx->spec->podman && sb_root_read_only(r->ctx->spec) && (rc = mnt_attr(r->fd, false, MOUNT_ATTR_RDONLY, 0)) < 0)
 		return sb_root_failed(err, rc, "making it read-only");
 	rc = mnt_attr(r->fd, true, MOUNT_ATTR_NOSUID, 0); /* regardless of its previous attributes */
 	if (rc < 0)
 		return sb_root_failed(err, rc, "nosuid");
-	rc = mnt_pivot(r->fd);
+	rc = r->ctx->spec->podman ? 0 : mnt_pivot(r->fd);
 	return rc < 0 ? sb_root_failed(err, rc, "pivot_root") : 0;
 }
 

@@ -5,10 +5,15 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/ethtool.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
+#include <net/if.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define RTNL_ACK_TIMEOUT_MS 2000
@@ -77,6 +82,53 @@ void rtnl_nest_end(struct rtnl_batch *b, size_t nest)
 	((struct rtattr *)(b->buf + nest))->rta_len = (uint16_t)(b->len - nest);
 }
 
+/* ---- messages ---- */
+
+void rtnl_up(struct rtnl_batch *b, const char *what, uint32_t index)
+{
+	struct ifinfomsg i = { .ifi_index = (int)index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
+
+	rtnl_begin(b, what, RTM_NEWLINK, 0, &i, sizeof(i));
+}
+
+void rtnl_address(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *a, unsigned prefix_len)
+{
+	struct ifaddrmsg m = { .ifa_family = a->family, .ifa_index = index, .ifa_prefixlen = (uint8_t)prefix_len };
+
+	m.ifa_flags = a->family == AF_INET6 ? IFA_F_NODAD : 0;
+	/* Replace: an adopted link already has the address. */
+	rtnl_begin(b, what, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m));
+	rtnl_attr_addr(b, IFA_LOCAL, a);
+	rtnl_attr_addr(b, IFA_ADDRESS, a);
+}
+
+void rtnl_default_route(struct rtnl_batch *b, const char *what, uint32_t index, const struct ak_addr *via)
+{
+	struct rtmsg m = { .rtm_family = via->family,
+		.rtm_table = RT_TABLE_MAIN,
+		.rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_UNIVERSE,
+		.rtm_type = RTN_UNICAST };
+
+	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
+	rtnl_attr_addr(b, RTA_GATEWAY, via);
+	rtnl_attr_u32(b, RTA_OIF, index);
+}
+
+void rtnl_local_default(struct rtnl_batch *b, const char *what, int family)
+{
+	struct rtmsg m = { .rtm_family = (uint8_t)family,
+		.rtm_table = RT_TABLE_MAIN,
+		.rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_HOST,
+		.rtm_type = RTN_LOCAL };
+
+	rtnl_begin(b, what, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof(m));
+	rtnl_attr_u32(b, RTA_OIF, RTNL_LO_INDEX);
+}
+
+/* ---- send ---- */
+
 /* Process one datagram: remove each acknowledged message of the batch from MISSING, and keep the first failure. */
 static int take_acks(const struct rtnl_batch *b, const void *data, size_t len, uint32_t *missing, int rc, struct ak_err *err)
 {
@@ -126,4 +178,13 @@ int rtnl_send(int fd, struct rtnl_batch *b, struct ak_err *err)
 	if (sendto(fd, b->buf, b->len, 0, (struct sockaddr *)&kernel, sizeof(kernel)) < 0)
 		return ak_fail_errno(err, errno, "rtnetlink");
 	return read_acks(fd, b, err);
+}
+
+void rtnl_settle(int fd, const char *ifname)
+{
+	struct ethtool_value value = { .cmd = ETHTOOL_GLINK };
+	struct ifreq ifr = { .ifr_data = (void *)&value };
+
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", ifname);
+	ioctl(fd, SIOCETHTOOL, &ifr);
 }

@@ -150,15 +150,26 @@ static void sandbox_freep(struct sandbox **sb)
 
 static void prepare(struct sandbox *sb, const struct sandbox_spec *spec)
 {
-	sb->setup_pidfd = sb->init_pidfd = sb->ctl = sb->epoll = sb->tty = sb->root = -1;
+	sb->setup_pidfd = sb->init_pidfd = sb->ctl = sb->epoll = sb->tty = sb->root = sb->children = -1;
 	sb->serves = !spec->argv;
 	sb->isolation = spec->isolation;
 	sb->readonly_root = spec->readonly_root;
 	sb->root_inside = spec->root_inside;
+	sb->vm = spec->vm != NULL;
 	sb->parked = spec->parked;
 	sb->mounts = spec->parked ? sandbox_watch_mounts() : -1;
 	TAILQ_INIT(&sb->running);
 	TAILQ_INIT(&sb->told);
+}
+
+/* The threads of QEMU, and podman with its runtime, are not the command's: there RLIMIT_NPROC alone limits processes, inside. */
+void sandbox_group(struct sandbox *sb, const struct sandbox_spec *spec)
+{
+	struct sandbox_limits limits = spec->limits;
+
+	if (spec->vm || spec->podman)
+		limits.pids = 0;
+	cgroup_init(&sb->cgroup, spec->name, &limits, &sb->notes);
 }
 
 int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox **ret, struct ak_err *err)
@@ -181,7 +192,7 @@ int sandbox_start(const struct sandbox_spec *spec, int net_sock, struct sandbox 
 	if (spec->parked)
 		cgroup_init(&sb->cgroup, "parked", &no_limits, &sb->notes); /* the job brings the limits */
 	else
-		cgroup_init(&sb->cgroup, spec->name, &spec->limits, &sb->notes);
+		sandbox_group(sb, spec);
 	ctx.cgroup = sb->cgroup; /* the child's copy; ours stays valid */
 	sb->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (sb->epoll < 0)
@@ -210,10 +221,15 @@ static void end(struct sandbox *sb, int exit_code, const char *reason)
 	sb->state = SANDBOX_ENDED;
 	sb->result.exit_code = exit_code;
 	snprintf(sb->result.err.text, sizeof(sb->result.err.text), "%s", reason);
-	sb->result.out_of_memory = cgroup_oom_killed(&sb->cgroup);
+	sb->result.out_of_memory = cgroup_oom_kills(&sb->cgroup) > 0;
 	sb->result.pids_hit = cgroup_pids_hit(&sb->cgroup);
 	sb->root = ak_close(sb->root); /* it would keep the sandbox's files alive */
 	sandbox_end_execs(sb);
+}
+
+uint64_t sandbox_oom_kills(const struct sandbox *sb)
+{
+	return cgroup_oom_kills(&sb->cgroup);
 }
 
 /* All ends of the control socket are closed, and nobody reported a result. */
@@ -226,13 +242,15 @@ static void on_silence(struct sandbox *sb)
 }
 
 /* A parked sandbox reports READY twice, the first time without descriptors. */
-static void on_ready(struct sandbox *sb, int *fds)
+static void on_ready(struct sandbox *sb, int what, int *fds)
 {
 	sb->init_done = true;
 	ak_close(sb->root);
 	ak_close(sb->tty);
+	ak_close(sb->children);
 	sb->root = TAKE_FD(fds[0]);
-	sb->tty = TAKE_FD(fds[1]);
+	sb->tty = what & SB_READY_TTY ? TAKE_FD(fds[1]) : -1;
+	sb->children = what & SB_READY_CHILDREN ? TAKE_FD(fds[what & SB_READY_TTY ? 2 : 1]) : -1;
 }
 
 /* Use the pidfd if there is one, so that a reused pid is never hit. */
@@ -292,7 +310,7 @@ static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 			strbuf_printf(&sb->notes, "%s\n", msg->text);
 		break;
 	case SB_MSG_READY:
-		on_ready(sb, fds);
+		on_ready(sb, msg->value, fds);
 		break;
 	case SB_MSG_FAILED:
 	case SB_MSG_EXITED:
@@ -371,6 +389,7 @@ int sandbox_go(struct sandbox *sb, struct ak_err *err)
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "control socket");
 	sb->state = SANDBOX_RUNNING;
+	sb->notes_at_go = sb->notes.len;
 	return 0;
 }
 
@@ -405,6 +424,13 @@ int sandbox_root_fd(const struct sandbox *sb)
 	int fd = sb->root < 0 ? -1 : fcntl(sb->root, F_DUPFD_CLOEXEC, 3);
 
 	return sb->root < 0 ? -ENOENT : fd < 0 ? -errno : fd;
+}
+
+bool sandbox_idle(const struct sandbox *sb)
+{
+	char byte;
+
+	return sb->children >= 0 && pread(sb->children, &byte, 1, 0) == 0;
 }
 
 pid_t sandbox_init_pid(const struct sandbox *sb)
@@ -455,6 +481,7 @@ void sandbox_free(struct sandbox *sb)
 	ak_close(sb->epoll);
 	ak_close(sb->tty);
 	ak_close(sb->root);
+	ak_close(sb->children);
 	ak_close(sb->mounts);
 	sandbox_free_execs(sb);
 	cgroup_done(&sb->cgroup);

@@ -46,12 +46,15 @@ struct sandbox_file {
 	const char *path; /* inside, absolute; NULL: none */
 	const char *text;
 };
-#define SANDBOX_FILES_MAX 2
+#define SANDBOX_FILES_MAX 3
+
+#define SANDBOX_PIDS_DEFAULT 1024u
+#define VM_MEMORY_DEFAULT_MB 512u
 
 struct sandbox_limits {
 	uint64_t memory_bytes; /* 0: no limit */
 	uint32_t cpus_milli; /* 0: no limit; 1500 is one and a half */
-	uint32_t pids; /* 0: the default, 1024 */
+	uint32_t pids; /* 0: SANDBOX_PIDS_DEFAULT */
 	uint32_t nofile; /* of each command; 0: the default, 4096 */
 	uint64_t tmp_bytes; /* 0: the default, 512 MiB */
 };
@@ -86,6 +89,7 @@ struct sandbox_spec {
 	struct sandbox_file files[SANDBOX_FILES_MAX]; /* created before the mounts */
 	const char *upper_dir; /* host folder that keeps the sandbox's changes to its root, home and /tmp; NULL: tmpfs */
 	struct sandbox_limits limits;
+	bool pids_counted; /* set by sandbox_assign: a control group counts the processes */
 	bool tty; /* give the command a pty as controlling terminal; see sandbox_tty_fd */
 	int stdio[3]; /* the command's 0, 1, 2 without tty; -1 is the null device, a folder is refused */
 	const struct gwns_link *link; /* NULL: loopback only */
@@ -97,7 +101,10 @@ struct sandbox_spec {
 	 */
 	bool parked;
 	const char *resolv_conf; /* content of /etc/resolv.conf inside */
+	bool kvm; /* show /dev/kvm inside: for the program that boots a guest, and nothing else */
+	int debug; /* with vm: lines of the guest's console go here; 0: nowhere */
 	const struct sandbox_vm *vm; /* run the commands in a virtual machine inside (vm.h); NULL: do not */
+	const struct sandbox_podman *podman; /* run them in a container that podman makes of the root (podman.h); NULL: do not */
 };
 
 enum sandbox_state {
@@ -159,6 +166,9 @@ int sandbox_signal(struct sandbox *sb, int sig);
 /* The pty's master from READY on, with spec.tty. Blocking; owned by the sandbox. */
 int sandbox_tty_fd(const struct sandbox *sb);
 pid_t sandbox_init_pid(const struct sandbox *sb);
+
+/* Whether no command is left inside. If the kernel cannot tell, it says no. */
+bool sandbox_idle(const struct sandbox *sb);
 
 /* ---- more commands in a running sandbox (spec.argv was NULL) ---- */
 
@@ -229,11 +239,17 @@ int sandbox_channel(struct sandbox *sb, int fd, struct ak_err *err);
  */
 int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err);
 
+/* Whether a parked virtual machine can take the job of SPEC: without limits of memory and processors, and without mounts below /usr. */
+bool sandbox_warm_vm(const struct sandbox_spec *spec);
+
 /* Whether a parked sandbox can no longer take a job, because the host's mounts have changed. */
 bool sandbox_stale(struct sandbox *sb);
 
 /* Only in state ENDED. */
 const struct sandbox_result *sandbox_result(const struct sandbox *sb);
+
+/* How many of its processes the memory limit has killed so far; 0 where nobody counts. */
+uint64_t sandbox_oom_kills(const struct sandbox *sb);
 
 /* Limits that could not be applied on this host, one line each ("no writable cgroup: memory limit off"); "" if none. */
 const char *sandbox_notes(const struct sandbox *sb);

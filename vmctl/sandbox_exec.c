@@ -204,8 +204,19 @@ void sandbox_on_exec(struct sandbox *sb, const struct sb_msg *msg, int fd)
 	memcpy(e->err.text, msg->text, sizeof(e->err.text));
 }
 
+/* A virtual machine's last note, if it came after the start, tells why it has ended. */
+static const char *reason_of_end(const struct sandbox *sb)
+{
+	const char *late = sb->vm && sb->notes.len > sb->notes_at_go ? sb->notes.data + sb->notes_at_go : "", *last = late;
+
+	for (const char *line = late; line[0]; line += strcspn(line, "\n") + 1)
+		last = line;
+	return last[0] ? last : "the sandbox has ended\n";
+}
+
 void sandbox_end_execs(struct sandbox *sb)
 {
+	const char *why = reason_of_end(sb);
 	struct exec *e;
 
 	TAILQ_CONCAT(&sb->told, &sb->running, link);
@@ -214,7 +225,7 @@ void sandbox_end_execs(struct sandbox *sb)
 			continue;
 		e->ended = e->over = true;
 		e->exit_code = 128 + SIGKILL;
-		ak_fail(&e->err, ESRCH, "the sandbox has ended");
+		ak_fail(&e->err, ESRCH, "%.*s", (int)strcspn(why, "\n"), why);
 	}
 }
 

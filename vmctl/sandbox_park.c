@@ -27,6 +27,23 @@ bool sandbox_stale(struct sandbox *sb)
 	return sb->mounts < 0;
 }
 
+static bool below_usr(const char *path)
+{
+	return !strncmp(path, "/usr", 4) && (path[4] == '/' || !path[4]);
+}
+
+/* Its memory is fixed, its process runs outside of the control group, and it has seen /usr already. */
+bool sandbox_warm_vm(const struct sandbox_spec *spec)
+{
+	bool below = false;
+
+	for (size_t i = 0; i < spec->n_mounts; i++)
+		below |= below_usr(spec->mounts[i].target);
+	for (size_t i = 0; i < spec->n_links; i++)
+		below |= below_usr(spec->links[i].path);
+	return !below && !spec->limits.memory_bytes && !spec->limits.cpus_milli;
+}
+
 static int check(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err)
 {
 	if (!sb->parked || sb->state != SANDBOX_READY)
@@ -34,6 +51,8 @@ static int check(struct sandbox *sb, const struct sandbox_spec *spec, struct ak_
 	if (spec->isolation != sb->isolation || spec->readonly_root != sb->readonly_root ||
 		spec->root_inside != sb->root_inside || spec->upper_dir || spec->image_root)
 		return ak_fail(err, EINVAL, "the sandbox was prepared with other isolation settings");
+	if (sb->vm && !sandbox_warm_vm(spec))
+		return ak_fail(err, EINVAL, "the virtual machine was prepared for another job");
 	if (sandbox_stale(sb))
 		return ak_fail(err, ESTALE, "the host's mounts have changed since the sandbox was prepared");
 	return sandbox_check_job(spec, err);
@@ -50,34 +69,42 @@ static void pack_mount(struct strbuf *pack, const struct sandbox_mount *m)
 }
 
 /* In the order in which init reads it (park.c). */
-static int seal(const struct sandbox_spec *spec, struct ak_err *err)
+void sb_job_pack(struct strbuf *pack, const struct sandbox_spec *spec)
 {
-	_cleanup_strbuf_ struct strbuf pack = { 0 };
-	int fd;
-
-	pack_str(&pack, spec->name);
-	pack_list(&pack, spec->argv);
-	pack_list(&pack, spec->envp);
-	pack_str(&pack, spec->workdir);
-	pack_str(&pack, spec->home);
-	pack_u64(&pack, spec->tty);
-	pack_u64(&pack, spec->limits.memory_bytes);
-	pack_u64(&pack, spec->limits.cpus_milli);
-	pack_u64(&pack, spec->limits.pids);
-	pack_u64(&pack, spec->limits.nofile);
-	pack_u64(&pack, spec->limits.tmp_bytes);
-	pack_u64(&pack, spec->n_mounts);
+	pack_str(pack, spec->name);
+	pack_list(pack, spec->argv);
+	pack_list(pack, spec->envp);
+	pack_str(pack, spec->workdir);
+	pack_str(pack, spec->home);
+	pack_u64(pack, spec->tty);
+	pack_u64(pack, spec->limits.memory_bytes);
+	pack_u64(pack, spec->limits.cpus_milli);
+	pack_u64(pack, spec->limits.pids);
+	pack_u64(pack, spec->pids_counted);
+	pack_u64(pack, spec->limits.nofile);
+	pack_u64(pack, spec->limits.tmp_bytes);
+	pack_u64(pack, spec->n_mounts);
 	for (size_t i = 0; i < spec->n_mounts; i++)
-		pack_mount(&pack, &spec->mounts[i]);
-	pack_u64(&pack, spec->n_links);
+		pack_mount(pack, &spec->mounts[i]);
+	pack_u64(pack, spec->n_links);
 	for (size_t i = 0; i < spec->n_links; i++) {
-		pack_str(&pack, spec->links[i].path);
-		pack_str(&pack, spec->links[i].target);
+		pack_str(pack, spec->links[i].path);
+		pack_str(pack, spec->links[i].target);
 	}
 	for (size_t i = 0; i < SANDBOX_FILES_MAX; i++) {
-		pack_str(&pack, spec->files[i].path);
-		pack_str(&pack, spec->files[i].text);
+		pack_str(pack, spec->files[i].path);
+		pack_str(pack, spec->files[i].text);
 	}
+}
+
+static int seal(const struct sandbox *sb, const struct sandbox_spec *spec, struct ak_err *err)
+{
+	_cleanup_strbuf_ struct strbuf pack = { 0 };
+	struct sandbox_spec job = *spec;
+	int fd;
+
+	job.pids_counted = sb->cgroup.dirs[CGROUP_PIDS] != NULL; /* init knows only the group in which it waited */
+	sb_job_pack(&pack, &job);
 	fd = pack_seal(&pack);
 	return fd < 0 ? ak_fail_errno(err, -fd, "passing the job to the sandbox") : fd;
 }
@@ -159,10 +186,10 @@ int sandbox_assign(struct sandbox *sb, const struct sandbox_spec *spec, struct a
 	rc = check(sb, spec, err);
 	if (rc < 0)
 		return rc;
-	rc = pack = seal(spec, err);
+	sandbox_group(sb, spec);
+	rc = pack = seal(sb, spec, err);
 	if (rc < 0)
 		return rc;
-	cgroup_init(&sb->cgroup, spec->name, &spec->limits, &sb->notes);
 	rc = sb->ids.lent ? lend(sb, spec, err) : 0;
 	if (rc == 0)
 		rc = send_job(sb, spec, pack, err);

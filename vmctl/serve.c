@@ -152,6 +152,8 @@ static void tell_left(const struct sb_served *s, const struct sb_ctx *ctx)
 void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pid, int exit_code)
 {
 	struct sb_served *s;
+	struct ak_err why;
+	bool noticed;
 
 	while (*list && (*list)->pid != pid)
 		list = &(*list)->next;
@@ -160,7 +162,8 @@ void sb_serve_reaped(struct sb_served **list, const struct sb_ctx *ctx, pid_t pi
 		return; /* an orphan of some command */
 	look_at(s, ctx);
 	tell_left(s, ctx);
-	tell_end(s, ctx, exit_code, NULL);
+	noticed = sb_vm_reason(ctx, &why);
+	tell_end(s, ctx, exit_code, noticed && exit_code ? why.text : NULL);
 	*list = s->next;
 	served_free(s);
 }

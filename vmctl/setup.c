@@ -59,7 +59,7 @@ static int enter_gateway(const struct sandbox_spec *spec, int ret_fds[static GWN
 static int connect_tap(const struct sb_ctx *ctx, int rtnl, struct ak_err *err)
 {
 	_cleanup_close_ int tap = -1;
-	int rc = gwns_connect_tap(rtnl, ctx->spec->link, &tap, err);
+	int rc = ctx->spec->link ? gwns_connect_tap(rtnl, ctx->spec->link, &tap, err) : gwns_spare_tap(&tap, err);
 
 	if (rc == 0)
 		rc = ak_send_fds(ctx->tap_pair[0], "t", 1, &tap, 1);
@@ -89,6 +89,8 @@ static int build_network(const struct sb_ctx *ctx, struct ak_err *err)
 	for (unsigned i = 0; i < GWNS_FD_NUM; i++)
 		fds[i] = -1;
 	rc = ctx->spec->link ? connect_gateway(ctx, fds, err) : gwns_loopback_only(err);
+	if (rc == 0 && ctx->spec->vm && !ctx->spec->link)
+		rc = connect_tap(ctx, -1, err);
 	for (unsigned i = 0; i < GWNS_FD_NUM; i++)
 		ak_close(fds[i]);
 	return rc;
@@ -122,10 +124,11 @@ static pid_t clone_init(const struct sb_ctx *ctx)
 /* With ranges, init waits on a pipe until its parent has written its id map, because only the parent namespace may. */
 static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 {
+	const struct sb_ids ids = sb_init_ids(ctx);
 	int go[2] = { -1, -1 }, rc;
 	pid_t pid;
 
-	if (sb_maps_range(&ctx->ids) && pipe2(go, O_CLOEXEC) < 0)
+	if (sb_maps_range(&ids) && pipe2(go, O_CLOEXEC) < 0)
 		return ak_fail_errno(err, errno, "pipe");
 	pid = clone_init(ctx);
 	if (pid == 0) {
@@ -136,9 +139,9 @@ static int start_init(struct sb_ctx *ctx, struct ak_err *err)
 		rc = ak_fail_errno(err, -pid, "cannot create the sandbox's namespaces");
 		return sb_explain_userns(err, rc);
 	}
-	if (!sb_maps_range(&ctx->ids))
+	if (!sb_maps_range(&ids))
 		return 0;
-	rc = sb_map_inner(&ctx->ids, pid, err);
+	rc = sb_map_inner(&ids, pid, err);
 	if (rc == 0)
 		rc = ak_write_all(go[1], "m", 1);
 	ak_close(go[0]);
@@ -155,7 +158,7 @@ static int keep_needed(const struct sb_ctx *ctx)
 	const bool joins = sb_joins(ctx->spec);
 	int fds[] = { ctx->ctl, ctx->net_sock, stdio[0], stdio[1], stdio[2], ctx->cgroup.v2_fd, join[0], join[1], join[2],
 		joins ? ctx->spec->gw_user_ns : -1, joins ? ctx->spec->gw_net_ns : -1, vm ? vm->memory : -1, vm ? vm->state : -1,
-		vm ? vm->kernel : -1, vm ? vm->initrd : -1 };
+		vm ? vm->kernel : -1, vm ? vm->initrd : -1, vm && ctx->spec->debug > 0 ? ctx->spec->debug : -1 };
 
 	return sb_keep_fds(fds, ARRAY_SIZE(fds));
 }

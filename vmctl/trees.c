@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void sb_trees_init(struct sb_trees *t)
 {
@@ -63,6 +64,30 @@ static int map_tree(int tree, int user_ns)
 	return rc < 0 ? mnt_map_owners(tree, false, user_ns) : rc;
 }
 
+/* The namespace for the owner of the last mount: most of them have one owner. */
+struct owner {
+	uid_t uid;
+	gid_t gid;
+	int user_ns; /* owned; negative: none yet */
+};
+
+/*
+ * An image's root can use many ids, which would be the host's own on disk. So only the owner of what is mounted exists there: files
+ * can be given to nobody else, and new ones belong to that owner.
+ */
+static int map_owner(int tree, const struct sb_ids *ids, struct owner *o)
+{
+	struct stat st;
+
+	if (fstat(tree, &st) < 0)
+		return -errno;
+	if (o->user_ns < 0 || o->uid != st.st_uid || o->gid != st.st_gid) {
+		ak_close(o->user_ns);
+		*o = (struct owner){ st.st_uid, st.st_gid, sb_ids_owner_ns(ids, st.st_uid, st.st_gid) };
+	}
+	return o->user_ns < 0 ? o->user_ns : map_tree(tree, o->user_ns);
+}
+
 static int give_tree(int tree, const struct sb_ids *ids)
 {
 	return fchownat(tree, "", ids->outer_uid, ids->outer_gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
@@ -81,12 +106,17 @@ static void note_unmapped(int ctl, const char *path, int rc)
 
 void sb_trees_map(const struct sb_trees *t, const struct sandbox_spec *spec, const struct sb_ids *ids, int user_ns, int ctl)
 {
+	struct owner owner = { .user_ns = -1 };
+
 	for (size_t i = 0; i < t->n; i++) {
-		int rc = spec->mounts[i].given ? give_tree(t->mounts[i], ids) : map_tree(t->mounts[i], user_ns);
+		int rc = spec->mounts[i].given ? give_tree(t->mounts[i], ids)
+			: sb_maps_range(ids)   ? map_owner(t->mounts[i], ids, &owner)
+					       : map_tree(t->mounts[i], user_ns);
 
 		if (rc < 0)
 			note_unmapped(ctl, spec->mounts[i].source, rc);
 	}
+	ak_close(owner.user_ns);
 	/* The store is ours alone: if it cannot be mapped, change its owner. */
 	if (t->store >= 0 && map_tree(t->store, user_ns) < 0)
 		(void)give_tree(t->store, ids);

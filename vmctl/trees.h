@@ -3,7 +3,8 @@
  *
  * Such a sandbox runs under ids that own nothing on the host. So the host's root opens the folders to mount and maps
  * their owners: root's files belong to the sandbox's user inside, and files that the sandbox creates belong to root
- * on disk. An ordinary user's sandbox has the user's own id and opens everything itself.
+ * on disk. Where root inside has many ids, as in an image, the owner of each mounted folder is mapped alone, so that no file of the
+ * host can be given to another of its users. An ordinary user's sandbox has the user's own id and opens everything itself.
  */
 #ifndef AK_VMCTL_TREES_H
 #define AK_VMCTL_TREES_H

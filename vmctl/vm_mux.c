@@ -37,6 +37,8 @@ struct peer {
 
 struct mux {
 	int port, dial, ready_fd;
+	bool ready;
+	struct vm_console *console; /* borrowed */
 	struct strbuf out; /* for the guest */
 	struct reader in;
 	struct peer peers[VM_COMMANDS_MAX];
@@ -82,6 +84,7 @@ static void peer_close(struct mux *m, struct peer *p)
 		queue(&m->out, VM_KILL, id, NULL, 0);
 }
 
+/* What is dialled for: 'd', a command; 's', a connection to a port. */
 static void on_dial(struct mux *m)
 {
 	int fds[2], slot = -1;
@@ -96,7 +99,7 @@ static void on_dial(struct mux *m)
 			ak_close(fds[i]);
 		return;
 	}
-	for (int i = 1; i < (int)VM_COMMANDS_MAX && slot < 0; i++) {
+	for (int i = byte == 's' ? (int)VM_STREAMS_FROM : 1; i < (int)VM_COMMANDS_MAX && slot < 0; i++) {
 		if (!m->peers[i].used && m->peers[i].fd < 0)
 			slot = i;
 	}
@@ -106,6 +109,7 @@ static void on_dial(struct mux *m)
 	}
 	ak_set_nonblock(fds[0], true);
 	m->peers[slot].fd = fds[0];
+	m->console->n_notices = 0; /* the limit is for each command */
 	m->peers[slot].used = true;
 }
 
@@ -153,12 +157,12 @@ static void tell_ready(struct mux *m, const char *text, size_t len)
 {
 	struct ak_err err = { "" };
 
-	if (m->ready_fd < 0)
+	if (m->ready)
 		return;
+	m->ready = true;
 	if (text)
 		snprintf(err.text, sizeof(err.text), "the guest could not be configured: %.*s", (int)len, text);
 	(void)!write(m->ready_fd, &err, sizeof(err));
-	m->ready_fd = ak_close(m->ready_fd);
 }
 
 static void from_guest(void *ctx, const struct vm_head *h, const uint8_t *data)
@@ -175,12 +179,14 @@ static void from_guest(void *ctx, const struct vm_head *h, const uint8_t *data)
 	}
 	if (p->fd >= 0) {
 		queue(&p->out, (enum vm_frame_type)h->type, 0, data, h->len);
-		if (p->out.len > QUEUE_MAX)
-			_exit(1); /* more than its credit: a guest that floods */
+		if (p->out.len > QUEUE_MAX) {
+			vm_console_notice(m->console, "the guest sent more than it may, and was ended");
+			_exit(1);
+		}
 		if (!flush(p->fd, &p->out))
 			peer_close(m, p);
 	}
-	if (h->type == VM_EXITED || (h->type == VM_FAILED && p->fd < 0))
+	if (h->type == VM_EXITED)
 		p->used = false;
 }
 
@@ -203,18 +209,22 @@ static void serve_peers(struct mux *m, const struct pollfd *polled)
 static void loop(struct mux *m)
 {
 	static struct pollfd polled[VM_COMMANDS_MAX + 2];
-	struct pollfd *port = &polled[0], *dial = &polled[VM_COMMANDS_MAX];
+	struct pollfd *port = &polled[0], *dial = &polled[VM_COMMANDS_MAX], *console = dial + 1;
 
 	for (;;) {
 		bool busy = m->out.len > PORT_BUSY;
 
 		*port = (struct pollfd){ .fd = m->port, .events = (short)(POLLIN | (m->out.len ? POLLOUT : 0)) };
 		*dial = (struct pollfd){ .fd = m->dial, .events = POLLIN };
+		*console = (struct pollfd){ .fd = m->console->fd, .events = POLLIN };
 		for (int i = 1; i < (int)VM_COMMANDS_MAX; i++)
 			polled[i] = (struct pollfd){ .fd = m->peers[i].fd,
 				.events = (short)((busy ? 0 : POLLIN) | (m->peers[i].out.len ? POLLOUT : 0)) };
-		if (poll(polled, VM_COMMANDS_MAX + 1, -1) < 0)
+		if (poll(polled, VM_COMMANDS_MAX + 2, -1) < 0)
 			continue;
+		/* First, so that the reason of an end is known before the end. */
+		if (console->revents && !vm_console_read(m->console))
+			m->console->fd = -1;
 		if (port->revents & (POLLIN | POLLHUP | POLLERR) && !read_frames(m->port, &m->in, true, from_guest, m))
 			return;
 		if (dial->revents)
@@ -225,7 +235,7 @@ static void loop(struct mux *m)
 	}
 }
 
-_Noreturn void vm_mux_main(int port, int dial, int ready_fd, const struct vm_config *config)
+_Noreturn void vm_mux_main(int port, int dial, int ready_fd, struct vm_console *console, const struct vm_config *config)
 {
 	struct mux *m = calloc(1, sizeof(*m));
 
@@ -235,10 +245,16 @@ _Noreturn void vm_mux_main(int port, int dial, int ready_fd, const struct vm_con
 	m->port = port;
 	m->dial = dial;
 	m->ready_fd = ready_fd;
+	m->console = console;
+	ak_set_nonblock(ready_fd, true);
+	ak_set_nonblock(console->fd, true);
 	ak_set_nonblock(port, true);
 	for (int i = 0; i < (int)VM_COMMANDS_MAX; i++)
 		m->peers[i].fd = -1;
 	queue(&m->out, VM_CONFIG, 0, config, sizeof(*config));
 	loop(m);
+	while (console->fd >= 0 && poll(&(struct pollfd){ .fd = console->fd, .events = POLLIN }, 1, 0) > 0 &&
+		vm_console_read(console))
+		;
 	_exit(0);
 }

@@ -1,6 +1,8 @@
 /*
  * The process that stands on the host for a command in a guest: it has the command's streams, receives its signals, follows the size of its terminal, and ends with its exit
  * code. When it is killed, the guest kills the command with everything that it has started.
+ *
+ * The same process stands for a connection to a port of the guest's loopback: a socket instead of the streams, and an answer to the gateway instead of an exit code.
  */
 #include "vmctl/vm_internal.h"
 
@@ -25,13 +27,26 @@
 struct proxy {
 	int conn, signals, failure;
 	bool tty, in_open, ended;
+	int channel, theirs; /* of a connection: where to answer, and what, until it is connected; -1 otherwise */
+	uint32_t asked;
+	bool socket, out_ended;
 	int exit_code;
 	uint32_t credit; /* for standard input */
 	struct strbuf out[2]; /* owned; standard output and error, not yet written */
 	bool gone[2]; /* nobody reads that stream any more */
+	bool stops; /* the command has stopped; so do we, when its output is written */
 	uint8_t data[VM_HEAD + VM_PAYLOAD_MAX];
 	size_t len;
 };
+
+static const char NO_GUEST[] = "the virtual machine has ended, or runs too many commands";
+
+/* The command runs, and the machine has ended: init ends with it, tells why and takes us along. Our own exit code would come first and hide that. */
+static _Noreturn void end_with_machine(void)
+{
+	for (;;)
+		pause();
+}
 
 static void send_frame(const struct proxy *p, enum vm_frame_type type, const void *a, size_t a_len, const void *b, size_t b_len)
 {
@@ -42,8 +57,11 @@ static void send_frame(const struct proxy *p, enum vm_frame_type type, const voi
 		memcpy(frame + VM_HEAD, a, a_len);
 	if (b_len)
 		memcpy(frame + VM_HEAD + a_len, b, b_len);
-	if (ak_write_all(p->conn, frame, VM_HEAD + a_len + b_len) < 0)
+	if (ak_write_all(p->conn, frame, VM_HEAD + a_len + b_len) < 0) {
+		if (p->failure < 0 && !p->socket)
+			end_with_machine();
 		_exit(125);
+	}
 }
 
 static void send_number(const struct proxy *p, enum vm_frame_type type, uint32_t value)
@@ -84,10 +102,24 @@ static void send_request(const struct proxy *p, const struct sb_command *cmd)
 	send_frame(p, VM_RUN, NULL, 0, NULL, 0);
 }
 
-static _Noreturn void fail(const struct proxy *p, int code, const char *text, size_t len)
+static void answer(struct proxy *p, uint32_t error)
+{
+	const struct ak_socket_answer msg = { .id = p->asked, .error = error };
+
+	(void)ak_send_fds(p->channel, &msg, sizeof(msg), &p->theirs, error ? 0 : 1);
+	p->channel = ak_close(p->channel);
+	p->theirs = ak_close(p->theirs);
+}
+
+static _Noreturn void fail(struct proxy *p, int code, const char *text, size_t len)
 {
 	struct sb_failure f = { .exit_code = code };
 
+	if (p->socket) {
+		if (p->channel >= 0)
+			answer(p, ECONNREFUSED);
+		_exit(0);
+	}
 	snprintf(f.err.text, sizeof(f.err.text), "%.*s", (int)len, text);
 	(void)!write(p->failure, &f, sizeof(f));
 	_exit(code);
@@ -100,6 +132,8 @@ static void on_data(struct proxy *p, const uint8_t *data, size_t len)
 	int s = data[0] - 1;
 	uint8_t credit[5] = { data[0] };
 
+	if (s == 0 && len == 1)
+		p->out_ended = true;
 	if (s < 0 || s > 1 || len == 1)
 		return;
 	if (p->out[s].len + len > VM_WINDOW + VM_PAYLOAD_MAX)
@@ -118,10 +152,12 @@ static void on_frame(struct proxy *p, const struct vm_head *h, const uint8_t *da
 {
 	switch (h->type) {
 	case VM_STARTED:
+		if (p->channel >= 0)
+			answer(p, 0);
 		p->failure = ak_close(p->failure);
 		break;
 	case VM_FAILED:
-		if (p->failure < 0)
+		if (p->failure < 0 && !p->socket)
 			_exit(125);
 		fail(p, (int)vm_get32(data), (const char *)data + 4, h->len - 4);
 	case VM_DATA:
@@ -130,6 +166,9 @@ static void on_frame(struct proxy *p, const struct vm_head *h, const uint8_t *da
 	case VM_CREDIT:
 		if (data[0] == 0 && vm_get32(data + 1) <= VM_WINDOW - p->credit)
 			p->credit += vm_get32(data + 1);
+		break;
+	case VM_STOPPED:
+		p->stops = p->tty;
 		break;
 	case VM_EXITED:
 		p->ended = true;
@@ -146,9 +185,9 @@ static void read_conn(struct proxy *p)
 	if (n <= 0) {
 		if (n < 0 && errno == EINTR)
 			return;
-		if (p->failure >= 0)
-			fail(p, 125, "the virtual machine has ended", 29);
-		_exit(128 + SIGKILL);
+		if (p->failure >= 0 || p->socket)
+			fail(p, 125, NO_GUEST, sizeof(NO_GUEST) - 1);
+		end_with_machine();
 	}
 	p->len += (size_t)n;
 	while (p->len - at >= VM_HEAD) {
@@ -195,7 +234,10 @@ static void write_output(struct proxy *p, int s)
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return;
 	if (n < 0) { /* nobody reads it any more: as the kernel would tell the command */
-		send_number(p, VM_SIGNAL, SIGPIPE);
+		if (p->socket)
+			send_frame(p, VM_KILL, NULL, 0, NULL, 0);
+		else
+			send_number(p, VM_SIGNAL, SIGPIPE);
 		p->gone[s] = true;
 		n = (ssize_t)p->out[s].len;
 	}
@@ -238,18 +280,27 @@ static void loop(struct proxy *p)
 			read_input(p);
 		if (f[0].revents)
 			read_conn(p);
+		/* The leader of our session (leader.c) sees that, and the caller then has a job that has stopped. SIGCONT is forwarded. */
+		if (p->stops && !p->out[0].len && !p->out[1].len) {
+			p->stops = false;
+			kill(getpid(), SIGSTOP);
+		}
+		if (p->socket && p->out_ended && !p->out[0].len) {
+			shutdown(1, SHUT_WR);
+			p->out_ended = false;
+		}
 	}
 }
 
 /* ---- main ---- */
 
-static int connect_mux(int dial)
+static int connect_mux(int dial, char what)
 {
 	int pair[2], rc;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
-	rc = ak_send_fds(dial, "d", 1, &pair[1], 1);
+	rc = ak_send_fds(dial, &what, 1, &pair[1], 1);
 	ak_close(pair[1]);
 	if (rc < 0) {
 		ak_close(pair[0]);
@@ -273,11 +324,13 @@ _Noreturn void vm_proxy_main(const struct sb_command *cmd, int dial, int failure
 	static struct proxy p;
 	sigset_t set;
 
-	p = (struct proxy){ .failure = failure, .in_open = true, .credit = VM_WINDOW, .tty = cmd->tty_slave >= 0 };
-	p.conn = connect_mux(dial);
+	p = (struct proxy){
+		.failure = failure, .in_open = true, .credit = VM_WINDOW, .tty = cmd->tty_slave >= 0, .channel = -1, .theirs = -1
+	};
+	p.conn = connect_mux(dial, 'd');
 	ak_close(dial);
 	if (p.conn < 0)
-		fail(&p, 125, "the virtual machine has ended", 29);
+		fail(&p, 125, NO_GUEST, sizeof(NO_GUEST) - 1);
 	sigfillset(&set);
 	sigdelset(&set, SIGCHLD);
 	sigprocmask(SIG_SETMASK, &set, NULL);
@@ -287,4 +340,75 @@ _Noreturn void vm_proxy_main(const struct sb_command *cmd, int dial, int failure
 	send_request(&p, cmd);
 	loop(&p);
 	_exit(p.exit_code);
+}
+
+static _Noreturn void stream_main(int dial, int channel, const struct ak_socket_ask *ask)
+{
+	static struct proxy p;
+	uint8_t request[8];
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		_exit(1);
+	p = (struct proxy){ .failure = -1,
+		.signals = -1,
+		.in_open = true,
+		.credit = VM_WINDOW,
+		.socket = true,
+		.asked = ask->id,
+		.conn = connect_mux(dial, 's'),
+		.channel = fcntl(channel, F_DUPFD_CLOEXEC, 10),
+		.theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, 10) };
+	if (p.conn >= 0)
+		p.conn = fcntl(p.conn, F_DUPFD_CLOEXEC, 10);
+	dup2(pair[0], 0);
+	dup2(0, 1);
+	if (sb_keep_fds((const int[]){ 0, 1, p.conn, p.channel, p.theirs }, 5) < 0)
+		_exit(1);
+	if (p.conn < 0)
+		fail(&p, 125, "", 0);
+	ak_set_nonblock(0, true);
+	vm_put32(request, ask->family == AF_INET6 ? 6 : 4);
+	vm_put32(request + 4, ask->port);
+	send_frame(&p, VM_CONNECT, request, sizeof(request), NULL, 0);
+	loop(&p);
+	_exit(0);
+}
+
+int vm_stream_start(int dial, int channel, const struct ak_socket_ask *ask)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		stream_main(dial, channel, ask);
+	return pid < 0 ? -errno : 1;
+}
+
+static bool read_notice(const struct sb_ctx *ctx, struct ak_err *ret)
+{
+	if (!ctx->dial || read(ctx->vm_run.notices, ret, sizeof(*ret)) != sizeof(*ret))
+		return false;
+	ret->text[sizeof(ret->text) - 1] = '\0';
+	return true;
+}
+
+bool sb_vm_reason(const struct sb_ctx *ctx, struct ak_err *ret)
+{
+	bool any = false;
+
+	while (read_notice(ctx, ret))
+		any = true;
+	return any;
+}
+
+bool sb_vm_notes(const struct sb_ctx *ctx)
+{
+	struct ak_err notice;
+	bool any = false;
+
+	while (read_notice(ctx, &notice)) {
+		sb_send(ctx->ctl, SB_MSG_NOTE, 0, notice.text, -1);
+		any = true;
+	}
+	return any;
 }

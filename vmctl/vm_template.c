@@ -9,33 +9,36 @@
 #include "gateway/base/io.h"
 #include "gateway/base/sha256.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define AGE_MAX_S 86400
+#define KVM_BOOT_MS 10000
 #define BOOT_MS 90000 /* software emulation on a busy host */
-#define SAVE_MS 20000
 #define STEP_MS 10
 #define PLACE "/tmp/template" /* the folder, inside */
 #define FILE_MAX (256u << 20)
-#define REPLY_MAX 65536
 #define STAMP_MAX 512
-#define TEMPLATE_VERSION 1 /* of the command line in vm_qemu.c */
+#define TEMPLATE_VERSION 3 /* of the command lines of the monitors, and of the files */
 
 extern const unsigned char vm_guest_start[], vm_guest_end[];
 
 /* ---- its name ---- */
 
-static void stamp(struct strbuf *out, const char *path)
+void vm_stamp(struct strbuf *out, const char *path)
 {
 	struct stat st = { 0 };
 
@@ -43,15 +46,15 @@ static void stamp(struct strbuf *out, const char *path)
 	strbuf_printf(out, "%s %lld %lld\n", path, (long long)st.st_size, (long long)st.st_mtime);
 }
 
-static int template_name(const struct vm_kernel *k, uint32_t memory_mb, char ret[static 40], struct ak_err *err)
+static int template_name(const struct vm_kernel *k, const struct vm_shape *shape, char ret[static 40], struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf all = { 0 };
 	uint8_t hash[SHA256_SIZE];
 	struct sha256 sum;
 
-	strbuf_printf(&all, "%u %u %u\n", VM_WIRE_VERSION, TEMPLATE_VERSION, memory_mb);
-	stamp(&all, k->image);
-	stamp(&all, VM_QEMU);
+	strbuf_printf(&all, "%u %u %u %s\n", VM_WIRE_VERSION, TEMPLATE_VERSION, shape->memory_mb, shape->kvm ? "kvm" : "tcg");
+	vm_stamp(&all, k->image);
+	vm_stamp(&all, vmm_get()->program);
 	strbuf_add(&all, vm_guest_start, (size_t)(vm_guest_end - vm_guest_start));
 	if (all.failed)
 		return ak_fail(err, ENOMEM, "out of memory");
@@ -63,54 +66,25 @@ static int template_name(const struct vm_kernel *k, uint32_t memory_mb, char ret
 	return 0;
 }
 
-/* ---- speaking with QEMU ---- */
+/* ---- the boot ---- */
 
 struct boot {
 	int dir; /* the folder; borrowed */
-	int to, from; /* owned; QEMU's standard streams */
 	struct sandbox *sandbox; /* owned */
-	char reply[REPLY_MAX];
-	size_t len;
+	struct vm_talk talk; /* its descriptors are the monitor's standard streams, and ours */
 };
 
-static bool alive(struct boot *b)
+static bool alive(void *ctx)
 {
+	const struct boot *b = ctx;
+
 	return sandbox_poll(b->sandbox) != SANDBOX_ENDED;
 }
 
-/* Read until TEXT has arrived after offset *AT. */
-static int expect(struct boot *b, const char *text, size_t *at, uint64_t until, struct ak_err *err)
-{
-	for (;;) {
-		const char *found;
-		struct pollfd p = { .fd = b->from, .events = POLLIN };
-		ssize_t n;
-
-		b->reply[b->len] = '\0';
-		found = strstr(b->reply + *at, text);
-		if (found) {
-			*at = (size_t)(found - b->reply) + strlen(text);
-			return 0;
-		}
-		if (strstr(b->reply + *at, "\"error\"") || !alive(b) || ak_now_ms() > until || b->len + 1 >= sizeof(b->reply))
-			return ak_fail(
-				err, EIO, "QEMU could not save the guest: %.200s", b->reply + (b->len > 200 ? b->len - 200 : 0));
-		if (poll(&p, 1, STEP_MS) > 0 && (n = read(b->from, b->reply + b->len, sizeof(b->reply) - 1 - b->len)) > 0)
-			b->len += (size_t)n;
-	}
-}
-
-static int ask(struct boot *b, const char *command, const char *answer, size_t *at, uint64_t until, struct ak_err *err)
-{
-	int rc = ak_write_all(b->to, command, strlen(command));
-
-	return rc < 0 ? ak_fail_errno(err, -rc, "QEMU's monitor") : expect(b, answer, at, until, err);
-}
-
 /* The guest has said HELLO: the file behind its port has a frame. */
-static int await_hello(struct boot *b, struct ak_err *err)
+static int await_hello(struct boot *b, uint64_t until, struct ak_err *err)
 {
-	uint64_t until = ak_now_ms() + BOOT_MS;
+	const uint64_t from = ak_now_ms();
 	struct stat st;
 
 	while (ak_now_ms() < until) {
@@ -119,54 +93,58 @@ static int await_hello(struct boot *b, struct ak_err *err)
 		if (fstatat(b->dir, "port", &st, 0) == 0 && st.st_size >= (off_t)VM_HEAD)
 			return 0;
 		if (!alive(b))
-			return ak_fail(
-				err, EIO, "QEMU ended while the guest booted: %.200s", sandbox_result(b->sandbox)->err.text);
+			return ak_fail(err, EIO, "%s ended while the guest booted", vmm_get()->name);
 		poll(&p, 1, STEP_MS);
 	}
-	return ak_fail(err, ETIME, "the guest did not come up within %d s", BOOT_MS / 1000);
+	return ak_fail(err, ETIME, "the guest did not come up within %.1f s", (double)(ak_now_ms() - from) / 1000);
 }
 
-static int save(struct boot *b, struct ak_err *err)
+/*
+ * A tap in a network namespace that nobody else has. The guest learns from the tap what the host can do for it, checksums and segmentation of large packets, and remembers that when it is
+ * restored: a guest that was booted without a tap would do everything itself for ever.
+ */
+static int lone_tap(struct ak_err *err)
 {
-	uint64_t until = ak_now_ms() + SAVE_MS;
-	size_t at = 0;
-	int rc = ask(b, "{\"execute\":\"qmp_capabilities\"}", "\"return\"", &at, until, err);
+	int pair[2], tap = -1;
+	size_t n = 1;
+	char byte;
+	pid_t pid;
 
-	if (rc == 0)
-		rc = ask(b,
-			"{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true}]}}",
-			"\"return\"", &at, until, err);
-	if (rc == 0)
-		rc = ask(b, "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"exec:cat > state\"}}", "\"return\"", &at, until,
-			err);
-	while (rc == 0) {
-		size_t before = at;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return ak_fail_errno(err, errno, "socketpair");
+	pid = fork();
+	if (pid == 0) {
+		struct ak_err ignored;
 
-		rc = ask(b, "{\"execute\":\"query-migrate\"}", "\"status\"", &at, until, err);
-		if (rc == 0)
-			rc = expect(b, "\n", &at, until, err);
-		if (rc < 0 || strstr(b->reply + before, "\"completed\""))
-			break;
-		if (strstr(b->reply + before, "\"failed\""))
-			return ak_fail(err, EIO, "QEMU could not save the guest");
-		poll(NULL, 0, STEP_MS);
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && gwns_spare_tap(&tap, &ignored) == 0)
+			(void)ak_send_fds(pair[1], "t", 1, &tap, 1);
+		_exit(0);
 	}
-	if (rc == 0)
-		rc = ask(b, "{\"execute\":\"quit\"}", "\"return\"", &at, until, err);
-	return rc;
+	ak_close(pair[1]);
+	if (pid < 0 || ak_recv_fds(pair[0], &byte, 1, &tap, &n) != 1 || n != 1)
+		tap = ak_fail(
+			err, EIO, "cannot make a tap: is the kernel module tun loaded, and /dev/net/tun open to everybody?");
+	ak_close(pair[0]);
+	if (pid > 0)
+		(void)waitpid(pid, NULL, 0);
+	return tap;
 }
 
-/* Start QEMU in a sandbox of its own. */
-static int start(struct boot *b, const char *path, uint32_t memory_mb, struct ak_err *err)
+/* Start the monitor in a sandbox of its own. */
+static int start(struct boot *b, const char *path, const struct vm_shape *shape, struct ak_err *err)
 {
 	static struct vm_args args;
-	struct vm_machine m = { .memory_mb = memory_mb,
+	struct vm_machine m = { .memory_mb = shape->memory_mb,
+		.kvm = shape->kvm,
 		.kernel = "kernel",
 		.initrd = "initrd",
 		.memory = "memory",
+		.root = "/",
+		.usr = "/usr",
 		.port = -1,
 		.monitor = -1,
-		.tap = -1 };
+		.console = -1,
+		.tap = 2 }; /* a sandbox's command inherits the standard streams only */
 	char *const env[] = { (char[]){ "PATH=/usr/bin:/bin" }, (char[]){ "HOME=/tmp" }, NULL };
 	struct sandbox_mount mount = { .source = path, .target = PLACE };
 	struct sandbox_spec spec = { .name = "template",
@@ -175,23 +153,26 @@ static int start(struct boot *b, const char *path, uint32_t memory_mb, struct ak
 		.home = "/tmp",
 		.mounts = &mount,
 		.n_mounts = 1,
+		.kvm = shape->kvm,
 		.resolv_conf = "" };
-	_cleanup_close_ int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	_cleanup_close_ int tap = lone_tap(err);
 	int in[2], out[2], rc;
 
+	if (tap < 0)
+		return tap;
 	if (pipe2(in, O_CLOEXEC) < 0)
 		return ak_fail_errno(err, errno, "pipe");
-	b->to = in[1];
+	b->talk.to = in[1];
 	if (pipe2(out, O_CLOEXEC) < 0) {
 		ak_close(in[0]);
 		return ak_fail_errno(err, errno, "pipe");
 	}
-	b->from = out[0];
-	vm_args_build(&args, &m);
+	b->talk.from = out[0];
+	vmm_get()->args(&args, &m);
 	spec.argv = args.argv;
 	spec.stdio[0] = in[0];
 	spec.stdio[1] = out[1];
-	spec.stdio[2] = null;
+	spec.stdio[2] = tap;
 	rc = sandbox_start(&spec, -1, &b->sandbox, err);
 	ak_close(in[0]);
 	ak_close(out[1]);
@@ -247,53 +228,102 @@ static int punch_holes(int dir)
 	return 0;
 }
 
-/* Sizes and times of the files: a template that was cut or changed after it was made is made anew. */
+/*
+ * The file "complete": sizes and times of the others, and then one checksum of their contents. A template that was cut, changed or damaged after it was made is made anew.
+ */
+static const char *const files[] = { "kernel", "initrd", "memory", "state" };
+
 static int describe(int dir, char ret[static STAMP_MAX])
 {
-	static const char *const names[] = { "kernel", "initrd", "memory", "state" };
 	size_t len = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
 		struct stat st;
 
-		if (fstatat(dir, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		if (fstatat(dir, files[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
 			return -EINVAL;
-		len += (size_t)snprintf(ret + len, STAMP_MAX - len, "%s %lld %lld.%09ld\n", names[i], (long long)st.st_size,
+		len += (size_t)snprintf(ret + len, STAMP_MAX - len, "%s %lld %lld.%09ld\n", files[i], (long long)st.st_size,
 			(long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 	}
-	return 0;
+	return (int)len;
 }
 
-static int make_in(int dir, const char *path, const struct vm_kernel *k, uint32_t memory_mb, struct ak_err *err)
+static int complete(int dir)
+{
+	char text[STAMP_MAX];
+	uint64_t sum = 0;
+	int len = describe(dir, text), rc = len < 0 ? len : 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(files) && rc == 0; i++)
+		rc = vm_sum(dir, files[i], &sum);
+	if (rc < 0)
+		return rc;
+	len += snprintf(text + len, sizeof(text) - (size_t)len, "%016" PRIx64 "\n", sum);
+	return ak_replace_file(dir, "complete", text, (size_t)len, false);
+}
+
+/* Boot a guest to its agent's first words, until UNTIL_MS at the latest. Free B with boot_end, also after a failure. */
+static int boot(struct boot *b, const char *path, const struct vm_kernel *k, const struct vm_shape *shape, uint64_t until_ms,
+	struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf initrd = { 0 };
-	static struct boot b;
-	char stamps[STAMP_MAX];
 	int rc = vm_initrd_build(k, &initrd, err);
 
-	b = (struct boot){ .dir = dir, .to = -1, .from = -1 };
 	if (rc == 0)
-		rc = copy_file(dir, "kernel", k->image, err);
-	if (rc == 0 && ak_replace_file(dir, "initrd", initrd.data, initrd.len, false) < 0)
-		rc = ak_fail(err, EIO, "cannot write to '%s'", path);
+		rc = copy_file(b->dir, "kernel", k->image, err);
+	if (rc == 0 && (rc = ak_replace_file(b->dir, "initrd", initrd.data, initrd.len, false)) < 0)
+		rc = ak_fail_errno(err, -rc, "cannot write to '%s'", path);
 	if (rc == 0)
-		rc = start(&b, path, memory_mb, err);
+		rc = start(b, path, shape, err);
+	return rc < 0 ? rc : await_hello(b, until_ms, err);
+}
+
+static void boot_end(struct boot *b)
+{
+	sandbox_free(b->sandbox);
+	ak_close(b->talk.to);
+	ak_close(b->talk.from);
+}
+
+static int make_in(int dir, const char *path, const struct vm_kernel *k, const struct vm_shape *shape, struct ak_err *err)
+{
+	static struct boot b;
+	int rc;
+
+	b = (struct boot){ .dir = dir, .talk = { .to = -1, .from = -1, .alive = alive, .ctx = &b } };
+	rc = boot(&b, path, k, shape, ak_now_ms() + (shape->kvm ? KVM_BOOT_MS : BOOT_MS), err);
 	if (rc == 0)
-		rc = await_hello(&b, err);
+		rc = vmm_get()->save(&b.talk, err);
 	if (rc == 0)
-		rc = save(&b, err);
-	sandbox_free(b.sandbox);
-	ak_close(b.to);
-	ak_close(b.from);
-	if (rc == 0 &&
-		(punch_holes(dir) < 0 || describe(dir, stamps) < 0 ||
-			ak_replace_file(dir, "complete", stamps, strlen(stamps), false) < 0))
+		rc = vmm_get()->quit(&b.talk, err);
+	boot_end(&b);
+	if (rc == 0 && (punch_holes(dir) < 0 || complete(dir) < 0))
 		rc = ak_fail(err, EIO, "cannot complete '%s'", path);
 	return rc;
 }
 
-static int make(
-	int store, const char *store_path, const char *name, const struct vm_kernel *k, uint32_t memory_mb, struct ak_err *err)
+int vm_boot_test(int store, const char *store_path, const struct vm_kernel *k, const struct vm_shape *shape, uint64_t until_ms,
+	struct ak_err *err)
+{
+	static const char name[] = "test.new";
+	static struct boot b;
+	char path[PATH_MAX];
+	int rc = 0;
+
+	(void)ak_remove_tree(store, name);
+	if (snprintf(path, sizeof(path), "%s/%s", store_path, name) >= (int)sizeof(path) || mkdirat(store, name, 0700) < 0)
+		return ak_fail_errno(err, errno, "cannot create '%s'", name);
+	_cleanup_close_ int dir = openat(store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	b = (struct boot){ .dir = dir, .talk = { .to = -1, .from = -1, .alive = alive, .ctx = &b } };
+	rc = dir < 0 ? ak_fail_errno(err, errno, "%s", path) : boot(&b, path, k, shape, until_ms, err);
+	boot_end(&b);
+	(void)ak_remove_tree(store, name);
+	return rc;
+}
+
+static int make(int store, const char *store_path, const char *name, const struct vm_kernel *k, const struct vm_shape *shape,
+	struct ak_err *err)
 {
 	char path[PATH_MAX], fresh[48];
 	int rc;
@@ -304,7 +334,7 @@ static int make(
 		return ak_fail_errno(err, errno, "cannot create '%s'", fresh);
 	_cleanup_close_ int dir = openat(store, fresh, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-	rc = dir < 0 ? ak_fail_errno(err, errno, "%s", path) : make_in(dir, path, k, memory_mb, err);
+	rc = dir < 0 ? ak_fail_errno(err, errno, "%s", path) : make_in(dir, path, k, shape, err);
 	if (rc == 0) {
 		(void)ak_remove_tree(store, name);
 		if (renameat(store, fresh, store, name) < 0)
@@ -315,57 +345,24 @@ static int make(
 	return rc;
 }
 
-static bool usable(int store, const char *name)
+/* Whether it may be tried; *RET_SUM is the checksum that its files must have. */
+static bool usable(int store, const char *name, uint64_t *ret_sum)
 {
 	_cleanup_close_ int dir = openat(store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_free_ char *then = NULL;
 	char now[STAMP_MAX];
 	struct stat st;
+	int len;
 
-	return dir >= 0 && fstatat(dir, "complete", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-		time(NULL) - st.st_mtime < AGE_MAX_S && describe(dir, now) == 0 &&
-		ak_read_file(dir, "complete", STAMP_MAX, &then, NULL) == 0 && !strcmp(then, now);
+	if (dir < 0 || fstatat(dir, "complete", &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+		time(NULL) - st.st_mtime >= AGE_MAX_S)
+		return false;
+	len = describe(dir, now);
+	return len > 0 && ak_read_file(dir, "complete", STAMP_MAX, &then, NULL) == 0 && !strncmp(then, now, (size_t)len) &&
+		sscanf(then + len, "%16" SCNx64, ret_sum) == 1;
 }
 
 /* ---- opening ---- */
-
-/* A sealed copy: nobody can change what other guests are restored from, and a private mapping of it needs no write access to a file of the host. */
-static int seal(int dir, const char *name)
-{
-	_cleanup_close_ int from = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	_cleanup_close_ int to = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct stat st;
-	off_t at = 0;
-
-	if (from < 0 || to < 0 || fstat(from, &st) < 0 || ftruncate(to, st.st_size) < 0)
-		return -errno;
-	while ((at = lseek(from, at, SEEK_DATA)) >= 0) {
-		off_t end = lseek(from, at, SEEK_HOLE);
-
-		if (lseek(from, at, SEEK_SET) < 0 || lseek(to, at, SEEK_SET) < 0)
-			return -errno;
-		while (at < end) {
-			ssize_t n = copy_file_range(from, NULL, to, NULL, (size_t)(end - at), 0);
-
-			if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP)) {
-				static char block[1 << 20];
-
-				n = pread(
-					from, block, sizeof(block) < (size_t)(end - at) ? sizeof(block) : (size_t)(end - at), at);
-				if (n > 0 && pwrite(to, block, (size_t)n, at) != n)
-					return -EIO;
-			}
-			if (n <= 0)
-				return n < 0 ? -errno : -EIO;
-			at += n;
-			if (lseek(from, at, SEEK_SET) < 0 || lseek(to, at, SEEK_SET) < 0)
-				return -errno;
-		}
-	}
-	if (lseek(to, 0, SEEK_SET) < 0 || fcntl(to, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-		return -errno;
-	return TAKE_FD(to);
-}
 
 void sandbox_vm_done(struct sandbox_vm *vm)
 {
@@ -375,17 +372,33 @@ void sandbox_vm_done(struct sandbox_vm *vm)
 	vm->initrd = ak_close(vm->initrd);
 }
 
-static int open_files(int store, const char *name, struct sandbox_vm *vm)
+/* -EBADMSG: the files are not what they were when the template was made. */
+static int open_files(int store, const char *name, uint64_t sum, struct sandbox_vm *vm)
 {
 	_cleanup_close_ int dir = openat(store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct sandbox_vm fresh = SANDBOX_VM_NONE;
+	int *const fds[] = { &fresh.kernel, &fresh.initrd, &fresh.memory, &fresh.state };
+	uint64_t got = 0;
+	int rc = dir < 0 ? -errno : 0;
 
-	if (dir < 0)
-		return -errno;
-	vm->memory = seal(dir, "memory");
-	vm->state = seal(dir, "state");
-	vm->kernel = seal(dir, "kernel");
-	vm->initrd = seal(dir, "initrd");
-	return vm->memory < 0 || vm->state < 0 || vm->kernel < 0 || vm->initrd < 0 ? -EIO : 0;
+	if (vm->memory >= 0 && vm->sum == sum && !strcmp(vm->name, name))
+		return 0;
+	static_assert(ARRAY_SIZE(fds) == ARRAY_SIZE(files), "in the same order");
+	for (size_t i = 0; i < ARRAY_SIZE(files) && rc == 0; i++) {
+		*fds[i] = vm_seal(dir, files[i], &got);
+		rc = *fds[i] < 0 ? *fds[i] : 0;
+	}
+	if (rc == 0 && got != sum)
+		rc = -EBADMSG;
+	if (rc < 0) {
+		sandbox_vm_done(&fresh);
+		return rc;
+	}
+	sandbox_vm_done(vm);
+	*vm = fresh;
+	vm->sum = sum;
+	snprintf(vm->name, sizeof(vm->name), "%s", name);
+	return 0;
 }
 
 int vm_requirements(char *ret_kernel, size_t size, struct ak_err *err)
@@ -396,7 +409,7 @@ int vm_requirements(char *ret_kernel, size_t size, struct ak_err *err)
 #ifndef __x86_64__
 	return ak_fail(err, EOPNOTSUPP, "works on x86_64 only");
 #endif
-	if (access(VM_QEMU, X_OK) < 0)
+	if (access(vmm_get()->program, X_OK) < 0)
 		return ak_fail(err, ENOENT, "QEMU was not found; install it (Debian: qemu-system-x86)");
 	rc = vm_kernel_find(&k, err);
 	if (rc == 0)
@@ -404,40 +417,119 @@ int vm_requirements(char *ret_kernel, size_t size, struct ak_err *err)
 	return rc;
 }
 
-int vm_open(const char *dir, uint32_t memory_mb, void (*say)(const char *line), struct sandbox_vm *ret, struct ak_err *err)
+/* Open and lock the folder of templates: whoever comes first makes one, the others wait, unless they do not want to. */
+static int open_store(const char *dir, bool wait, char real[static PATH_MAX], int *ret_store, int *ret_lock, struct ak_err *err)
 {
 	_cleanup_close_ int store = -1, lock = -1;
-	struct vm_kernel kernel;
-	char name[40], real[PATH_MAX];
-	int rc;
+	int rc = ak_mkdir_p(dir, 0700);
 
-	*ret = (struct sandbox_vm){ -1, -1, -1, -1, memory_mb };
-	rc = vm_requirements(name, sizeof(name), err);
-	if (rc == 0)
-		rc = vm_kernel_find(&kernel, err);
-	if (rc == 0)
-		rc = template_name(&kernel, memory_mb, name, err);
-	if (rc < 0)
-		return rc;
-	rc = ak_mkdir_p(dir, 0700);
 	if (rc == 0 && !realpath(dir, real)) /* a home may be a link, but nothing below a link is mounted */
 		rc = -errno;
 	store = rc < 0 ? -1 : open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* Whoever comes first makes it, the others wait. */
 	lock = store < 0 ? -1 : openat(store, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (lock < 0 || flock(lock, LOCK_EX) < 0)
+	if (lock < 0 || flock(lock, wait ? LOCK_EX : LOCK_EX | LOCK_NB) < 0)
 		return ak_fail_errno(err, rc < 0 ? -rc : errno, "%s", dir);
-	if (!usable(store, name)) {
+	*ret_store = TAKE_FD(store);
+	*ret_lock = TAKE_FD(lock);
+	return 0;
+}
+
+static int find_kernel(struct vm_kernel *ret, struct ak_err *err)
+{
+	char release[64];
+	int rc = vm_requirements(release, sizeof(release), err);
+
+	return rc < 0 ? rc : vm_kernel_find(ret, err);
+}
+
+int vm_kvm_test(const char *dir, bool again, struct ak_err *why)
+{
+	_cleanup_close_ int store = -1, lock = -1;
+	struct vm_kernel kernel;
+	char real[PATH_MAX];
+	int rc = find_kernel(&kernel, why);
+
+	if (rc == 0)
+		rc = open_store(dir, true, real, &store, &lock, why);
+	return rc < 0 ? rc : vm_kvm_check(store, real, &kernel, again, why);
+}
+
+static void warn(void (*say)(const char *line), const char *why)
+{
+	char line[AK_ERR_MAX + 128];
+
+	snprintf(line, sizeof(line), "no hardware virtualisation (%s): the guest is emulated in software, which is slow", why);
+	if (say)
+		say(line);
+}
+
+/* Open the template of SHAPE; if there is none, or it is damaged, make it first, if MAKE_IT. */
+static int provide(int store, const char *real, const struct vm_kernel *k, const struct vm_shape *shape, bool make_it,
+	void (*say)(const char *line), struct sandbox_vm *vm, struct ak_err *err)
+{
+	uint64_t sum = 0;
+	char name[40];
+	int rc = template_name(k, shape, name, err), opened;
+
+	if (rc < 0)
+		return rc;
+	opened = usable(store, name, &sum) ? open_files(store, name, sum, vm) : -EBADMSG;
+	if (opened == -EBADMSG && make_it) {
 		if (say)
 			say("preparing the virtual machine: booting a guest once, so that later starts are fast");
-		rc = make(store, real, name, &kernel, memory_mb, err);
+		rc = make(store, real, name, k, shape, err);
 		if (rc < 0)
-			return ak_err_prefix(err, rc, "virtual machine");
+			return rc;
+		opened = usable(store, name, &sum) ? open_files(store, name, sum, vm) : -EBADMSG;
+	} else if (opened == -EBADMSG) {
+		return ak_fail(err, ENOENT, "no guest is saved; 'agentkernel setup --vm' makes one");
 	}
-	rc = open_files(store, name, ret);
-	if (rc < 0) {
-		sandbox_vm_done(ret);
-		return ak_fail_errno(err, -rc, "reading the saved guest in '%s/%s'", dir, name);
-	}
+	if (opened < 0)
+		return ak_fail_errno(err, -opened, "reading the saved guest in '%s/%s'", real, name);
+	vm->memory_mb = shape->memory_mb;
+	vm->kvm = shape->kvm;
 	return 0;
+}
+
+static int open_template(const char *dir, uint32_t memory_mb, bool make_it, void (*say)(const char *line), struct sandbox_vm *vm,
+	struct ak_err *err)
+{
+	_cleanup_close_ int store = -1, lock = -1;
+	struct vm_shape shape = { .memory_mb = memory_mb };
+	struct vm_kernel kernel;
+	struct ak_err why;
+	char real[PATH_MAX];
+	int rc = find_kernel(&kernel, err);
+
+	if (rc == 0)
+		rc = open_store(dir, make_it, real, &store, &lock, err);
+	if (rc < 0)
+		return rc;
+	rc = make_it ? vm_kvm_check(store, real, &kernel, false, &why) : vm_kvm_recall(store, &kernel, &why);
+	if (rc == -ENODATA)
+		return ak_fail(err, ENOENT, "%s", why.text);
+	shape.kvm = rc == 0;
+	if (shape.kvm) {
+		rc = provide(store, real, &kernel, &shape, make_it, say, vm, &why);
+		if (rc == 0)
+			return 0;
+		if (!make_it)
+			return ak_fail(err, ENOENT, "%s", why.text);
+		vm_kvm_failed(store, &kernel, &why);
+		shape.kvm = false;
+	}
+	warn(say, why.text);
+	rc = provide(store, real, &kernel, &shape, make_it, say, vm, err);
+	return rc < 0 ? ak_err_prefix(err, rc, "virtual machine") : 0;
+}
+
+int vm_open(const char *dir, uint32_t memory_mb, void (*say)(const char *line), struct sandbox_vm *ret, struct ak_err *err)
+{
+	*ret = SANDBOX_VM_NONE;
+	return open_template(dir, memory_mb, true, say, ret, err);
+}
+
+int vm_open_saved(const char *dir, uint32_t memory_mb, struct sandbox_vm *vm, struct ak_err *err)
+{
+	return open_template(dir, memory_mb, false, NULL, vm, err);
 }

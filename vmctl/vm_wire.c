@@ -40,6 +40,8 @@ static const struct {
 	[VM_KILL] = { .host = true },
 	[VM_EXITED] = { .guest = true, .min = 8, .max = 8 },
 	[VM_SHUTDOWN] = { .host = true },
+	[VM_CONNECT] = { .host = true, .min = 8, .max = 8 },
+	[VM_STOPPED] = { .guest = true },
 };
 
 int vm_head_get(const uint8_t buf[VM_HEAD], bool from_guest, struct vm_head *ret)

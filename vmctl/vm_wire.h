@@ -15,10 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VM_WIRE_VERSION 1
+#define VM_WIRE_VERSION 5
 #define VM_PAYLOAD_MAX 32768u
 #define VM_HEAD 8u
 #define VM_COMMANDS_MAX 256u /* at one time; ids are below this */
+#define VM_STREAMS_FROM 64u /* connections have ids from here on, so that they leave room for commands */
 #define VM_WINDOW 131072u
 #define VM_REQUEST_MAX (4u << 20) /* bytes of arguments and environment of one command */
 
@@ -30,7 +31,7 @@ enum vm_frame_type {
 	VM_REQUEST, /* host: a part of a command's request; see vm_request below */
 	VM_RUN, /* host: the request is complete */
 	VM_STARTED, /* guest: the program runs */
-	VM_FAILED, /* guest: u32 exit code (125 to 127), text */
+	VM_FAILED, /* guest: u32 exit code (125 to 127), text; EXITED follows */
 	VM_DATA, /* both: u8 stream (0 in, 1 out, 2 err), data; no data: end of file */
 	VM_CREDIT, /* both: u8 stream, u32 bytes */
 	VM_SIGNAL, /* host: u32 signal, for the command's process group */
@@ -38,6 +39,8 @@ enum vm_frame_type {
 	VM_KILL, /* host: end everything that the command has started */
 	VM_EXITED, /* guest: u32 exit code, u32 signal (0: exited by itself); everything of the command is gone or left on purpose */
 	VM_SHUTDOWN, /* host: write back and power off */
+	VM_CONNECT, /* host, instead of a request: u32 family (4 or 6), u32 port of the guest's own loopback. Then as for a command: STARTED or FAILED, DATA, EXITED */
+	VM_STOPPED, /* guest: the program of a terminal was stopped, by the suspend key for example; SIGCONT continues it */
 	VM_TYPE_NUM
 };
 
@@ -47,13 +50,20 @@ struct vm_head {
 	uint16_t id; /* of a command; 0 otherwise */
 };
 
+/* What a guest shall do. A parked one prepares itself first and gets its job later. */
+#define VM_STEP_PREPARE 1u /* entropy, network, shares */
+#define VM_STEP_JOB 2u /* clock, names and the root; entropy again */
+
 /* The payload of VM_CONFIG. */
 struct vm_config {
 	uint32_t version;
+	uint32_t steps;
 	uint32_t uid, gid; /* of the commands */
 	uint32_t ipv6; /* 1: configure the IPv6 addresses too */
+	uint32_t pids; /* process limit of all commands together */
+	uint32_t strict; /* 1: the tighter system-call filter */
 	uint32_t network; /* 0: loopback only */
-	uint32_t readonly_root;
+	uint32_t image; /* 1: the root is an image, whose users own their files */
 	int64_t clock_s, clock_ns;
 	uint8_t entropy[64];
 	uint8_t mac[6], gw_mac[6];

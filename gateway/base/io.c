@@ -16,6 +16,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -90,12 +91,13 @@ int ak_read_file(int dirfd, const char *path, size_t max, char **ret_data, size_
 	return read_fd(fd, max, ret_data, ret_len);
 }
 
-ssize_t ak_pread_all(int fd, void *data, size_t len, uint64_t at)
+/* Read from offset *AT, or from the descriptor's own position if AT is NULL. */
+static ssize_t read_until(int fd, char *data, size_t len, const uint64_t *at)
 {
 	size_t got = 0;
 
 	while (got < len) {
-		ssize_t n = pread(fd, (char *)data + got, len - got, (off_t)(at + got));
+		ssize_t n = at ? pread(fd, data + got, len - got, (off_t)(*at + got)) : read(fd, data + got, len - got);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -106,6 +108,16 @@ ssize_t ak_pread_all(int fd, void *data, size_t len, uint64_t at)
 		got += (size_t)n;
 	}
 	return (ssize_t)got;
+}
+
+ssize_t ak_read_all(int fd, void *data, size_t len)
+{
+	return read_until(fd, data, len, NULL);
+}
+
+ssize_t ak_pread_all(int fd, void *data, size_t len, uint64_t at)
+{
+	return read_until(fd, data, len, &at);
 }
 
 int ak_reopen(int pinned, int flags)
@@ -161,6 +173,49 @@ int ak_mkdir_p(const char *path, mode_t mode)
 		*p = '/';
 	}
 	return mkdir(part, mode) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+/* One part of a path; -ELOOP for a link. */
+static int open_part(int dirfd, const char *name, mode_t mode)
+{
+	int fd;
+
+	if (mkdirat(dirfd, name, mode) < 0 && errno != EEXIST)
+		return -errno;
+	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == ENOTDIR) {
+		struct stat st;
+
+		return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) ? -ELOOP : -ENOTDIR;
+	}
+	return fd < 0 ? -errno : fd;
+}
+
+int ak_open_below(int dirfd, const char *path, mode_t mode)
+{
+	int fd = dirfd;
+
+	for (const char *at = path + strspn(path, "/"); *at;) {
+		size_t len = strcspn(at, "/");
+		char name[NAME_MAX + 1];
+		int next;
+
+		if (len > NAME_MAX || (at[0] == '.' && (len == 1 || (len == 2 && at[1] == '.')))) {
+			next = len > NAME_MAX ? -ENAMETOOLONG : -EINVAL;
+		} else {
+			memcpy(name, at, len);
+			name[len] = '\0';
+			next = open_part(fd, name, mode);
+		}
+		if (fd != dirfd)
+			ak_close(fd);
+		if (next < 0)
+			return next;
+		fd = next;
+		at += len;
+		at += strspn(at, "/");
+	}
+	return fd == dirfd ? -EINVAL : fd;
 }
 
 int ak_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds)
@@ -258,8 +313,13 @@ void ak_close_others(const int *keep, size_t n)
 	int null = open("/dev/null", O_RDWR);
 	unsigned from = 3;
 
-	for (int fd = 0; fd < 3 && null >= 0; fd++)
-		dup2(null, fd);
+	/* Without /dev/null, in the root of a virtual machine's monitor, the standard streams are closed like the others. */
+	for (int fd = 0; fd < 3; fd++) {
+		if (null < 0)
+			close(fd);
+		else
+			dup2(null, fd);
+	}
 	for (;;) {
 		int next = -1;
 
@@ -270,10 +330,10 @@ void ak_close_others(const int *keep, size_t n)
 		if (next < 0)
 			break;
 		if ((unsigned)next > from)
-			close_range(from, (unsigned)next - 1, 0);
+			syscall(SYS_close_range, from, (unsigned)next - 1, 0);
 		from = (unsigned)next + 1;
 	}
-	close_range(from, ~0u, 0);
+	syscall(SYS_close_range, from, ~0u, 0);
 }
 
 void ak_fill_standard_streams(void)
@@ -337,7 +397,7 @@ int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len)
 	_cleanup_free_ char *data = NULL;
 	int seals = fcntl(fd, F_GET_SEALS);
 	off_t size;
-	size_t at = 0;
+	ssize_t got;
 
 	if (seals < 0 || (seals & MEMORY_SEALS) != MEMORY_SEALS)
 		return -EBADMSG;
@@ -349,18 +409,12 @@ int ak_memory_read(int fd, size_t max, char **ret_data, size_t *ret_len)
 	data = malloc((size_t)size + 1);
 	if (!data)
 		return -ENOMEM;
-	while (at < (size_t)size) {
-		ssize_t n = read(fd, data + at, (size_t)size - at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		at += (size_t)n;
-	}
-	data[at] = '\0';
+	got = ak_read_all(fd, data, (size_t)size);
+	if (got != size)
+		return got < 0 ? (int)got : -EIO;
+	data[size] = '\0';
 	*ret_data = TAKE(data);
-	*ret_len = at;
+	*ret_len = (size_t)size;
 	return 0;
 }
 

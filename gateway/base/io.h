@@ -21,6 +21,9 @@ int ak_write_all(int fd, const void *data, size_t len);
 /* Read a whole file into a NUL-terminated buffer; -EFBIG if it is larger than MAX. DIRFD may be AT_FDCWD. */
 int ak_read_file(int dirfd, const char *path, size_t max, char **ret_data, size_t *ret_len);
 
+/* Read up to LEN bytes, fewer only at the end of the file or stream. Returns the number, or -errno. */
+ssize_t ak_read_all(int fd, void *data, size_t len);
+
 /* Read up to LEN bytes at offset AT, fewer only at the end of the file. Returns the number, or -errno. */
 ssize_t ak_pread_all(int fd, void *data, size_t len, uint64_t at);
 
@@ -35,6 +38,12 @@ int ak_write_file(const char *path, const char *text);
 
 /* Like mkdir -p: create missing folders with MODE; an existing folder is no error. */
 int ak_mkdir_p(const char *path, mode_t mode);
+
+/*
+ * Open the folder PATH below DIRFD, one or more parts, and create missing ones with MODE. Follows no link, not even in the middle:
+ * -ELOOP if a part is one. Returns the descriptor or -errno.
+ */
+int ak_open_below(int dirfd, const char *path, mode_t mode);
 
 /*
  * Remove a tree below DIRFD, of any depth, width or permissions, with few descriptors and little memory. Follows no links and
@@ -56,7 +65,7 @@ ssize_t ak_recv_fds(int sock, void *data, size_t len, int *fds, size_t *n_fds);
 
 int ak_set_nonblock(int fd, bool on);
 
-/* Close all descriptors from 3 up except the N in KEEP (may contain negative ones and duplicates); redirect 0 to 2 to /dev/null. */
+/* Close all descriptors from 3 up except the N in KEEP (may contain negative ones and duplicates); redirect 0 to 2 to /dev/null, or close them if there is none. */
 void ak_close_others(const int *keep, size_t n);
 
 /* Open /dev/null for closed standard streams: otherwise one of our descriptors could become 0, 1 or 2. */

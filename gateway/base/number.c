@@ -1,4 +1,4 @@
-/* Numbers typed by users: see base/number.h. */
+/* Numbers in text: see base/number.h. */
 #include "gateway/base/number.h"
 
 #include "gateway/base/cleanup.h"
@@ -100,4 +100,12 @@ int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_er
 	} while (*p);
 	*ret_ms = total;
 	return 0;
+}
+
+int ak_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }

@@ -1,4 +1,4 @@
-/* Numbers typed by users, on a command line or in a request. */
+/* Numbers in text from outside: a command line, a request, a name. */
 #ifndef AK_NUMBER_H
 #define AK_NUMBER_H
 
@@ -8,5 +8,8 @@
 int ak_parse_size(const char *text, unsigned long long *ret_bytes, struct ak_err *err);
 int ak_parse_duration(const char *text, unsigned long long *ret_ms, struct ak_err *err);
 int ak_parse_count(const char *text, unsigned long long min, unsigned long long max, unsigned long long *ret, struct ak_err *err);
+
+/* The value of a hexadecimal digit of either case; -1 if it is none. */
+int ak_hex_digit(char c);
 
 #endif

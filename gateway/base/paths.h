@@ -5,6 +5,7 @@
  *   STATE/runs/NAME/                 one past or kept `run`: run.jsonl, network.jsonl, policy.json, upper/ if kept
  *   STATE/runs/.spare-N/             an empty folder for a later run
  *   STATE/last                       the name of the newest run
+ *   STATE/written                    folders that a sandbox could ever write (store/written.h)
  *   STATE/mcp/ID                     locked by the MCP server with that id while it runs (store/state_server.h)
  *   RUNTIME/                         sockets and locks of running processes
  *   CONFIG/policies, /etc/agentkernel/policies, DATA/policies    NAME.json, the first that exists

@@ -49,13 +49,15 @@ const char *ak_publish_note(const struct ak_publish *asked, const struct ak_publ
 
 /*
  * A channel (SEQPACKET): the gateway asks, the sandbox's init answers with a new, unconnected, non-blocking TCP socket of its own network namespace,
- * or with an error and none. Each answer repeats the id.
+ * or with an error and none. Where the loopback is that of a virtual machine, the answer is a stream (AF_UNIX) that is connected to the port already. Each answer repeats the
+ * id.
  */
 int ak_channel_open(int *ret_gateway, int *ret_init, struct ak_err *err);
 
 struct ak_socket_ask {
 	uint32_t id;
 	uint32_t family; /* AF_INET or AF_INET6 */
+	uint32_t port; /* of the loopback of that family */
 };
 struct ak_socket_answer {
 	uint32_t id;

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdio_ext.h>
+#include <string.h>
 #include <unistd.h>
 
 void ak_say(const char *fmt, ...)
@@ -21,15 +22,7 @@ void ak_say(const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	strbuf_puts(&out, "agentkernel: ");
-	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-		/* C0, DEL, and C1 encoded as UTF-8 could control a terminal. */
-		if (*p < 0x20 || *p == 0x7f)
-			strbuf_printf(&out, "\\x%02x", *p);
-		else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-			strbuf_printf(&out, "\\x%02x", *++p);
-		else
-			strbuf_putc(&out, (char)*p);
-	}
+	strbuf_shown(&out, text, strlen(text));
 	strbuf_putc(&out, '\n');
 	if (!out.failed)
 		ak_write_all(STDERR_FILENO, out.data, out.len);

@@ -136,7 +136,7 @@ size_t ak_utf8_length(const unsigned char *p, size_t len)
 /* Encode the character at P for JSON: consumes *RET_USED bytes of P and returns the number of bytes written to OUT. */
 static size_t json_char(const unsigned char *p, size_t len, char out[static JSON_CHAR], size_t *ret_used)
 {
-	static const char hex[] = "0123456789abcdef";
+	static const char hex[] = "0123456789abcdef", escape[4] = { '\\', 'u', '0', '0' };
 	static const char brief[256] = { ['"'] = '"', ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't' };
 	size_t n;
 
@@ -147,7 +147,7 @@ static size_t json_char(const unsigned char *p, size_t len, char out[static JSON
 		return 2;
 	}
 	if (*p < 0x20 || *p == 0x7f) {
-		memcpy(out, "\\u00", 4);
+		memcpy(out, escape, sizeof(escape));
 		out[4] = hex[*p >> 4];
 		out[5] = hex[*p & 15];
 		return 6;
@@ -215,4 +215,39 @@ char *strbuf_take(struct strbuf *sb)
 	data = sb->data;
 	*sb = (struct strbuf){ 0 };
 	return data;
+}
+
+/* The bytes at P that a terminal may get as they are; 0 if the first must be escaped. */
+static size_t shown_length(const unsigned char *p, size_t len)
+{
+	if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && len > 1 && p[1] < 0xa0))
+		return 0;
+	return ak_utf8_length(p, len);
+}
+
+void strbuf_shown(struct strbuf *sb, const char *text, size_t len)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	while (len > 0) {
+		size_t n = shown_length(p, len);
+
+		if (n)
+			strbuf_add(sb, p, n);
+		else
+			strbuf_printf(sb, "\\x%02x", *p);
+		n += n == 0;
+		p += n;
+		len -= n;
+	}
+}
+
+bool ak_is_shown(const char *text, size_t len)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	size_t n = 1;
+
+	for (; len > 0 && n > 0; p += n, len -= n)
+		n = shown_length(p, len);
+	return len == 0;
 }

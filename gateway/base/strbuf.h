@@ -37,6 +37,15 @@ void strbuf_json_utf8(struct strbuf *sb, const char *bytes, size_t len);
  */
 size_t strbuf_json_part(struct strbuf *sb, const char *bytes, size_t len, size_t max);
 
+/*
+ * Append TEXT, LEN bytes from outside, for a terminal: characters that could control it (C0, DEL, and C1 encoded as UTF-8) and bytes
+ * that are not UTF-8 become \xNN.
+ */
+void strbuf_shown(struct strbuf *sb, const char *text, size_t len);
+
+/* Whether strbuf_shown would change nothing. */
+bool ak_is_shown(const char *text, size_t len);
+
 /* Length of the valid UTF-8 sequence at P (RFC 3629 section 4), 0 if it is invalid; LEN is at least 1. */
 size_t ak_utf8_length(const unsigned char *p, size_t len);
 

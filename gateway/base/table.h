@@ -1,6 +1,6 @@
 /*
- * The one printer of tables. On a terminal a table fits its width: cells of TABLE_CUT columns are cut in the middle, the last column wraps, columns
- * that may go give way, and columns with nothing but "" and "-" are left out. In a pipe or a file every column stays, and nothing is cut or wrapped.
+ * Prints all tables. On a terminal a table fits its width: cells of TABLE_CUT columns are cut in the middle, the last column wraps, spare columns are
+ * left out if needed, and columns with nothing but "" and "-" always are. In a pipe or a file every column stays, and nothing is cut or wrapped.
  *
  * Cells come from sandboxes too: the caller passes only text that is safe on a terminal (netlog_safe).
  */

@@ -3,6 +3,8 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/json.h"
+#include "gateway/base/spawn.h"
 #include "gateway/base/strbuf.h"
 #include "gateway/service/service.h"
 #include "gateway/store/agent.h"
@@ -12,16 +14,17 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define VERSION_MS 5000 /* how long an agent may take to print its version */
-#define CHECK_MS 20000 /* the same inside a sandbox, with all agents at once */
+#define CHECK_MS 20000 /* how long all agents may take to print their versions inside a sandbox */
+#define PACKAGE_MAX (256u << 10) /* bytes of a package.json */
+#define PARENTS_MAX 4 /* folders between a program and its package.json */
 
-extern char **environ;
+#define VERSION_MAX 64
 
 /* A process that is asked for a version. */
 struct probe {
@@ -29,14 +32,15 @@ struct probe {
 	int fd; /* owned */
 	char text[512]; /* its output */
 	size_t len;
-	char version[64]; /* "" if there is none in the output */
+	char version[VERSION_MAX]; /* "" if there is none in the output */
 };
 
 struct found {
 	char path[PATH_MAX]; /* "" if it is not installed */
-	struct probe outside, inside;
+	char version[VERSION_MAX]; /* "" if its files do not tell */
+	struct probe inside;
 	const char *key; /* the API key variable that is set, or NULL */
-	bool memory; /* it has been used in a sandbox, so it may be signed in there */
+	bool signed_in; /* in sandboxes */
 };
 
 static const char *find_key(const struct agent *a)
@@ -50,34 +54,13 @@ static const char *find_key(const struct agent *a)
 	return NULL;
 }
 
-/* ---- asking for a version ---- */
+/* ---- asking for a version inside ---- */
 
-static void probe_start(struct probe *p, const char *program, char *const argv[], bool with_errors)
+static void probe_start(struct probe *p, const char *program, char *const argv[], enum spawn_read what)
 {
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	int fds[2];
-
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return;
-	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attr);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
-	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
-	if (with_errors)
-		posix_spawn_file_actions_adddup2(&actions, fds[1], 2);
-	else
-		posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-	if (posix_spawn(&p->pid, program, &actions, &attr, argv, environ) != 0)
+	p->fd = spawn_piped(program, argv, NULL, NULL, what, &p->pid);
+	if (p->fd < 0)
 		p->pid = 0;
-	posix_spawn_file_actions_destroy(&actions);
-	posix_spawnattr_destroy(&attr);
-	ak_close(fds[1]);
-	if (p->pid > 0)
-		p->fd = fds[0];
-	else
-		ak_close(fds[0]);
 }
 
 static void probe_read(struct probe *p)
@@ -116,44 +99,83 @@ static void probes_read(struct probe *list[static AGENTS_NUM], uint64_t until)
 	}
 }
 
-/* The first word of the output that starts with a digit (or "v" and a digit): "2.1.3 (Claude Code)", "codex-cli 0.42.0". */
-static void take_version(struct probe *p)
+/* The first word of TEXT that starts with a digit (or "v" and a digit): "2.1.3 (Claude Code)", "codex-cli 0.42.0". */
+static void take_version(const char *word, char ret[static VERSION_MAX])
 {
-	char *word = p->text;
-
-	p->text[p->len] = '\0';
 	while (*word) {
 		size_t n = strcspn(word, " \t\r\n");
 		const char *at = word + (word[0] == 'v');
+		size_t len = n - (size_t)(at - word);
 
-		if (at[0] >= '0' && at[0] <= '9' && n < sizeof(p->version) &&
-			strspn(at, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.+-_") >=
-				n - (size_t)(at - word)) {
-			memcpy(p->version, at, n - (size_t)(at - word));
+		if (at[0] >= '0' && at[0] <= '9' && n < VERSION_MAX &&
+			strspn(at, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.+-_") >= len) {
+			memcpy(ret, at, len);
+			ret[len] = '\0';
 			return;
 		}
 		word += n + strspn(word + n, " \t\r\n");
 	}
 }
 
-/* SIG is SIGKILL for a process of any kind; SIGTERM lets a run take down its sandbox first. */
-static void probe_end(struct probe *p, int sig)
+/* SIGTERM lets a run that is late take down its sandbox. */
+static void probe_end(struct probe *p)
 {
 	int status = 0;
 
 	if (p->pid > 0) {
-		bool late = p->fd >= 0; /* no end of file yet */
-
-		if (late || sig == SIGKILL)
-			kill(-p->pid, sig);
+		if (p->fd >= 0) /* no end of file yet */
+			kill(-p->pid, SIGTERM);
 		while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
 			;
 		p->pid = 0;
 	}
 	p->fd = ak_close(p->fd);
 	p->text[p->len] = '\0';
-	if (sig == SIGKILL || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
-		take_version(p);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		take_version(p->text, p->version);
+}
+
+/* ---- the version of what is installed ---- */
+
+/* "version" of the package.json in FOLDER; false if there is none. */
+static bool read_package(const char *folder, char ret[static VERSION_MAX])
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_json_ cJSON *json = NULL;
+	_cleanup_close_ int fd = -1;
+	char path[PATH_MAX];
+	struct stat st;
+	ssize_t n;
+
+	if (ak_path_join(path, folder, "package.json", NULL) == 0)
+		fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > PACKAGE_MAX)
+		return false;
+	text = malloc((size_t)st.st_size + 1);
+	n = text ? ak_pread_all(fd, text, (size_t)st.st_size, 0) : -1;
+	json = n > 0 ? cJSON_ParseWithLength(text, (size_t)n) : NULL;
+	take_version(json_text(json, "version", ""), ret);
+	return ret[0];
+}
+
+/*
+ * The version of PROGRAM, from its npm package or from its own name (versions/2.1.3). We do not run it: PATH may lead to a program of a project, which a sandbox
+ * may have written.
+ */
+static void read_version(const char *program, char ret[static VERSION_MAX])
+{
+	char real[PATH_MAX], name[NAME_MAX + 1];
+
+	ret[0] = '\0';
+	if (!realpath(program, real))
+		return;
+	snprintf(name, sizeof(name), "%s", strrchr(real, '/') + 1);
+	for (int i = 0; i < PARENTS_MAX && strrchr(real, '/') > real; i++) {
+		*strrchr(real, '/') = '\0';
+		if (read_package(real, ret))
+			return;
+	}
+	take_version(name, ret);
 }
 
 /* Run this program once for each agent that is installed, all at once: `run --compatibility-mode M -- AGENT --version`. */
@@ -169,11 +191,11 @@ static void check_inside(struct found f[static AGENTS_NUM], const char *dir)
 
 		list[i] = &f[i].inside;
 		if (f[i].path[0])
-			probe_start(list[i], "/proc/self/exe", argv, true);
+			probe_start(list[i], "/proc/self/exe", argv, SPAWN_OUTPUT_AND_ERRORS);
 	}
 	probes_read(list, ak_now_ms() + CHECK_MS);
 	for (size_t i = 0; i < AGENTS_NUM; i++)
-		probe_end(list[i], SIGTERM);
+		probe_end(list[i]);
 }
 
 static int check(struct found f[static AGENTS_NUM])
@@ -195,26 +217,30 @@ static int check(struct found f[static AGENTS_NUM])
 	return 0;
 }
 
+static bool is_signed_in(const struct ak_paths *paths, const struct agent *a)
+{
+	char dir[PATH_MAX], path[PATH_MAX];
+
+	if (agent_state_dir(paths, a, NULL, dir) < 0)
+		return false;
+	for (const char *const *file = a->signed_in; *file; file++) {
+		if (ak_path_join(path, dir, *file, NULL) == 0 && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			return true;
+	}
+	return false;
+}
+
 static void look(struct found f[static AGENTS_NUM], const struct ak_paths *paths)
 {
-	struct probe *list[AGENTS_NUM];
-
 	for (size_t i = 0; i < AGENTS_NUM; i++) {
-		char opt[] = "--version", *argv[] = { f[i].path, opt, NULL }, dir[PATH_MAX];
-
-		f[i].outside.fd = f[i].inside.fd = -1;
-		list[i] = &f[i].outside;
+		f[i].inside.fd = -1;
 		if (!tools_look_up(getenv("PATH"), agents[i].name, f[i].path))
 			f[i].path[0] = '\0';
 		f[i].key = find_key(&agents[i]);
-		f[i].memory = agent_state_dir(paths, &agents[i], NULL, dir) == 0 && access(dir, F_OK) == 0;
+		f[i].signed_in = is_signed_in(paths, &agents[i]);
 		if (f[i].path[0])
-			probe_start(list[i], f[i].path, argv, false);
+			read_version(f[i].path, f[i].version);
 	}
-	probes_read(list, ak_now_ms() + VERSION_MS);
-	/* Each is in a process group of its own: its children are killed as well. */
-	for (size_t i = 0; i < AGENTS_NUM; i++)
-		probe_end(list[i], SIGKILL);
 }
 
 /* ---- output ---- */
@@ -222,17 +248,30 @@ static void look(struct found f[static AGENTS_NUM], const struct ak_paths *paths
 /* The first line that an agent wrote inside, for one that did not print its version. */
 static void put_failure(struct strbuf *out, const struct probe *p)
 {
-	int len = (int)strcspn(p->text, "\n");
+	const char *text = p->text[0] ? p->text : "no answer";
+	size_t len = strcspn(text, "\n");
 
-	strbuf_printf(out, "fails: %.*s", len < 100 ? len : 100, p->text[0] ? p->text : "no answer");
+	strbuf_puts(out, "fails: ");
+	strbuf_shown(out, text, len < 100 ? len : 100);
 }
 
 static void put_missing(struct strbuf *out, const struct agent *a, const struct found *f)
 {
 	if (!f->path[0])
 		strbuf_printf(out, "install: %s", a->install);
-	else if (!f->key && !f->memory)
+	else if (!f->key && !f->signed_in)
 		strbuf_printf(out, "sign in: agentkernel %s", a->name);
+}
+
+/* A key of the environment stays outside unless the user says otherwise. */
+static void put_key(struct strbuf *out, const struct agent *a, const struct found *f)
+{
+	if (!f->path[0] || !f->key || f->signed_in)
+		return;
+	if (a->key_login)
+		strbuf_printf(out, "  use the key: printenv %s | agentkernel %s %s\n", f->key, a->name, a->key_login);
+	else
+		strbuf_printf(out, "  use the key: agentkernel run -m %s --pass-api-key\n", ak_mode_name(a->mode));
 }
 
 static void put_json(struct strbuf *out, const struct agent *a, const struct found *f, bool checked)
@@ -246,7 +285,7 @@ static void put_json(struct strbuf *out, const struct agent *a, const struct fou
 	else
 		strbuf_puts(out, "null");
 	strbuf_puts(out, ",\"version\":");
-	strbuf_json(out, f->outside.version[0] ? f->outside.version : NULL);
+	strbuf_json(out, f->version[0] ? f->version : NULL);
 	if (checked && f->path[0]) {
 		put_failure(&failure, &f->inside);
 		strbuf_puts(out, ",\"inside\":");
@@ -265,7 +304,7 @@ static void put_row(struct strbuf *out, const struct agent *a, const struct foun
 	char status[96];
 
 	if (f->path[0])
-		snprintf(status, sizeof(status), "installed%s%s", f->outside.version[0] ? " " : "", f->outside.version);
+		snprintf(status, sizeof(status), "installed%s%s", f->version[0] ? " " : "", f->version);
 	else
 		snprintf(status, sizeof(status), "not found");
 	strbuf_printf(
@@ -281,6 +320,7 @@ static void put_row(struct strbuf *out, const struct agent *a, const struct foun
 	put_missing(&missing, a, f);
 	if (missing.len)
 		strbuf_printf(out, "  %s\n", missing.data);
+	put_key(out, a, f);
 }
 
 int cmd_agents(int argc, char **argv)
@@ -321,70 +361,4 @@ int cmd_agents(int argc, char **argv)
 	}
 	fwrite(out.data, 1, out.len, stdout);
 	return rc;
-}
-
-/* ---- memory ---- */
-
-/* The agent that a command line names; NULL after an error, or --help, with the exit code in *RET. */
-static const struct agent *named(const char *command, int argc, char **argv, int *ret)
-{
-	const struct agent *a;
-	struct cmd_args args;
-	const char *name = NULL;
-	size_t n = 0;
-	int rc = cmd_read(&args, command, argc, argv, &name, 1, &n);
-
-	*ret = rc ? rc - 1 : AK_EXIT_USAGE;
-	if (rc)
-		return NULL;
-	a = n ? agent_named(name) : NULL;
-	if (!a)
-		ak_say("%s: %s%.64s%s: one of claude, codex, gemini, opencode", command, n ? "unknown agent '" : "which agent",
-			n ? name : "", n ? "'" : "?");
-	return a;
-}
-
-static void say_path(const char *path)
-{
-	ak_say("copying %s", path);
-}
-
-int cmd_agents_import(int argc, char **argv)
-{
-	struct ak_paths paths;
-	struct ak_err err;
-	uint64_t files = 0;
-	int rc;
-	const struct agent *a = named("agents import", argc, argv, &rc);
-
-	if (!a)
-		return rc;
-	rc = ak_paths_init(&paths, &err);
-	if (rc == 0)
-		rc = service_agent_import(&paths, a, say_path, &files, &err);
-	if (rc < 0) {
-		ak_say("agents import: %s", err.text);
-		return AK_EXIT_ERROR;
-	}
-	ak_say("%s: %llu file%s copied; your own stay as they are", a->title, (unsigned long long)files, files == 1 ? "" : "s");
-	return 0;
-}
-
-int cmd_agents_reset(int argc, char **argv)
-{
-	struct ak_paths paths;
-	struct ak_err err;
-	int rc;
-	const struct agent *a = named("agents reset", argc, argv, &rc);
-
-	if (!a)
-		return rc;
-	rc = ak_paths_init(&paths, &err);
-	if (rc == 0)
-		rc = service_agent_reset(&paths, a, &err);
-	if (rc < 0) {
-		ak_say("agents reset: %s", err.text);
-		return AK_EXIT_ERROR;
-	}
-	return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ void archive_done(struct archive *a)
 		(void)ak_remove_tree(AT_FDCWD, a->path);
 }
 
-/* A signal that ends us ends tar as well: it is in our process group, or is told by us. */
+/* A signal that ends us ends tar as well: it is in our process group, or we forward the signal. */
 static int wait_for(pid_t pid, struct ak_err *err)
 {
 	int status;
@@ -55,10 +56,14 @@ static int wait_for(pid_t pid, struct ak_err *err)
 
 static int run_tar(char *const argv[], struct ak_err *err)
 {
-	int rc;
+	_cleanup_free_ char **env = spawn_env();
+	char program[PATH_MAX];
 	pid_t pid;
+	int rc;
 
-	rc = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
+	if (!spawn_find(argv[0], program))
+		return ak_fail(err, ENOENT, "%s was not found in the system's folders of programs; install it", argv[0]);
+	rc = env ? posix_spawn(&pid, program, NULL, NULL, argv, env) : ENOMEM;
 	if (rc)
 		return ak_fail(err, rc, "cannot run tar: %s", strerror(rc));
 	return wait_for(pid, err);

@@ -45,6 +45,50 @@ int cmd_print_json(const cJSON *obj)
 	return 0;
 }
 
+bool cmd_ask(const char *question)
+{
+	char answer[16] = "";
+
+	fflush(stdout);
+	fprintf(stderr, "agentkernel: %s [y/N] ", question);
+	fflush(stderr);
+	if (!fgets(answer, sizeof(answer), stdin))
+		return false;
+	answer[strcspn(answer, "\r\n")] = '\0';
+	return !strcmp(answer, "y") || !strcmp(answer, "yes") || !strcmp(answer, "Y");
+}
+
+bool cmd_on_terminal(void)
+{
+	return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+}
+
+int cmd_agree(const char *command, bool yes, const char *question, const char *does)
+{
+	if (yes)
+		return 0;
+	if (cmd_on_terminal())
+		return cmd_ask(question) ? 0 : AK_EXIT_ERROR;
+	ak_say("%s: there is no terminal to ask on; --yes %s", command, does);
+	return AK_EXIT_USAGE;
+}
+
+void cmd_print_lines(const char *text)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+
+	while (*text) {
+		size_t len = strcspn(text, "\n\t");
+
+		strbuf_shown(&out, text, len);
+		text += len;
+		if (*text)
+			strbuf_putc(&out, *text++);
+	}
+	if (!out.failed && out.len)
+		fwrite(out.data, 1, out.len, stdout);
+}
+
 int cmd_print_json_text(const struct strbuf *text)
 {
 	_cleanup_json_ cJSON *obj = NULL;

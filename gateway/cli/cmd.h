@@ -108,6 +108,15 @@ bool cmd_heal(const struct ak_paths *paths, const char *name, bool quiet);
 /* There is no sandbox NAME: if a run has that name, say in ERR what it is instead. */
 void cmd_explain_missing(const struct ak_paths *paths, const char *name, struct ak_err *err);
 
+bool cmd_on_terminal(void); /* whether a question can be asked */
+bool cmd_ask(const char *question); /* on the terminal; anything but "y" or "yes" means no */
+
+/* 0 if the user agrees, by --yes (YES) or on the terminal, else the exit code. DOES says what --yes does. */
+int cmd_agree(const char *command, bool yes, const char *question, const char *does);
+
+/* Print lines that name files of a project, or anything else from outside: what could control a terminal is escaped. */
+void cmd_print_lines(const char *text);
+
 /* Print JSON on stdout: indented on a terminal, in one line otherwise. Both return the exit code. */
 int cmd_print_json(const cJSON *obj);
 int cmd_print_json_text(const struct strbuf *text);
@@ -136,6 +145,9 @@ int cmd_create(int argc, char **argv);
 int cmd_start(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
 int cmd_remove(int argc, char **argv);
+int cmd_snapshot(int argc, char **argv);
+int cmd_restore(int argc, char **argv);
+int cmd_fork(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_logs(int argc, char **argv);

@@ -3,7 +3,7 @@
  *
  * The first line says what the shell shall add: "words" nothing, "files" or "folders" of the host, "command N" what completes the user's own command,
  * which starts at word N. Each further line is a candidate, and after a tab what it means. The candidates come from the command table, the field table,
- * and what exists: sandboxes, policies, files in a sandbox. It starts no process and asks none.
+ * and what exists: sandboxes, policies, files in a sandbox. It starts no process and connects to none.
  */
 #include "gateway/cli/cmd.h"
 
@@ -26,6 +26,7 @@ struct completion {
 	const char *prefix; /* printed before each candidate: "--profile=" */
 	int prefix_len;
 	const char *kind; /* the first line */
+	const char *sandbox; /* the first operand before the cursor, or NULL */
 	struct strbuf out; /* the candidates */
 	struct ak_paths paths;
 };
@@ -35,6 +36,8 @@ static void add(struct completion *c, const char *word, size_t len, const char *
 	size_t typed = strlen(c->cur);
 
 	if (typed > len || strncmp(word, c->cur, typed) != 0)
+		return;
+	if (!ak_is_shown(word, len)) /* a newline would make two words of it, and a sandbox chooses its file names */
 		return;
 	strbuf_printf(
 		&c->out, "%.*s%.*s%s%s\n", c->prefix_len, c->prefix, (int)len, word, meaning ? "\t" : "", meaning ? meaning : "");
@@ -75,6 +78,18 @@ static void add_runs(struct completion *c)
 		return;
 	for (size_t i = 0; i < n && i < RUNS_SHOWN; i++)
 		add_word(c, list[i].name, "run");
+}
+
+static void add_tags(struct completion *c)
+{
+	_cleanup_json_ cJSON *list = NULL;
+	struct ak_err ignored;
+	const cJSON *item;
+
+	if (!c->sandbox || service_snapshots(&c->paths, c->sandbox, &list, &ignored) < 0)
+		return;
+	cJSON_ArrayForEach(item, list)
+		add_word(c, json_text(item, "tag", ""), json_text(item, "created_at", "damaged"));
 }
 
 static void add_policies(struct completion *c)
@@ -200,6 +215,8 @@ static void add_by_placeholder(struct completion *c, const char *arg, const char
 		c->kind = "folders";
 	} else if (!strncmp(arg, "FILE", 4) || !strncmp(arg, "SRC", 3)) {
 		c->kind = "files";
+	} else if (!strncmp(arg, "TAG", 3)) {
+		add_tags(c);
 	} else if (!strncmp(arg, "AGENT", 5)) {
 		add_agents(c);
 	} else if (!strncmp(arg, "COMMAND", 7)) {
@@ -244,7 +261,7 @@ static void add_options(struct completion *c, const struct cmd *cmd)
 		const struct field *f = &field_table[u->id];
 		char word[64];
 
-		if (field_absent(f))
+		if (f->never)
 			continue;
 		field_words(&meaning, f, FIELD_CLI);
 		snprintf(word, sizeof(word), "--%s", f->option);
@@ -341,6 +358,8 @@ static void complete_arguments(struct completion *c, const struct cmd *cmd, char
 			snprintf(own, sizeof(own), "command %d", first + i);
 			c->kind = own;
 			return;
+		} else if (operands == 1) {
+			c->sandbox = words[i];
 		}
 	}
 	if (want) {

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bash splits words at '=' and ':'; we take the line apart ourselves, and give back only what follows the last of them. */
+/*
+ * Bash splits words at '=' and ':'; we take the line apart ourselves, and give back only what follows the last of them. Bash inserts a word as it is, so each is
+ * quoted: a sandbox chooses the names of its files.
+ */
 static const char bash_script[] =
 	"# bash completion for agentkernel; printed by 'agentkernel completion bash'.\n"
 	"_agentkernel() {\n"
@@ -22,7 +25,8 @@ static const char bash_script[] =
 	"\tkind=${found[0]-}\n"
 	"\tfor word in \"${found[@]:1}\"; do\n"
 	"\t\tword=${word%%$'\\t'*}\n"
-	"\t\tCOMPREPLY+=(\"${word#\"$cut\"}\")\n"
+	"\t\tprintf -v word %q \"${word#\"$cut\"}\"\n"
+	"\t\tCOMPREPLY+=(\"$word\")\n"
 	"\tdone\n"
 	"\t[[ ${#COMPREPLY[@]} != 1 || ${COMPREPLY[0]} != *[/:=] ]] || compopt -o nospace 2>/dev/null\n"
 	"\tcase $kind in\n"

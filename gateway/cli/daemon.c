@@ -217,10 +217,12 @@ int cmd_daemon_prewarm(int argc, char **argv)
 	struct cmd_args a;
 	struct ak_err err;
 	unsigned count;
+	bool vm;
 	int rc = cmd_read(&a, "daemon prewarm", argc, argv, NULL, 0, NULL);
 
 	if (rc)
 		return rc - 1;
+	vm = a.seen[FIELD_POOL_BACKEND] && !strcmp(a.given[FIELD_POOL_BACKEND].text, "vm");
 	count = a.seen[FIELD_POOL_COUNT] ? (unsigned)a.given[FIELD_POOL_COUNT].number : 1;
 	if (a.seen[FIELD_POOL_MODE])
 		rc = ak_mode_parse(a.given[FIELD_POOL_MODE].text, &mode, &err);
@@ -230,7 +232,7 @@ int cmd_daemon_prewarm(int argc, char **argv)
 		ak_say("daemon prewarm: %s", err.text);
 		return AK_EXIT_USAGE;
 	}
-	if (ak_paths_init(&paths, &err) < 0 || service_prewarm(&paths, mode, count, &answer, &err) < 0)
+	if (ak_paths_init(&paths, &err) < 0 || service_prewarm(&paths, mode, vm, count, &answer, &err) < 0)
 		return fail("daemon prewarm", &err);
 	return 0;
 }

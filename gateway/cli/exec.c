@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/service/service.h"
 #include "gateway/service/session.h"
+#include "gateway/store/report.h"
 #include "gateway/store/runs.h"
 
 #include <errno.h>
@@ -66,6 +67,16 @@ static void say_left(const struct service_exit *end)
 		ak_say("%u process%s on in the background: %s", end->n_left, end->n_left == 1 ? " goes" : "es go", end->left);
 }
 
+static void say_out_of_memory(uint64_t limit)
+{
+	struct run_outcome o = { .out_of_memory = true, .memory_bytes = limit };
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	run_outcome_tell(&text, &o);
+	if (!text.failed)
+		ak_say("%.*s", (int)text.len - 1, text.data);
+}
+
 static int finish(const struct session *s, const struct words *w)
 {
 	const struct service_exec_opts *opts = &w->opts;
@@ -79,6 +90,8 @@ static int finish(const struct session *s, const struct words *w)
 			(unsigned long long)opts->timeout_ms % 1000);
 	else if (s->end.why.text[0])
 		ak_say("%s", s->end.why.text);
+	if (s->end.oom_limit)
+		say_out_of_memory(s->end.oom_limit);
 	if (!w->o.quiet)
 		say_left(&s->end);
 	return s->end.exit_code;
@@ -142,7 +155,7 @@ static int take_left(const struct words *w, struct session *s, bool *ret_taken)
 static int attach(const struct ak_paths *paths, struct words *w, struct session *s)
 {
 	static char bash[] = "bash", sh[] = "sh";
-	char *const shells[][2] = { { bash, NULL }, { sh, NULL } };
+	static char *const shells[][2] = { { bash, NULL }, { sh, NULL } };
 	bool taken;
 	int code = take_left(w, s, &taken);
 
@@ -158,7 +171,7 @@ static int attach(const struct ak_paths *paths, struct words *w, struct session 
 	return code >= 0 ? code : finish(s, w);
 }
 
-/* Standard input is not a terminal. A sandbox that does not run is the first thing to know. */
+/* Standard input is not a terminal. First report a sandbox that is not running. */
 static int refuse_attach(const struct ak_paths *paths, const char *name)
 {
 	struct ak_err err;

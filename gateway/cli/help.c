@@ -68,11 +68,11 @@ void cmd_print_help(const struct cmd *cmd, FILE *out)
 	ak_wrap(out, cmd->help, 0, 0, help_width(out));
 	fputs("\n\nOptions:\n", out);
 	field_each(u, cmd->verb, FIELD_CLI) {
-		if (!field_absent(&field_table[u->id]))
+		if (!field_table[u->id].never)
 			width = MAX(width, MIN(opt_text(&field_table[u->id], text, sizeof(text)), OPTIONS_MAX));
 	}
 	field_each(u, cmd->verb, FIELD_CLI) {
-		if (!field_absent(&field_table[u->id]))
+		if (!field_table[u->id].never)
 			print_opt(&field_table[u->id], width, out);
 	}
 	print_opt(&help, width, out);

@@ -75,20 +75,23 @@ int cmd_image_import(int argc, char **argv)
 
 /* ---- list ---- */
 
+struct list {
+	const struct ak_paths *paths;
+	cJSON *rows;
+	size_t n; /* printed */
+};
+
 static int print_row(void *ctx, const struct image_row *row)
 {
+	struct list *list = ctx;
 	char when[AUDIT_TIME_MAX];
 
-	(void)ctx;
+	if (list->n++ == 0)
+		printf("%-44s  %-12s  %11s  %s\n", "NAME", "ID", "SIZE", "CREATED");
 	printf("%-44s  %.12s  %8.1f MB  %.16s\n", row->name, row->id, (double)row->size_bytes / 1e6,
 		row->created_us ? audit_time_print(row->created_us, when) : "damaged");
 	return 0;
 }
-
-struct list {
-	const struct ak_paths *paths;
-	cJSON *rows;
-};
 
 /* The labels that the image's author gave it; none if it is damaged. */
 static bool add_labels(const struct ak_paths *paths, const char *id, cJSON *obj)
@@ -125,20 +128,22 @@ int cmd_image_list(int argc, char **argv)
 	_cleanup_json_ cJSON *rows = cJSON_CreateArray();
 	struct cmd_args a;
 	struct ak_paths paths;
-	struct list list = { &paths, rows };
+	struct list list = { &paths, rows, 0 };
 	struct ak_err err;
 	int rc = cmd_read(&a, "image list", argc, argv, NULL, 0, NULL);
 
 	if (rc)
 		return rc - 1;
 	rc = ak_paths_init(&paths, &err);
-	if (rc == 0 && !a.seen[FIELD_JSON])
-		printf("%-44s  %-12s  %11s  %s\n", "NAME", "ID", "SIZE", "CREATED");
 	if (rc == 0)
 		rc = image_each(&paths, a.seen[FIELD_JSON] ? add_row : print_row, &list, &err);
 	if (rc < 0)
 		return fail("image list", rc, &err);
-	return a.seen[FIELD_JSON] ? cmd_print_json(rows) : 0;
+	if (a.seen[FIELD_JSON])
+		return cmd_print_json(rows);
+	if (list.n == 0)
+		ak_say("no images; for example: agentkernel image pull alpine:3.20");
+	return 0;
 }
 
 /* ---- remove and prune ---- */

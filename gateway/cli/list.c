@@ -47,6 +47,7 @@ static const struct table_column columns[] = {
 	{ "ALLOWED", TABLE_RIGHT, 0, 4, 0 },
 	{ "DENIED", TABLE_RIGHT, 0, 0, 0 },
 	{ "AGE", TABLE_RIGHT, 0, 0, 0 },
+	{ "PORTS", 0, 0, 5, 0 },
 };
 
 static void put_status(struct table *t, const cJSON *item)
@@ -71,13 +72,36 @@ static void put_count(struct table *t, const cJSON *item, const char *key, enum 
 		table_put(t, AK_PLAIN, "-");
 }
 
+/* "127.0.0.1:8080:80 …": the column is there if any sandbox publishes a port. */
+static void put_ports(struct table *t, const cJSON *item)
+{
+	const cJSON *port;
+	_cleanup_strbuf_ struct strbuf text = { 0 };
+
+	cJSON_ArrayForEach(port, cJSON_GetObjectItemCaseSensitive(item, "publish"))
+		strbuf_printf(&text, "%s%s", text.len ? " " : "", port->valuestring);
+	table_put(t, AK_PLAIN, text.data ? text.data : "-");
+}
+
+static bool any_ports(const cJSON *list)
+{
+	const cJSON *item;
+
+	cJSON_ArrayForEach(item, list) {
+		if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(item, "publish")) > 0)
+			return true;
+	}
+	return false;
+}
+
 static int print_table(const cJSON *list, bool all)
 {
 	uint64_t now = ak_wall_us();
+	bool ports = any_ports(list);
 	const cJSON *item;
 	struct table t;
 
-	table_init(&t, columns, ARRAY_SIZE(columns));
+	table_init(&t, columns, ARRAY_SIZE(columns) - !ports);
 	cJSON_ArrayForEach(item, list) {
 		char age[32];
 
@@ -90,6 +114,8 @@ static int print_table(const cJSON *list, bool all)
 		put_count(&t, item, "allowed", AK_PLAIN);
 		put_count(&t, item, "denied", AK_BAD);
 		table_put(&t, AK_PLAIN, age_text(json_text(item, "created_at", "-"), now, age, sizeof(age)));
+		if (ports)
+			put_ports(&t, item);
 	}
 	return cmd_print_table(&t,
 		all ? "no sandboxes and no runs yet; for example: agentkernel run -- echo hello"
@@ -112,19 +138,18 @@ static bool any_runs(const cJSON *list)
 	return false;
 }
 
-static void say_shared(const cJSON *list)
+static void say_shared(const cJSON *list, const char *key, const char *what)
 {
 	const cJSON *item, *name;
 
 	cJSON_ArrayForEach(item, list) {
-		const cJSON *with = cJSON_GetObjectItemCaseSensitive(item, "shared_with");
+		const cJSON *with = cJSON_GetObjectItemCaseSensitive(item, key);
 		_cleanup_strbuf_ struct strbuf names = { 0 };
 
 		cJSON_ArrayForEach(name, with)
 			strbuf_printf(&names, "%s%s", names.len ? ", " : "", name->valuestring);
 		if (names.data)
-			ak_say("%s shares its project folder with sandboxes that have another policy: %s",
-				json_text(item, "name", "-"), names.data);
+			ak_say("%s shares its %s: %s", json_text(item, "name", "-"), what, names.data);
 	}
 }
 
@@ -136,14 +161,15 @@ static void print_names(const cJSON *list)
 		puts(json_text(item, "name", "-"));
 }
 
-/* Without -a, a kept run shows only while it is running. */
-static void hide_kept(cJSON *list)
+/* Without -a, a run shows only while it is running. */
+static void hide_ended(cJSON *list)
 {
 	cJSON *item = list->child, *next;
 
 	for (; item; item = next) {
 		next = item->next;
-		if (json_truth(item, "kept") && strcmp(json_text(item, "status", ""), "running") != 0)
+		if ((json_truth(item, "kept") || cJSON_GetObjectItemCaseSensitive(item, "command")) &&
+			strcmp(json_text(item, "status", ""), "running") != 0)
 			cJSON_Delete(cJSON_DetachItemViaPointer(list, item));
 	}
 }
@@ -158,14 +184,14 @@ static int gather(const struct ak_paths *paths, bool all, bool quiet, cJSON **re
 		cJSON_Delete(TAKE(list));
 		rc = service_list(paths, NULL, NULL, &list, err);
 	}
+	if (rc == 0 && (all || !quiet))
+		rc = service_list_runs(paths, list, err);
 	if (rc == 0 && !quiet)
 		rc = shared_mark(paths, list, err);
-	if (rc == 0 && all)
-		rc = service_list_runs(paths, list, err);
 	if (rc < 0)
 		return rc;
 	if (!all)
-		hide_kept(list);
+		hide_ended(list);
 	*ret = TAKE(list);
 	return 0;
 }
@@ -194,7 +220,8 @@ int cmd_list(int argc, char **argv)
 		return cmd_print_json(list);
 	rc = print_table(list, all);
 	fflush(stdout);
-	say_shared(list);
+	say_shared(list, "shared_with", "project folder with sandboxes that have another policy");
+	say_shared(list, "agent_state_shared_with", "agent's state with runs of another project or policy");
 	return rc;
 }
 

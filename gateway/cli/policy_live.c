@@ -5,6 +5,7 @@
 #include "gateway/log/follow.h"
 #include "gateway/service/service.h"
 #include "gateway/store/runs.h"
+#include "gateway/store/shared.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -190,6 +191,24 @@ static bool same(const struct stamp *a, const struct stamp *b)
 		a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
+/*
+ * The real path of the file, unless a sandbox could write it or lead to it: that sandbox would choose the policy, perhaps its own. Asked before each reading,
+ * because a sandbox may have been started in that folder meanwhile.
+ */
+static int name_watched(const struct ak_paths *paths, const char *file, char ret[static PATH_MAX], struct ak_err *err)
+{
+	_cleanup_(shared_projects_done) struct shared_projects projects = { .paths = paths };
+	struct project_id id;
+	mode_t mode;
+	int rc = shared_name(paths, file, "--watch", ret, &id, &mode, err);
+
+	if (rc == 0 && shared_wrote(&projects, ret))
+		return ak_fail(err, EPERM,
+			"--watch: '%.200s' is in a folder that a sandbox could write, so that it could change its own policy; keep the file elsewhere",
+			ret);
+	return rc;
+}
+
 /* Replace all earlier changes of the policy by the rules of the file. */
 static int apply_file(const struct ak_paths *paths, const struct words *w, struct ak_err *err)
 {
@@ -197,9 +216,12 @@ static int apply_file(const struct ak_paths *paths, const struct words *w, struc
 	struct policy_edit *edits = NULL;
 	struct service_change change = { .reset = true, .mcp = w->change.mcp };
 	const cJSON *generation;
+	char file[PATH_MAX];
 	size_t n = 0;
-	int rc = service_edits_of_file(paths, w->watch, &edits, &n, err);
+	int rc = name_watched(paths, w->watch, file, err);
 
+	if (rc == 0)
+		rc = service_edits_of_file(paths, file, &edits, &n, err);
 	if (rc < 0)
 		return rc;
 	change.edits = edits;

@@ -62,7 +62,7 @@ static int parse(struct words *w, int argc, char **argv)
 	return 1 + AK_EXIT_USAGE;
 }
 
-/* Tell that other machines can connect to what was published now. */
+/* Say that other machines can connect to a port that was just published. */
 static void say_open(const struct service_ports *ports)
 {
 	char host[AK_PUBLISH_TEXT];
@@ -110,7 +110,7 @@ int cmd_network_publish(int argc, char **argv)
 			say_open(&w.ports);
 	} else if (rc == 0) {
 		cmd_heal(&paths, w.name, false);
-		rc = service_get(&paths, w.name, &info, &err);
+		rc = service_inspect(&paths, w.name, &info, &err);
 	}
 	if (rc < 0) {
 		ak_say("%s: %s", COMMAND, err.text);

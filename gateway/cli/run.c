@@ -41,6 +41,10 @@ static int take_agent(struct run_request *o, const struct config *c)
 
 static int check_detach(const struct run_request *o)
 {
+	if (o->debug) {
+		ak_say("run: --debug shows the guest's console on stderr, which --detach does not have");
+		return AK_EXIT_USAGE;
+	}
 	if (!o->tty && !o->json)
 		return 0;
 	ak_say("run: --detach has neither a terminal nor a result; 'agentkernel attach' opens a shell, 'agentkernel logs' shows the output");
@@ -118,7 +122,7 @@ static void print_closing_lines(const struct run_request *o, const struct run_re
 		tell_denied(r, paths, denied);
 }
 
-/* What the user can correct names the command, as wrong options do; what happened to a run does not. */
+/* Errors that the user can correct begin with the name of the command, as those of options do; failures of a run do not. */
 static void say_error(int rc, const struct ak_err *err)
 {
 	ak_say("%s%s", rc == -EINVAL ? "run: " : "", err->text);
@@ -134,7 +138,7 @@ static int explain(const struct run_request *opts, const struct config *c, const
 		say_error(rc, &err);
 		return rc == -EINVAL ? AK_EXIT_USAGE : AK_EXIT_FAILED;
 	}
-	fwrite(out.data, 1, out.len, stdout);
+	cmd_print_lines(out.data);
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAMES_MAX 256
 
@@ -36,13 +37,27 @@ static int parse_create(struct create *c, int argc, char **argv)
 	return rc;
 }
 
-/* Without a name on the command line, agentkernel.toml may have one. */
-static int take_name(struct create *c, const struct config *settings)
+/* Taking the name of a past run removes its log. The file may be of that very run, so only the user does that. */
+static int check_unused(const struct ak_paths *paths, const char *name)
 {
-	if (!c->name)
-		c->name = config_word(settings, "sandbox", "name");
+	char runs[PATH_MAX], path[PATH_MAX];
+
+	if (ak_path_join(runs, paths->state, "runs", NULL) < 0 || ak_path_join(path, runs, name, NULL) < 0 ||
+		access(path, F_OK) < 0)
+		return 0;
+	ak_say("create: the name '%.63s' in agentkernel.toml is that of a run, whose log would be removed; to take it nevertheless: agentkernel create '%.63s'",
+		name, name);
+	return AK_EXIT_ERROR;
+}
+
+/* Without a name on the command line, agentkernel.toml may have one. */
+static int take_name(struct create *c, const struct config *settings, const struct ak_paths *paths)
+{
 	if (c->name)
 		return 0;
+	c->name = config_word(settings, "sandbox", "name");
+	if (c->name)
+		return check_unused(paths, c->name);
 	ak_say("create: no name given; for example: agentkernel create work --compatibility-mode codex");
 	return AK_EXIT_USAGE;
 }
@@ -93,7 +108,7 @@ int cmd_create(int argc, char **argv)
 		return fail("create", -EIO, &err);
 	rc = cmd_settings("create", &c.opts, &paths, &settings);
 	if (rc == 0)
-		rc = take_name(&c, settings);
+		rc = take_name(&c, settings, &paths);
 	if (rc)
 		return rc;
 	rc = service_create(&paths, c.name, &c.opts, &info, &err);
@@ -192,7 +207,7 @@ void cmd_explain_missing(const struct ak_paths *paths, const char *name, struct 
 		return;
 	if (runs_alive(dir))
 		(void)ak_fail(err, ENOENT,
-			"'%s' is a run in the foreground: only 'network log' can reach it, and Ctrl-C ends it where it was started",
+			"'%s' is a run in the foreground: only 'network log' and 'network publish' can reach it, and Ctrl-C ends it where it was started",
 			name);
 	else
 		(void)ak_fail(err, ENOENT, "'%s' is a past run: only its log is left ('run --keep' keeps the files)", name);
@@ -205,7 +220,7 @@ struct act {
 	const char *none; /* what --all says when there is nothing to do */
 };
 
-/* What is the case already is no error: say so and go on. */
+/* Starting a running sandbox, or stopping a stopped one, is not an error: say so and continue. */
 static int do_one(const struct act *act, const struct ak_paths *paths, const char *name, bool force)
 {
 	char whole[AK_NAME_MAX];

@@ -4,12 +4,21 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/strbuf.h"
 #include "gateway/service/service.h"
+#include "gateway/store/shared.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+static void print_path(const char *before, const char *path, const char *after)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+
+	strbuf_shown(&out, path, strlen(path));
+	printf("%s%s%s\n", before, out.data ? out.data : "", after);
+}
 
 /* Print the lines on stderr; they contain only printable ASCII and the path, which ak_say escapes. */
 static void say_lines(const char *text)
@@ -18,43 +27,24 @@ static void say_lines(const char *text)
 		ak_say("%.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* Ask on the terminal; anything but "y" or "yes" means no. */
-static bool ask(const char *question)
-{
-	char answer[16] = "";
-
-	fflush(stdout);
-	fprintf(stderr, "agentkernel: %s [y/N] ", question);
-	fflush(stderr);
-	if (!fgets(answer, sizeof(answer), stdin))
-		return false;
-	answer[strcspn(answer, "\r\n")] = '\0';
-	return !strcmp(answer, "y") || !strcmp(answer, "yes") || !strcmp(answer, "Y");
-}
-
-static bool on_terminal(void)
-{
-	return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
-}
-
 /* ---- settings of a request ---- */
 
 /* Show what C asks for. Returns 0 after the user agreed, else the exit code. */
-static int agree(const struct config *c, const struct run_request *o, const struct ak_paths *paths)
+static int agree(struct config *c, const struct ak_paths *paths)
 {
 	_cleanup_strbuf_ struct strbuf lines = { 0 };
 	struct ak_err err;
 
-	if (service_config_tell(paths, c, o, &lines, &err) < 0) {
+	if (service_config_tell(paths, c, &lines, &err) < 0) {
 		ak_say("%s", err.text);
 		return AK_EXIT_FAILED;
 	}
 	say_lines(lines.data ? lines.data : "");
-	if (!on_terminal()) {
+	if (!cmd_on_terminal()) {
 		ak_say("a sandbox may have written this file. Check it, then run: agentkernel trust '%s'", c->path);
 		return AK_EXIT_USAGE;
 	}
-	if (!ask("a sandbox may have written this file. Trust it as it is now?"))
+	if (!cmd_ask("a sandbox may have written this file. Trust it as it is now?"))
 		return AK_EXIT_USAGE;
 	if (service_trust(paths, c, &err) < 0) {
 		ak_say("%s", err.text);
@@ -70,7 +60,7 @@ int cmd_settings(const char *command, struct run_request *o, const struct ak_pat
 
 	/* After the user agreed the file is read again: what changed meanwhile is asked about again. */
 	while ((rc = service_config(o, o->dir ? o->dir : ".", paths, ret, &err)) == -EKEYREJECTED) {
-		int code = agree(*ret, o, paths);
+		int code = agree(*ret, paths);
 
 		config_free(TAKE(*ret));
 		if (code)
@@ -102,7 +92,8 @@ static void print_table(const cJSON *list)
 
 		if (localtime_r(&when, &tm))
 			strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &tm);
-		printf("%-8s %-16s %s\n", json_text(item, "status", "-"), text, json_text(item, "path", "-"));
+		printf("%-8s %-16s ", json_text(item, "status", "-"), text);
+		print_path("", json_text(item, "path", "-"), "");
 	}
 }
 
@@ -123,33 +114,88 @@ static int list(const struct ak_paths *paths, bool json)
 	return 0;
 }
 
-/* What the file asks for is shown against a run without any option. */
 static int trust(const struct ak_paths *paths, const char *path, bool yes)
 {
-	const struct run_request plain = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE };
 	_cleanup_(config_freep) struct config *c = NULL;
 	_cleanup_strbuf_ struct strbuf lines = { 0 };
 	struct ak_err err;
 	int rc = service_config_file(path, &c, &err);
 
 	if (rc == 0)
-		rc = service_config_tell(paths, c, &plain, &lines, &err);
+		rc = service_config_tell(paths, c, &lines, &err);
 	if (rc < 0)
 		return fail(rc, &err);
 	if (lines.len)
-		fputs(lines.data, stdout);
+		cmd_print_lines(lines.data);
 	else
-		printf("%s asks for nothing that needs trust\n", c->path);
-	if (!yes && !on_terminal()) {
-		ak_say("trust: there is no terminal to ask on; --yes trusts the file as it is now");
-		return AK_EXIT_USAGE;
-	}
-	if (!yes && !ask("trust this file as it is now?"))
-		return AK_EXIT_ERROR;
+		print_path("", c->path, " asks for nothing that needs trust");
+	rc = cmd_agree("trust", yes, "trust this file as it is now?", "trusts the file as it is now");
+	if (rc)
+		return rc;
 	rc = service_trust(paths, c, &err);
 	if (rc < 0)
 		return fail(rc, &err);
-	printf("trusted %s\n", c->path);
+	print_path("trusted ", c->path, "");
+	return 0;
+}
+
+static int distrust(const struct ak_paths *paths, const char *asked)
+{
+	char path[PATH_MAX];
+	struct ak_err err;
+	int rc = service_trust_revoke(paths, asked, path, &err);
+
+	if (rc < 0)
+		return fail(rc, &err);
+	print_path("no longer trusted: ", path, "");
+	return 0;
+}
+
+/* ---- folders that a sandbox could write ---- */
+
+static int list_written(const struct ak_paths *paths, bool json)
+{
+	_cleanup_(written_done) struct written w = { 0 };
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct ak_err err;
+	int rc = written_list(paths, &w, &err);
+
+	if (rc < 0)
+		return fail(rc, &err);
+	strbuf_putc(&out, '[');
+	for (size_t i = 0; i < w.n; i++) {
+		const char *path = w.list[i].path;
+
+		strbuf_puts(&out, i ? "," : "");
+		strbuf_json_utf8(&out, path, strlen(path));
+		if (!json)
+			print_path("", path, "");
+	}
+	strbuf_putc(&out, ']');
+	if (json)
+		puts(out.failed ? "[]" : out.data);
+	else if (!w.n)
+		ak_say("no sandbox could write a folder of yours yet");
+	return 0;
+}
+
+static int forget(const struct ak_paths *paths, const char *asked, bool yes)
+{
+	char path[PATH_MAX];
+	struct ak_err err;
+	int rc = shared_forget_name(paths, asked, path, &err);
+
+	if (rc < 0)
+		return fail(rc, &err);
+	print_path("a sandbox could write in ", path, "");
+	rc = cmd_agree("trust", yes, "do links, programs and files of variables in it count as your own again?",
+		"lets links, programs and files of variables in it count as your own again");
+	if (rc)
+		return rc;
+	rc = shared_forget(paths, path, &err);
+	if (rc < 0)
+		return fail(rc, &err);
+	print_path("forgot ", path, "");
 	return 0;
 }
 
@@ -168,8 +214,15 @@ int cmd_trust(int argc, char **argv)
 		return fail(-EIO, &err);
 	if (a.seen[FIELD_TRUST_LIST])
 		return list(&paths, a.seen[FIELD_JSON]);
+	if (a.seen[FIELD_WRITTEN])
+		return list_written(&paths, a.seen[FIELD_JSON]);
+	if (a.seen[FIELD_FORGET] && !n) {
+		ak_say("trust: --forget needs a folder; 'agentkernel trust --written' lists those that a sandbox could write");
+		return AK_EXIT_USAGE;
+	}
+	if (a.seen[FIELD_FORGET])
+		return forget(&paths, path, a.seen[FIELD_ASSENT]);
 	if (!a.seen[FIELD_REVOKE])
-		return trust(&paths, path, a.seen[FIELD_TRUST_YES]);
-	rc = service_trust_revoke(&paths, path, &err);
-	return rc < 0 ? fail(rc, &err) : 0;
+		return trust(&paths, path, a.seen[FIELD_ASSENT]);
+	return distrust(&paths, path);
 }

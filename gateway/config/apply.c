@@ -60,7 +60,31 @@ static bool is_given(const struct config_item *i, const struct run_request *o)
 	return i->key->kind != CONFIG_LIST && i->key->field >= 0 && o->given[i->key->field];
 }
 
-bool config_item_widens(const struct config_item *i, const struct run_request *o)
+/* Does the file's time limit end later than the default of the front end? Without a default, any limit narrows. */
+static bool ends_later(const struct config_item *i, const struct run_request *o)
+{
+	struct field_value v;
+	struct ak_err ignored;
+
+	if (!o->timeout_ms)
+		return false;
+	return field_parse(&field_table[i->key->field], FIELD_CLI, i->word, &v, &ignored) < 0 || v.number > o->timeout_ms;
+}
+
+/* Whether the run may be in a virtual machine, by the request or by the file. */
+static bool may_be_guest(const struct config *c, const struct run_request *o)
+{
+	const char *word = o->given[FIELD_BACKEND] ? NULL : config_word(c, "sandbox", "backend");
+
+	return o->vm || o->vm_if_fast || (word && (!strcmp(word, "vm") || !strcmp(word, "auto")));
+}
+
+static bool is_above(const struct config_item *i)
+{
+	return strtoull(i->word, NULL, 10) > i->key->limit;
+}
+
+bool config_item_widens(const struct config *c, const struct config_item *i, const struct run_request *o)
 {
 	const struct config_key *k = i->key;
 
@@ -72,11 +96,15 @@ bool config_item_widens(const struct config_item *i, const struct run_request *o
 	case CONFIG_WIDENS:
 		return true;
 	case CONFIG_WIDENS_ABOVE:
-		return strtoull(i->word, NULL, 10) > k->limit;
+		return is_above(i);
+	case CONFIG_WIDENS_GUEST:
+		return is_above(i) && may_be_guest(c, o);
 	case CONFIG_WIDENS_TO:
 		return !strcmp(i->word, k->wide);
 	case CONFIG_WIDENS_UNLESS:
 		return strcmp(i->word, k->wide) != 0;
+	case CONFIG_WIDENS_LATER:
+		return ends_later(i, o);
 	case CONFIG_PICKS_AGENT:
 		return !o->argv;
 	case CONFIG_EFFECT_NUM:
@@ -105,6 +133,8 @@ static int store(struct config_item *i, struct run_request *o, struct ak_err *er
 		rc = field_parse(f, FIELD_CLI, i->word, &v, err);
 	if (rc == 0)
 		rc = field_put(o, f, &v, err);
+	if (rc == 0 && i->key->kind == CONFIG_MOUNTS)
+		o->mounts[o->n_mounts - 1].id = i->id;
 	i->used = rc == 0;
 	return rc;
 }
@@ -122,10 +152,7 @@ int config_apply(struct config *c, struct run_request *o, struct ak_err *err)
 	for (size_t n = 0; n < c->n_items && rc == 0; n++) {
 		struct config_item *i = &c->items[n];
 
-		if (i->key->kind == CONFIG_NUMBER && !strcmp(i->key->key, "tmp_mb")) {
-			o->limits.tmp_bytes = strtoull(i->word, NULL, 10) << 20;
-			i->used = true;
-		} else if (is_for_request(i) && !is_given(i, o)) {
+		if (is_for_request(i) && !is_given(i, o)) {
 			rc = store(i, o, err);
 			if (rc < 0)
 				ak_err_prefix(err, rc, "%s:%u:%u", c->label, i->line, i->column);
@@ -160,7 +187,9 @@ void config_item_print(const struct config *c, const struct config_item *i, stru
 		strbuf_printf(out, "[%s] %s", i->key->table, i->key->kind == CONFIG_VARIABLE ? i->name : i->key->key);
 	if (i->key->kind == CONFIG_VARIABLE && !at)
 		strbuf_puts(out, " = true, which passes on your own value");
-	else if (i->key->kind == CONFIG_NUMBER || i->key->kind == CONFIG_FLAG)
+	else if (i->key->kind == CONFIG_NUMBER) /* without the unit of the option */
+		strbuf_printf(out, " = %.*s", (int)strspn(value, "-0123456789"), value);
+	else if (i->key->kind == CONFIG_FLAG)
 		strbuf_printf(out, " = %s", value);
 	else
 		strbuf_printf(out, " = %s", word.data ? word.data : "");
@@ -172,12 +201,12 @@ void config_explain_source(
 	for (size_t n = 0; c && n < c->n_items; n++) {
 		const struct config_item *i = &c->items[n];
 
-		if (i->used && (field < 0 ? !strcmp(i->key->key, "tmp_mb") : i->key->field == field)) {
+		if (i->used && i->key->field == field) {
 			strbuf_printf(out, "  (%s:%u)\n", c->label, i->line);
 			return;
 		}
 	}
-	if (field >= 0 && o->given[field])
+	if (o->given[field])
 		strbuf_printf(out, "  (--%s)\n", field_table[field].option);
 	else
 		strbuf_printf(out, "  (%s)\n", otherwise);
@@ -198,7 +227,7 @@ static void put_limits(struct strbuf *out, const struct config *c, const struct 
 	strbuf_printf(out, "  pids       %u", o->limits.pids ? o->limits.pids : 1024);
 	config_explain_source(c, o, FIELD_PIDS, "default", out);
 	strbuf_printf(out, "  /tmp       %" PRIu64 " MiB", o->limits.tmp_bytes ? o->limits.tmp_bytes >> 20 : 512);
-	config_explain_source(c, o, -1, "default", out);
+	config_explain_source(c, o, FIELD_TMP, "default", out);
 	if (o->timeout_ms)
 		strbuf_printf(out, "  timeout    %" PRIu64 " ms", o->timeout_ms);
 	else

@@ -25,8 +25,10 @@ enum config_effect {
 	CONFIG_NARROWS, /* never, or it has no effect on a run */
 	CONFIG_WIDENS,
 	CONFIG_WIDENS_ABOVE, /* above the default: config_key.limit */
+	CONFIG_WIDENS_GUEST, /* the same, if the run may be in a virtual machine; elsewhere the default is no limit */
 	CONFIG_WIDENS_TO, /* only with the value config_key.wide */
 	CONFIG_WIDENS_UNLESS, /* with any value but config_key.wide */
+	CONFIG_WIDENS_LATER, /* a time after the one that the front end sets by default (run_request.timeout_ms) */
 	CONFIG_PICKS_AGENT, /* when the request has no command */
 	CONFIG_EFFECT_NUM
 };
@@ -65,6 +67,7 @@ struct config_item {
 	char *word; /* owned: the value as the option takes it */
 	unsigned line, column;
 	bool used; /* config_apply stored it in the request */
+	struct project_id id; /* of a mount: its source when the user trusted the file; unknown: not compared */
 };
 
 struct config {
@@ -88,8 +91,8 @@ int config_load(const char *dir, const char *file, struct config **ret, struct a
 /* The same from memory. */
 int config_parse(const char *text, size_t len, const char *label, struct config **ret, struct ak_err *err);
 
-/* Would this item make the request O wider? O is the request as it was given. */
-bool config_item_widens(const struct config_item *i, const struct run_request *o);
+/* Would this item of C make the request O wider? O is the request as it was given. */
+bool config_item_widens(const struct config *c, const struct config_item *i, const struct run_request *o);
 
 /* Store in O what O does not give itself. Its strings are then borrowed from C. */
 int config_apply(struct config *c, struct run_request *o, struct ak_err *err);
@@ -103,7 +106,7 @@ void config_item_print(const struct config *c, const struct config_item *i, stru
 /* Append one line for each setting that O takes from a request or from C (may be NULL), with its source. */
 void config_explain(const struct config *c, const struct run_request *o, struct strbuf *out);
 
-/* Append where the value of a field (enum field_id; -1: tmp_mb) comes from: the file, an option, or OTHERWISE. */
+/* Append where the value of a field (enum field_id) comes from: the file, an option, or OTHERWISE. */
 void config_explain_source(
 	const struct config *c, const struct run_request *o, int field, const char *otherwise, struct strbuf *out);
 

@@ -103,13 +103,6 @@ static const struct language *by_procfile(const char *text, const char **ret_lin
 	return NULL;
 }
 
-const char *detect_command_image(const char *command)
-{
-	const struct language *l = by_command(command, strlen(command));
-
-	return l ? l->image : NULL;
-}
-
 static void answer(struct detect_answer *ret, enum detect_clue clue, const char *image, const struct language *l)
 {
 	ret->clue = clue;

@@ -39,7 +39,4 @@ struct detect_answer {
 };
 void detect_image(const struct detect_ask *ask, struct detect_answer *ret);
 
-/* The image for a command ("npm", "/usr/bin/npm"); NULL if it is not one of a language that we know. */
-const char *detect_command_image(const char *command);
-
 #endif

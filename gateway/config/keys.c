@@ -1,7 +1,6 @@
 /* The keys of agentkernel.toml. See config/config.h. */
 #include "gateway/config/config.h"
 
-#define PIDS_DEFAULT 1024 /* see struct sandbox_limits */
 #define TMP_DEFAULT_MB 512
 #define AGENTS "claude|gemini|codex|opencode"
 
@@ -10,14 +9,15 @@
 const struct config_key config_keys[] = {
 	{ "sandbox", "name", CONFIG_TEXT, CONFIG_NARROWS, FIELD_NAME, .help = "name of the sandbox that `create` makes when no name is given" },
 	{ "sandbox", "base_image", CONFIG_TEXT, CONFIG_WIDENS, FIELD_IMAGE, .help = "root file system from an image (--image)" },
+	{ "sandbox", "backend", CONFIG_TEXT, CONFIG_WIDENS_TO, FIELD_BACKEND, .wide = "podman", .help = "what runs the command: ns, vm, auto or podman (--backend)" },
 	{ "agent", "preferred", CONFIG_TEXT, CONFIG_PICKS_AGENT, -1, .choices = AGENTS, .help = "the agent that `run` starts when no command is given" },
 	{ "agent", "compatibility_mode", CONFIG_TEXT, CONFIG_WIDENS_UNLESS, FIELD_MODE, .wide = "native",
 		.help = "network policy, mounts and isolation (--compatibility-mode)" },
 	{ "resources", "vcpus", CONFIG_NUMBER, CONFIG_NARROWS, FIELD_VCPUS, .unit = "", .help = "processor limit (--vcpus)" },
-	{ "resources", "memory_mb", CONFIG_NUMBER, CONFIG_NARROWS, FIELD_MEMORY, .unit = "M", .help = "memory limit in MiB (--memory)" },
-	{ "resources", "pids", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, FIELD_PIDS, .unit = "", .limit = PIDS_DEFAULT, .help = "process limit (--pids)" },
-	{ "resources", "tmp_mb", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, -1, .limit = TMP_DEFAULT_MB, .min = 1, .max = 1u << 20, .help = "size of /tmp in MiB" },
-	{ "resources", "timeout", CONFIG_DURATION, CONFIG_NARROWS, FIELD_TIMEOUT, .help = "end the command of a `run` after this long (--timeout)" },
+	{ "resources", "memory_mb", CONFIG_NUMBER, CONFIG_WIDENS_GUEST, FIELD_MEMORY, .unit = "M", .limit = VM_MEMORY_DEFAULT_MB, .help = "memory limit in MiB (--memory)" },
+	{ "resources", "pids", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, FIELD_PIDS, .unit = "", .limit = SANDBOX_PIDS_DEFAULT, .help = "process limit (--pids)" },
+	{ "resources", "tmp_mb", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, FIELD_TMP, .unit = "M", .limit = TMP_DEFAULT_MB, .help = "size of /tmp in MiB (--tmp)" },
+	{ "resources", "timeout", CONFIG_DURATION, CONFIG_WIDENS_LATER, FIELD_TIMEOUT, .help = "end the command of a `run` after this long (--timeout)" },
 	{ "security", "profile", CONFIG_TEXT, CONFIG_WIDENS_TO, FIELD_PROFILE, .wide = "permissive", .help = "how much of the host it may use (--profile)" },
 	{ "security", "network", CONFIG_FLAG, CONFIG_NARROWS, FIELD_NETWORK, .help = "false: no network at all (--no-network)" },
 	{ "network", "allow", CONFIG_LIST, CONFIG_WIDENS, FIELD_ALLOW_HOST, .help = "hosts to allow (--allow-host)" },
@@ -36,6 +36,7 @@ const struct config_key config_keys[] = {
 	{ "daemon", "min_warm", CONFIG_NUMBER, CONFIG_NARROWS, -1, .max = 128, .help = "pre-built sandboxes that the daemon keeps for each mode" },
 	{ "daemon", "max_warm", CONFIG_NUMBER, CONFIG_NARROWS, -1, .max = 128, .help = "the most that it keeps for each mode" },
 	{ "daemon.agents.*", "min_warm", CONFIG_NUMBER, CONFIG_NARROWS, -1, .max = 128, .help = "the same for one mode" },
+	{ "daemon.agents.*", "backend", CONFIG_TEXT, CONFIG_NARROWS, -1, .choices = "ns|vm", .help = "keep them in namespaces (ns) or in virtual machines (vm)" },
 	{ "daemon.agents.*", "runtime", CONFIG_TEXT, CONFIG_NARROWS, -1, .help = "a label; sandboxes that are kept ready use the host's own programs" },
 	{ 0 },
 };

@@ -68,7 +68,7 @@ static int fail_syntax(const struct config *c, int rc, struct ak_err *err)
 	return ak_fail(err, EINVAL, "%s: %s", c->label, was.text);
 }
 
-/* An option names itself in its errors; a file has names of its own. */
+/* Errors of options begin with the name of the option. Drop it: the file has other names. */
 static const char *without_option(const char *text)
 {
 	const char *at = strstr(text, ": ");
@@ -107,7 +107,7 @@ static int add_item(const struct reader *r, const struct config_key *key, const 
 	return 0;
 }
 
-/* What an option checks only when it is stored, asked now, because only now its place is known. */
+/* Options check this only when the value is stored. Check it now, while its place in the file is known. */
 static int check_rule(const struct field *f, const char *text, struct ak_err *err)
 {
 	enum policy_edit_op op;
@@ -128,8 +128,6 @@ static int check_word(const struct reader *r, const struct config_key *key, cons
 	struct field_value ignored = { 0 };
 	struct ak_err why;
 
-	if (f && field_absent(f))
-		return fail_at(r, at, "%s.%s is not available in this version", key->table, key->key);
 	if (f && f->kind != KIND_BOOL && (field_parse(f, FIELD_CLI, word, &ignored, &why) < 0 || check_rule(f, word, &why) < 0))
 		return fail_at(r, at, "%s.%s: %s", key->table, key->key, without_option(why.text));
 	if (!f && key->choices && !field_is_word(key->choices, word))

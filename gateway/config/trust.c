@@ -22,6 +22,7 @@ void trust_record_done(struct trust_record *r)
 {
 	free(r->path);
 	free(r->text);
+	free(r->mounts);
 	*r = (struct trust_record){ 0 };
 }
 
@@ -68,17 +69,58 @@ static int read_record(int dir, const char *name, struct trust_record *ret)
 		return rc;
 	ret->path = strdup(json_text(json, "path", ""));
 	ret->text = strdup(json_text(json, "text", ""));
+	ret->mounts = strdup(json_text(json, "mounts", ""));
 	snprintf(ret->sha256, sizeof(ret->sha256), "%.64s", json_text(json, "sha256", ""));
 	ret->time_s = json_number(json, "time", 0);
 	if (ret->path)
 		hash(ret->path, strlen(ret->path), own);
-	if (ret->path && ret->text && !strcmp(own, name))
+	if (ret->path && ret->text && ret->mounts && !strcmp(own, name))
 		return 0;
 	trust_record_done(ret);
 	return -EBADMSG;
 }
 
-int trust_check(const struct ak_paths *paths, const struct config *c, enum trust_state *ret, struct trust_record *ret_record,
+/* ---- sources of mounts ---- */
+
+/* Of a source that did not exist: no folder has it, so that the mount is refused until the file is trusted again. */
+static const struct project_id nowhere = { .ino = UINT64_MAX };
+
+static struct project_id id_of(const struct config_item *i)
+{
+	_cleanup_free_ char *source = strndup(i->word, strcspn(i->word, ":")); /* "SRC:DST:MODE" */
+	struct project_id id;
+
+	return source && project_id_of(source, &id) == 0 ? id : nowhere;
+}
+
+static void put_ids(const struct config *c, struct strbuf *out)
+{
+	char text[PROJECT_ID_TEXT];
+
+	for (size_t n = 0; n < c->n_items; n++) {
+		const struct project_id id = c->items[n].key->kind == CONFIG_MOUNTS ? id_of(&c->items[n]) : nowhere;
+
+		if (c->items[n].key->kind == CONFIG_MOUNTS)
+			strbuf_printf(out, " %s", project_id_print(&id, text));
+	}
+}
+
+/* Copy the identities of a record to the mounts of C; false if it has not one for each. */
+static bool take_ids(struct config *c, char *mounts)
+{
+	char *save = NULL, *word = strtok_r(mounts, " ", &save);
+
+	for (size_t n = 0; n < c->n_items; n++) {
+		if (c->items[n].key->kind != CONFIG_MOUNTS)
+			continue;
+		if (!word || project_id_parse(word, &c->items[n].id) < 0)
+			return false;
+		word = strtok_r(NULL, " ", &save);
+	}
+	return true;
+}
+
+int trust_check(const struct ak_paths *paths, struct config *c, enum trust_state *ret, struct trust_record *ret_record,
 	struct ak_err *err)
 {
 	_cleanup_(trust_record_done) struct trust_record r = { 0 };
@@ -92,7 +134,7 @@ int trust_check(const struct ak_paths *paths, const struct config *c, enum trust
 	if (read_record(dir, name, &r) < 0)
 		return 0;
 	hash(c->text, c->len, sum);
-	*ret = strcmp(sum, r.sha256) == 0 ? TRUST_SAME : TRUST_CHANGED;
+	*ret = strcmp(sum, r.sha256) == 0 && take_ids(c, r.mounts) ? TRUST_SAME : TRUST_CHANGED;
 	if (ret_record) {
 		*ret_record = r;
 		r = (struct trust_record){ 0 };
@@ -110,7 +152,7 @@ static void note(const struct ak_paths *paths, const char *event, const char *pa
 	event_write(paths, event, "-", &more);
 }
 
-int trust_store(const struct ak_paths *paths, const char *path, const char *text, size_t len, struct ak_err *err)
+int trust_store(const struct ak_paths *paths, const struct config *c, struct ak_err *err)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_close_ int dir = open_records(paths, true, err);
@@ -119,20 +161,22 @@ int trust_store(const struct ak_paths *paths, const char *path, const char *text
 
 	if (dir < 0)
 		return dir;
-	hash(path, strlen(path), name);
-	hash(text, len, sum);
+	hash(c->path, strlen(c->path), name);
+	hash(c->text, c->len, sum);
 	strbuf_printf(&out,
 		"{\"version\":1,\"time\":%llu,\"sha256\":\"%s\",\"path\":", (unsigned long long)(ak_wall_us() / 1000000), sum);
-	strbuf_json_utf8(&out, path, strlen(path));
-	strbuf_puts(&out, ",\"text\":");
-	strbuf_json_utf8(&out, text, len);
+	strbuf_json_utf8(&out, c->path, strlen(c->path));
+	strbuf_puts(&out, ",\"mounts\":\"");
+	put_ids(c, &out);
+	strbuf_puts(&out, "\",\"text\":");
+	strbuf_json_utf8(&out, c->text, c->len);
 	strbuf_puts(&out, "}\n");
 	if (out.failed)
 		return ak_fail(err, ENOMEM, "out of memory");
 	rc = ak_replace_file(dir, name, out.data, out.len, true);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s/trust/%s", paths->state, name);
-	note(paths, "trust", path, sum);
+	note(paths, "trust", c->path, sum);
 	return 0;
 }
 

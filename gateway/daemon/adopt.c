@@ -217,8 +217,11 @@ static int read_tail(const char *path, char **ret, size_t *ret_len)
 	return 0;
 }
 
-/* How many seconds the addresses of a DNS record stay allowed, grace included; 0 if they have expired or REC is no such record. */
-static uint64_t seconds_left(const cJSON *rec, uint64_t now_us)
+/*
+ * How many seconds the addresses of a DNS record stay allowed, grace included; 0 if they have expired or REC is no such record. What was learned before
+ * SINCE_US, when the sandbox was started, belongs to programs that have ended, or to files that were replaced since.
+ */
+static uint64_t seconds_left(const cJSON *rec, uint64_t since_us, uint64_t now_us)
 {
 	const char *event = "", *verdict = "", *time = "", *name = NULL;
 	const cJSON *answers = NULL;
@@ -233,7 +236,7 @@ static uint64_t seconds_left(const cJSON *rec, uint64_t now_us)
 		json_get_string(rec, "time", &time, &err) <= 0 || audit_time_parse(time, &when_us) < 0)
 		return 0;
 	end_us = when_us + (ttl + GRACE_S) * 1000000;
-	return when_us <= now_us && end_us > now_us ? (end_us - now_us) / 1000000 : 0;
+	return when_us >= since_us && when_us <= now_us && end_us > now_us ? (end_us - now_us) / 1000000 : 0;
 }
 
 static void put(const cJSON *rec, uint64_t left_s, struct strbuf *out)
@@ -311,7 +314,7 @@ static bool too_old(const cJSON *rec, uint64_t now_us)
 }
 
 /* Reads from the newest line back and writes the oldest first, so that the newer of two replies wins. */
-int adopt_learned(const char *log_path, uint64_t now_us, struct strbuf *out)
+int adopt_learned(const char *log_path, uint64_t since_us, uint64_t now_us, struct strbuf *out)
 {
 	_cleanup_free_ struct seen *seen = calloc(1, sizeof(*seen));
 	_cleanup_free_ cJSON **found = calloc(LEARNED_MAX, sizeof(*found));
@@ -325,7 +328,7 @@ int adopt_learned(const char *log_path, uint64_t now_us, struct strbuf *out)
 		cJSON *rec = strstr(line, "\"event\":\"dns\"") ? cJSON_Parse(line) : NULL;
 		bool old = rec && too_old(rec, now_us);
 
-		if (rec && !old && seconds_left(rec, now_us) > 0 && !seen_before(seen, rec))
+		if (rec && !old && seconds_left(rec, since_us, now_us) > 0 && !seen_before(seen, rec))
 			found[n++] = rec;
 		else
 			cJSON_Delete(rec);
@@ -334,7 +337,7 @@ int adopt_learned(const char *log_path, uint64_t now_us, struct strbuf *out)
 	}
 	strbuf_putc(out, '[');
 	for (size_t i = n; i-- > 0;) {
-		put(found[i], seconds_left(found[i], now_us), out);
+		put(found[i], seconds_left(found[i], since_us, now_us), out);
 		cJSON_Delete(found[i]);
 	}
 	strbuf_putc(out, ']');

@@ -39,7 +39,7 @@ int daemon_run_send(
 	_cleanup_json_ cJSON *obj = NULL;
 	int rc;
 
-	if (!plan->network || opts->keep)
+	if (!plan->network || opts->keep || opts->debug)
 		return ak_fail(err, EAGAIN, "not for the pool");
 	obj = run_ask_to_json(opts, plan);
 	if (!obj || !cJSON_AddStringToObject(obj, "op", "run"))

@@ -101,6 +101,7 @@ void daemon_shutdown(struct daemon *d)
 static void daemon_free(struct daemon *d)
 {
 	pool_done(d);
+	machines_done(d);
 	dgw_done(d);
 	while (!TAILQ_EMPTY(&d->sandboxes))
 		dsb_free(TAILQ_FIRST(&d->sandboxes));

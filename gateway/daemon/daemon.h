@@ -11,9 +11,11 @@
  *   {"op":"policy","name":…,"edits":[{"op":"allow-host"|"block-host"|"allow-cidr"|"block-cidr"|"default"|"remove","text":…,"for_ms":N}],
  *        "reset":bool,"mcp":bool} → the policy now in force: sandbox_policy_json of store/info.h
  *   {"op":"publish","name":…,"publish":[port…],"remove":[port…]} → SandboxInfo; a port is a text as of --publish; kept for the next start
+ *   {"op":"snapshot","name":…,"tag":…} → {"tag","bytes","files","created_at"} · {"op":"snapshot_remove","name":…,"tag":…} → {}
+ *   {"op":"restore","name":…,"tag":…} → SandboxInfo · {"op":"fork","name":…,"new":…,"tag":…} → SandboxInfo of the new one; EBUSY if it is running
  *   {"op":"status"} → {"pid","version","started_us","gateway":{"state","pid","restarts","reason"?},"sandboxes":{"total","running"},
  *        "pool":[{"mode","min","max","warm","building","in_use","hits","misses","failed","reason"?}]}
- *   {"op":"prewarm","mode":…,"count":N,"wait":bool} → {"mode","warm","min"}; keeps N warm from now on; waits until they are, unless wait is false
+ *   {"op":"prewarm","mode":…,"count":N,"backend":"ns"|"vm","wait":bool} → {"mode","warm","min"}; keeps N warm from now on; waits until they are, unless wait is false
  *   {"op":"run",…} + fds 0,1,2, listeners (daemon_run_send) → {"event":"started","name":…} [+ the pty's master], then
  *        {"event":"exit"} with the members of run_report_to_json. Meanwhile the client may send {"op":"signal","sig":N}; disconnecting
  *        ends the job. EAGAIN when no warm sandbox fits: the caller then silently takes the cold path
@@ -35,6 +37,7 @@
 /* How many warm sandboxes to keep per mode. A min of 0 keeps none; a max of 0 means DAEMON_WARM_DEFAULT_MAX. */
 struct daemon_conf {
 	unsigned min_warm[AK_MODE_NUM], max_warm[AK_MODE_NUM];
+	bool vm[AK_MODE_NUM]; /* in virtual machines */
 	bool healing; /* started by the healer, not by a user: give up if a user has stopped the daemon in the meantime */
 };
 

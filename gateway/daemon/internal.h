@@ -7,6 +7,7 @@
 #include "gateway/host/gw.h"
 #include "gateway/host/resolv.h"
 #include "gateway/ipc/server.h"
+#include "gateway/run/vm.h"
 #include "gateway/store/request.h"
 #include "gateway/store/state.h"
 
@@ -130,6 +131,7 @@ struct dsb {
 	struct event *on_next, *on_deadline, *on_expire; /* owned */
 	struct ak_err failure; /* why its start failed */
 	struct removal *removal; /* owned: set while its files are being removed */
+	struct copying *copying; /* owned: set while they are being copied */
 	char notes[2048]; /* for the user, from its start: limits that could not be applied and the like */
 	struct ak_publish ports[AK_PUBLISH_MAX]; /* its published ports with the host's ports in use, in the order of its state */
 	int listeners[AK_PUBLISH_MAX]; /* owned: of each; -1 if it could not be opened */
@@ -173,12 +175,23 @@ void removal_begin(struct dsb *sb);
 void removal_free(struct removal *rm);
 void removal_sweep(const struct ak_paths *paths); /* fork a process that finishes the removals of an earlier daemon */
 
+void removal_later(struct daemon *d, const char *path); /* remove files that nobody waits for, in a forked process */
+
+/* daemon/snapshot.c: copies of a stopped sandbox's files */
+struct copying;
+void copying_free(struct copying *c);
+void op_snapshot(struct request *r);
+void op_snapshot_remove(struct request *r);
+void op_restore(struct request *r);
+void op_fork(struct request *r);
+
 /* daemon/discard.c: get a sandbox whose record cannot be read, in order to remove it. Connects to its supervisor if one is running. */
 int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err);
 
 /* daemon/adopt.c */
 int adopt_all(struct daemon *d, struct ak_err *err);
-int adopt_learned(const char *log_path, uint64_t now_us, struct strbuf *out); /* JSON of GW_MSG_LEARNED; returns how many */
+/* What the log says was learned since SINCE_US, as JSON of GW_MSG_LEARNED; returns how many. */
+int adopt_learned(const char *log_path, uint64_t since_us, uint64_t now_us, struct strbuf *out);
 
 /* daemon/status.c */
 void op_ping(struct request *r);
@@ -198,6 +211,7 @@ struct warm {
 	TAILQ_ENTRY(warm) link;
 	struct daemon *d; /* borrowed: outlives us */
 	enum ak_mode mode;
+	bool vm;
 	enum warm_status status;
 	struct gwns_link net;
 	struct run_plan *plan; /* owned: the plan it was parked with */
@@ -212,6 +226,7 @@ struct warm {
 
 struct pool_mode {
 	uint64_t min, max;
+	bool vm; /* its sandboxes run in virtual machines */
 	uint64_t hits, misses, built, failed;
 	uint64_t retry_at_ms; /* after a failure */
 	struct ak_err failure;
@@ -229,7 +244,8 @@ int pool_init(struct daemon *d, const struct daemon_conf *conf, struct ak_err *e
 void pool_done(struct daemon *d);
 void pool_refill(struct daemon *d);
 void pool_refill_later(struct daemon *d); /* shortly, so that the job that took a sandbox starts first */
-struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_plan *plan);
+struct warm *pool_take(struct daemon *d, enum ak_mode mode, bool vm, const struct run_plan *plan);
+void pool_failed(const struct warm *w, const char *reason); /* a sandbox that was taken could not start its job: no hit */
 void pool_gateway_lost(struct daemon *d);
 size_t pool_count(const struct daemon *d, enum ak_mode mode, enum warm_status from, enum warm_status to);
 void warm_destroy(struct warm *w); /* remove its link and rules, then free it */
@@ -242,6 +258,7 @@ void job_gateway_lost(struct warm *w);
 void job_peer_gone(struct daemon *d, struct ipc_peer *peer);
 void job_peer_message(struct daemon *d, struct ipc_peer *peer, const cJSON *obj);
 int job_log_path(struct daemon *d, uint32_t link_id, char ret[static PATH_MAX]);
+bool job_publish(struct request *r, const char *name); /* answer R if the warm sandbox of a run NAME exists; false if none does */
 void job_free(struct job *j);
 
 /* ---- published ports (daemon/publish.c) ---- */
@@ -270,6 +287,15 @@ struct shared_policy {
 struct policy *policy_share(struct daemon *d, struct policy *p);
 void policy_share_done(struct daemon *d);
 
+/* ---- the saved guests of virtual machines (daemon/machine.c) ---- */
+
+struct machine;
+
+/* Descriptors of the one copy for all guests with this memory; never boots one: -ENOENT, -EWOULDBLOCK. Free with sandbox_vm_done. */
+int machine_lend(struct daemon *d, uint32_t memory_mb, struct sandbox_vm *ret, struct ak_err *err);
+void machines_sweep(struct daemon *d); /* free what no virtual machine uses */
+void machines_done(struct daemon *d);
+
 /* ---- the daemon (daemon/daemon.c) ---- */
 
 struct daemon {
@@ -279,6 +305,7 @@ struct daemon {
 	struct dgw gw;
 	struct dsb_list sandboxes; /* owned; sorted by name */
 	struct pool pool;
+	LIST_HEAD(, machine) machines; /* owned */
 	struct shared_policy shared[SHARED_MAX];
 	unsigned next_shared;
 	int signal_fd; /* owned */

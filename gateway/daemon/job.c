@@ -10,12 +10,14 @@
 #include "gateway/base/say.h"
 #include "gateway/run/gw_log.h"
 #include "gateway/run/life.h"
+#include "gateway/run/ports.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/report.h"
 #include "gateway/store/rundir.h"
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +98,7 @@ static void tell_failed(struct job *j)
 {
 	struct ipc_peer *peer = client_of(j);
 
+	pool_failed(j->w, j->life.failure.text);
 	ipc_server_forget(j->w->d->clients, j->peer_id);
 	if (peer)
 		ipc_peer_fail(peer, EAGAIN, j->life.failure.text);
@@ -173,19 +176,40 @@ static int host(struct run_life *l, struct ak_err *err)
 	return 0;
 }
 
+static int open_port(void *ctx, const struct ak_publish *p, int listener, struct ak_err *err)
+{
+	const struct warm *w = ((const struct job *)ctx)->w;
+	_cleanup_close_ int ours = -1, theirs = -1, fd = -1;
+	int rc = ak_channel_open(&ours, &theirs, err);
+
+	if (rc == 0)
+		rc = sandbox_channel(w->sandbox, theirs, err);
+	if (rc == 0 && (fd = fcntl(listener, F_DUPFD_CLOEXEC, 3)) < 0)
+		rc = ak_fail_errno(err, errno, "published port");
+	if (rc == 0)
+		port_send(w->d, w->net.id, p, TAKE_FD(fd), TAKE_FD(ours));
+	return rc;
+}
+
+static void close_port(void *ctx, const struct ak_publish *p)
+{
+	const struct warm *w = ((const struct job *)ctx)->w;
+	struct gw_msg msg = { .type = GW_MSG_UNPUBLISH, .id = w->net.id, .publish = *p };
+
+	(void)dgw_send(w->d, &msg, NULL, 0, NULL, NULL);
+}
+
 /* The command is about to run: hand its published ports to the gateway. */
 static void going(struct run_life *l)
 {
 	struct job *j = l->ctx;
 
 	for (size_t i = 0; i < j->ask.opts.n_publish; i++) {
-		_cleanup_close_ int listener = TAKE_FD(j->fds[STREAMS + i]), ours = -1, theirs = -1;
+		_cleanup_close_ int listener = TAKE_FD(j->fds[STREAMS + i]);
 		struct ak_err err;
 
-		if (ak_channel_open(&ours, &theirs, &err) < 0 || sandbox_channel(j->w->sandbox, theirs, &err) < 0)
+		if (open_port(j, &j->ask.opts.publish[i], listener, &err) < 0)
 			ak_say("%s: %s", l->plan->name, err.text);
-		else
-			port_send(j->w->d, j->w->net.id, &j->ask.opts.publish[i], TAKE_FD(listener), TAKE_FD(ours));
 	}
 }
 
@@ -300,7 +324,7 @@ void op_run(struct request *r)
 		rc = ak_fail(&err, EINVAL, "run needs stdin, stdout, stderr and a listener for each published port");
 	/* The policy is read while the sandbox is being prepared (life_begin); if it cannot be used, the sandbox was prepared in vain. */
 	if (rc == 0) {
-		w = pool_take(d, j->ask.opts.mode, &j->ask.plan);
+		w = pool_take(d, j->ask.opts.mode, j->ask.opts.vm, &j->ask.plan);
 		rc = w ? 0 : ak_fail(&err, EAGAIN, "no warm sandbox");
 	}
 	if (rc < 0) {
@@ -314,6 +338,31 @@ void op_run(struct request *r)
 	if (peer)
 		ipc_peer_set_data(peer, j);
 	begin(TAKE(j));
+}
+
+/* ---- ports that are published later ---- */
+
+bool job_publish(struct request *r, const char *name)
+{
+	static const struct run_ports_ops ops = { .open = open_port, .close = close_port };
+	struct job *j = NULL;
+	cJSON *answer = NULL;
+	struct ak_err err;
+	struct warm *w;
+	int rc;
+
+	TAILQ_FOREACH(w, &r->d->pool.all, link) {
+		if (w->job && !strcmp(w->job->ask.plan.name, name))
+			j = w->job;
+	}
+	if (!j)
+		return false;
+	rc = run_ports_change(&j->life, &j->ask.opts, r->obj, &ops, &answer, &err);
+	if (rc < 0)
+		request_fail(r, -rc, err.text);
+	else
+		request_answer(r, answer);
+	return true;
 }
 
 /* ---- messages from the client ---- */

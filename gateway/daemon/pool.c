@@ -22,6 +22,7 @@
 
 #define AGE_MAX_MS (10 * 60 * 1000)
 #define BUILD_MAX_MS 30000
+#define BUILD_VM_MAX_MS 90000 /* software emulation on a busy host */
 #define TICK_MS 1000
 #define RETRY_MS 5000 /* after a failed build */
 #define BUILD_AT_ONCE 4
@@ -211,13 +212,17 @@ static void on_sandbox(evutil_socket_t fd, short what, void *ctx)
 static int start_sandbox(struct warm *w, struct ak_err *err)
 {
 	char resolv[PLAN_RESOLV_MAX];
+	_cleanup_(sandbox_vm_done) struct sandbox_vm vm = SANDBOX_VM_NONE;
 	struct sandbox_spec spec;
 	int pair[2], rc;
 
+	if (w->vm && (rc = machine_lend(w->d, VM_MEMORY_DEFAULT_MB, &vm, err)) < 0)
+		return rc;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return ak_fail_errno(err, errno, "socketpair");
 	run_plan_spec(w->plan, &w->net, resolv, &spec);
 	spec.parked = true;
+	spec.vm = w->vm ? &vm : NULL;
 	spec.gw_user_ns = w->d->gw.user_ns;
 	spec.gw_net_ns = w->d->gw.net_ns;
 	spec.stdio[0] = spec.stdio[1] = spec.stdio[2] = -1;
@@ -238,6 +243,7 @@ static int plan(struct warm *w, struct ak_err *err)
 		return ak_fail(err, ENOMEM, "out of memory");
 	snprintf(name, sizeof(name), "warm-%u", w->net.id);
 	opts->mode = w->mode;
+	opts->vm = w->vm;
 	opts->profile = AK_PROFILE_MODERATE;
 	opts->name = name;
 	opts->fixed_env = (char *const[]){ NULL };
@@ -268,6 +274,7 @@ static struct warm *warm_new(struct daemon *d, enum ak_mode mode)
 		return NULL;
 	w->d = d;
 	w->mode = mode;
+	w->vm = d->pool.modes[mode].vm;
 	w->on_late = evtimer_new(d->base, on_free, w);
 	if (!w->on_late) {
 		free(w);
@@ -334,13 +341,13 @@ void pool_refill_later(struct daemon *d)
 
 /* ---- taking a sandbox ---- */
 
-struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_plan *want)
+struct warm *pool_take(struct daemon *d, enum ak_mode mode, bool vm, const struct run_plan *want)
 {
 	struct pool_mode *m = &d->pool.modes[mode];
 	struct warm *w;
 
 	TAILQ_FOREACH(w, &d->pool.all, link) {
-		if (w->status != WARM_READY || w->mode != mode || w->plan->isolation != want->isolation ||
+		if (w->status != WARM_READY || w->mode != mode || w->vm != vm || w->plan->isolation != want->isolation ||
 			w->plan->readonly_root != want->readonly_root)
 			continue;
 		if (d->gw.state == DGW_UP && sandbox_poll(w->sandbox) == SANDBOX_READY && !sandbox_stale(w->sandbox))
@@ -353,14 +360,25 @@ struct warm *pool_take(struct daemon *d, enum ak_mode mode, const struct run_pla
 	return w;
 }
 
+/* The client does not notice, because it takes the cold path: the reason is in the daemon's own output. */
+void pool_failed(const struct warm *w, const char *reason)
+{
+	struct pool_mode *m = &w->d->pool.modes[w->mode];
+
+	m->hits--;
+	m->misses++;
+	ak_say("pool: %s: a job did not start: %s", ak_mode_name(w->mode), reason);
+}
+
 /* ---- periodic checks ---- */
 
 static void check(struct warm *w, uint64_t now)
 {
 	if (w->status == WARM_READY &&
-		(now - w->born_ms > AGE_MAX_MS || sandbox_poll(w->sandbox) != SANDBOX_READY || sandbox_stale(w->sandbox)))
+		(now - w->born_ms > AGE_MAX_MS || w->vm != w->d->pool.modes[w->mode].vm ||
+			sandbox_poll(w->sandbox) != SANDBOX_READY || sandbox_stale(w->sandbox)))
 		warm_destroy(w);
-	else if (w->status == WARM_BUILDING && now - w->born_ms > BUILD_MAX_MS)
+	else if (w->status == WARM_BUILDING && now - w->born_ms > (w->vm ? BUILD_VM_MAX_MS : BUILD_MAX_MS))
 		failed(w, "the sandbox was not ready in time");
 }
 
@@ -375,6 +393,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		check(w, now);
 	}
 	pool_refill(d);
+	machines_sweep(d);
 	answer_waiting(d);
 }
 
@@ -439,6 +458,19 @@ static void answer_waiting(struct daemon *d)
 	}
 }
 
+/* The pool of a mode has one backend at a time. */
+static void choose_backend(struct daemon *d, enum ak_mode mode, bool vm)
+{
+	struct warm *w, *next;
+
+	d->pool.modes[mode].vm = vm;
+	for (w = TAILQ_FIRST(&d->pool.all); w; w = next) {
+		next = TAILQ_NEXT(w, link);
+		if (w->mode == mode && w->vm != vm && w->status < WARM_JOB)
+			warm_destroy(w);
+	}
+}
+
 void op_prewarm(struct request *r)
 {
 	const char *text = NULL;
@@ -446,6 +478,7 @@ void op_prewarm(struct request *r)
 	struct pool_mode *m;
 	uint64_t count = 1;
 	struct ak_err err;
+	const char *backend = json_text(r->obj, "backend", "ns");
 	int wait = 1, rc = json_get_string(r->obj, "mode", &text, &err);
 
 	if (rc >= 0)
@@ -461,6 +494,7 @@ void op_prewarm(struct request *r)
 		return;
 	}
 	m = &r->d->pool.modes[mode];
+	choose_backend(r->d, mode, !strcmp(backend, "vm"));
 	m->min = count;
 	m->max = m->max < count ? count : m->max;
 	m->retry_at_ms = 0;
@@ -483,6 +517,7 @@ int pool_init(struct daemon *d, const struct daemon_conf *conf, struct ak_err *e
 	for (int i = 0; i < AK_MODE_NUM; i++) {
 		struct pool_mode *m = &d->pool.modes[i];
 
+		m->vm = conf && conf->vm[i];
 		m->max = conf && conf->max_warm[i] ? conf->max_warm[i] : DAEMON_WARM_DEFAULT_MAX;
 		m->max = m->max > DAEMON_WARM_MAX ? DAEMON_WARM_MAX : m->max;
 		m->min = conf ? conf->min_warm[i] : 0;

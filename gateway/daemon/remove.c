@@ -26,12 +26,27 @@
 
 struct removal {
 	char path[PATH_MAX];
+	const struct ak_paths *paths; /* borrowed */
+	char name[AK_NAME_MAX]; /* of the sandbox whose log goes with it; "" if there is none */
+	const char *origin; /* of that sandbox */
 	int user_ns; /* borrowed; -1 when there is none */
 	int result; /* owned: our end of a pipe; the forked process writes the reason of a failure, or nothing */
 	struct event *on_result; /* owned */
 };
 
 /* ---- the process that removes ---- */
+
+/* What is left of its network log, as of that of a run: a model that removes its sandbox does not hide what it was denied. */
+static void record_denials(const struct removal *rm)
+{
+	_cleanup_strbuf_ struct strbuf more = { 0 };
+
+	if (!rm->name[0])
+		return;
+	event_put_text(&more, "origin", rm->origin);
+	if (rundir_put_denials(rm->path, ak_wall_us(), &more) > 0)
+		event_write(rm->paths, "sandbox_denials", rm->name, &more);
+}
 
 /* Files owned by ids that are mapped only in the sandboxes' user namespace must be removed from inside it. */
 static void remove_files(void *ctx)
@@ -42,6 +57,7 @@ static void remove_files(void *ctx)
 	int rc;
 
 	ak_title_set("agentkernel remove");
+	record_denials(rm);
 	rc = ak_remove_tree_told(AT_FDCWD, rm->path, where);
 
 	if (rc < 0 && rm->user_ns >= 0 && setns(rm->user_ns, CLONE_NEWUSER) == 0)
@@ -65,6 +81,16 @@ static int spawn_removal(struct removal *rm, struct ak_err *err)
 	ak_close(fds[1]);
 	rm->result = rc < 0 ? ak_close(fds[0]) : fds[0];
 	return rc;
+}
+
+void removal_later(struct daemon *d, const char *path)
+{
+	struct removal rm = { .user_ns = d->gw.user_ns, .result = -1 };
+	struct ak_err err;
+
+	snprintf(rm.path, sizeof(rm.path), "%s", path);
+	if (spawn_fork(remove_files, &rm, &rm.user_ns, 1, &err) < 0)
+		ak_say("'%s' is left; the next daemon removes it: %s", path, err.text);
 }
 
 /* ---- waiting for it ---- */
@@ -168,6 +194,9 @@ void removal_begin(struct dsb *sb)
 	record(sb);
 	rm->result = -1;
 	rm->user_ns = sb->d->gw.user_ns;
+	rm->paths = sb->d->paths;
+	rm->origin = state_origin(&sb->state);
+	snprintf(rm->name, sizeof(rm->name), "%s", sb->state.name);
 	sb->removal = rm;
 	sb->removed = true;
 	rc = spawn_removal(rm, &err);

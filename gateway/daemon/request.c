@@ -17,6 +17,10 @@ static const struct op ops[] = {
 	{ "counts", op_counts, false, false },
 	{ "policy", op_policy, true, false },
 	{ "publish", op_publish, true, false },
+	{ "snapshot", op_snapshot, true, false },
+	{ "snapshot_remove", op_snapshot_remove, true, false },
+	{ "restore", op_restore, true, false },
+	{ "fork", op_fork, true, false },
 	{ "status", op_status, false, false },
 	{ "prewarm", op_prewarm, false, false },
 	{ "run", op_run, false, true },
@@ -109,6 +113,8 @@ static void run(struct request *r)
 		rc = ak_fail(&err, EINVAL, "name: missing");
 	if (rc > 0)
 		rc = find_sandbox(r, name, &sb, &err);
+	if (rc == -ENOENT && r->op->run == op_publish && job_publish(r, name))
+		return;
 	if (rc < 0)
 		request_fail(r, -rc, err.text);
 	else

@@ -14,6 +14,7 @@
 #include "gateway/log/events.h"
 #include "gateway/log/stats.h"
 #include "gateway/run/gw_log.h"
+#include "gateway/run/vm.h"
 #include "gateway/super/super.h"
 
 #include <errno.h>
@@ -215,6 +216,7 @@ void dsb_free(struct dsb *sb)
 	if (sb->super)
 		ipc_peer_set_data(sb->super, NULL);
 	removal_free(sb->removal);
+	copying_free(sb->copying);
 	if (sb->on_next)
 		event_free(sb->on_next);
 	if (sb->on_deadline)
@@ -324,7 +326,7 @@ static void restore_learned(struct dsb *sb)
 	char path[PATH_MAX];
 	int fd;
 
-	if (dsb_log_path(sb, path) < 0 || adopt_learned(path, ak_wall_us(), &out) <= 0 || out.failed)
+	if (dsb_log_path(sb, path) < 0 || adopt_learned(path, sb->started_us, ak_wall_us(), &out) <= 0 || out.failed)
 		return;
 	fd = ak_memory_file("learned", out.data, out.len);
 	if (fd >= 0)
@@ -597,6 +599,27 @@ void dsb_adopted(struct dsb *sb)
 	dsb_arm_expiry(sb);
 }
 
+/* Without a saved guest to lend, the supervisor opens one of its own, and boots it if need be. */
+static struct sandbox_vm lend_machine(struct dsb *sb)
+{
+	struct sandbox_limits limits = sb->state.limits;
+	struct sandbox_vm vm = SANDBOX_VM_NONE;
+	struct ak_err ignored;
+	uint32_t mb = 0;
+
+	if (sb->state.vm && run_vm_limits(&limits, &mb, &ignored) == 0 && machine_lend(sb->d, mb, &vm, &ignored) < 0)
+		vm = SANDBOX_VM_NONE;
+	return vm;
+}
+
+static int spawn(struct dsb *sb, int *ret_control, struct ak_err *err)
+{
+	bool network = state_network(&sb->state);
+	_cleanup_(sandbox_vm_done) struct sandbox_vm vm = lend_machine(sb);
+
+	return super_spawn(&sb->state, network ? sb->d->gw.user_ns : -1, network ? sb->d->gw.net_ns : -1, &vm, ret_control, err);
+}
+
 static int launch(struct dsb *sb, struct ak_err *err)
 {
 	struct daemon *d = sb->d;
@@ -614,7 +637,7 @@ static int launch(struct dsb *sb, struct ak_err *err)
 	if (rc == 0)
 		rc = dsb_ports_open(sb, err);
 	if (rc == 0)
-		rc = super_spawn(&sb->state, network ? d->gw.user_ns : -1, network ? d->gw.net_ns : -1, &control, err);
+		rc = spawn(sb, &control, err);
 	if (rc == 0 && ipc_server_adopt(d->supers, control, sb, &sb->super) < 0)
 		rc = ak_fail(err, ENOMEM, "out of memory");
 	if (rc < 0) {
@@ -650,12 +673,24 @@ static int accept_dir(struct request *r, struct ak_err *err)
 	return rc;
 }
 
+/* The supervisor removes its socket when its sandbox has ended, and ends a little later. Clients see a stopped sandbox from then on. */
+static bool is_ending(const struct dsb *sb)
+{
+	char path[PATH_MAX];
+
+	return sb->status == DSB_RUNNING && super_path(sb->d->paths, sb->state.name, path) == 0 && !ipc_listens(path);
+}
+
 void op_start(struct request *r)
 {
 	struct dsb *sb = r->sb;
 	struct ak_err err;
 	int rc;
 
+	if (is_ending(sb)) {
+		sb->status = DSB_STOPPING;
+		arm_deadline(sb, STOP_SLACK_MS);
+	}
 	if (sb->status == DSB_STOPPING)
 		return; /* tell_down runs it again once it has stopped */
 	if (sb->status == DSB_RUNNING) {

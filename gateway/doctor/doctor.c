@@ -3,19 +3,17 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 static void (*const checks[])(struct doctor *d) = {
 	doctor_kernel,
@@ -30,6 +28,7 @@ static void (*const checks[])(struct doctor *d) = {
 	doctor_programs,
 	doctor_kvm,
 	doctor_vm,
+	doctor_containers,
 	doctor_agents,
 };
 
@@ -62,44 +61,7 @@ void doctor_add(struct doctor *d, const char *id, enum doctor_level level, const
 	va_end(ap);
 }
 
-bool doctor_find(const char *program, char ret[static PATH_MAX])
-{
-	/* Programs of the system are not on every user's PATH. */
-	const char *lists[] = { getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
-		for (const char *at = lists[i]; at && *at;) {
-			int len = (int)strcspn(at, ":");
-
-			if (len && snprintf(ret, PATH_MAX, "%.*s/%s", len, at, program) < PATH_MAX && access(ret, X_OK) == 0)
-				return true;
-			at += len + (at[len] == ':');
-		}
-	}
-	return false;
-}
-
 /* ---- running a program ---- */
-
-static int start(char *const argv[], const char *dir, char *const env[], int out, pid_t *ret)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	int rc;
-
-	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attr);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
-	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&actions, out, 1);
-	posix_spawn_file_actions_adddup2(&actions, out, 2);
-	if (dir)
-		posix_spawn_file_actions_addchdir_np(&actions, dir);
-	rc = posix_spawn(ret, argv[0], &actions, &attr, argv, env ? env : environ);
-	posix_spawn_file_actions_destroy(&actions);
-	posix_spawnattr_destroy(&attr);
-	return -rc;
-}
 
 /* Read until end of file or UNTIL; true at end of file. What does not fit is dropped. */
 static bool read_output(int fd, uint64_t until, char *out, size_t size)
@@ -129,20 +91,15 @@ static bool read_output(int fd, uint64_t until, char *out, size_t size)
 int doctor_capture(char *const argv[], const char *dir, char *const env[], int timeout_ms, char *out, size_t size)
 {
 	uint64_t until = ak_now_ms() + (uint64_t)timeout_ms;
-	int fds[2], status = 0, rc;
+	int status = 0, fd;
 	pid_t pid;
 	bool done;
 
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return -errno;
-	rc = start(argv, dir, env, fds[1], &pid);
-	ak_close(fds[1]);
-	if (rc < 0) {
-		ak_close(fds[0]);
-		return rc;
-	}
-	done = read_output(fds[0], until, out, size);
-	ak_close(fds[0]);
+	fd = spawn_piped(argv[0], argv, dir, env, SPAWN_OUTPUT_AND_ERRORS, &pid);
+	if (fd < 0)
+		return fd;
+	done = read_output(fd, until, out, size);
+	ak_close(fd);
 	if (!done)
 		kill(-pid, SIGKILL);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

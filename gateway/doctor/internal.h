@@ -27,10 +27,8 @@ void doctor_ids(struct doctor *d);
 void doctor_programs(struct doctor *d);
 void doctor_kvm(struct doctor *d);
 void doctor_vm(struct doctor *d);
+void doctor_containers(struct doctor *d); /* podman, by trying it, and docker */
 void doctor_agents(struct doctor *d);
-
-/* True if PROGRAM is on PATH or in the folders of system programs; RET has its path. */
-bool doctor_find(const char *program, char ret[static PATH_MAX]);
 
 /*
  * Try `agentkernel run OPTIONS -- true` in a folder of its own and with state and runtime folders of its own: neither settings of the project in the current folder nor the user's list of runs are touched. True if it ended with

@@ -3,13 +3,16 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/paths.h"
 #include "vmctl/gwns.h"
 #include "vmctl/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/landlock.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -24,7 +27,7 @@ void doctor_kernel(struct doctor *d)
 	struct utsname u;
 
 	if (uname(&u) < 0 || sscanf(u.release, "%u.%u", &major, &minor) != 2) {
-		doctor_add(d, "kernel", DOCTOR_WARN, NULL, "the kernel does not tell its version");
+		doctor_add(d, "kernel", DOCTOR_WARN, "use Linux 5.15 or later", "the kernel does not tell its version");
 		return;
 	}
 	if (major < KERNEL_MAJOR || (major == KERNEL_MAJOR && minor < KERNEL_MINOR))
@@ -78,12 +81,25 @@ void doctor_landlock(struct doctor *d)
 
 /* ---- real sandboxes ---- */
 
+/* systemd delegates groups to services and scopes only: to the user's manager, not to the slice above it. */
+static const char *limits_fix(void)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	char bus[PATH_MAX];
+
+	if (geteuid() == 0)
+		return "make the control groups below /sys/fs/cgroup writable; in a container, its runtime must delegate them";
+	if (access("/run/systemd/system", F_OK) < 0)
+		return "no systemd runs here that could give your user a control group: root must delegate one, see cgroups(7)";
+	if (!runtime || ak_path_join(bus, runtime, "bus", NULL) < 0 || access(bus, F_OK) < 0)
+		return "log in by ssh or on the console, not with su; or as root 'loginctl enable-linger NAME', and set XDG_RUNTIME_DIR=/run/user/UID";
+	return "as root, write the lines [Service] and Delegate=yes to /etc/systemd/system/user@.service.d/delegate.conf, run 'systemctl daemon-reload', and log in again";
+}
+
 static void check_limits(struct doctor *d, char *notes)
 {
 	if (notes[0])
-		doctor_add(d, "limits", DOCTOR_WARN,
-			"delegate a control group to your user: log in through systemd, or 'systemctl set-property user-$(id -u).slice Delegate=yes'",
-			"%s", notes);
+		doctor_add(d, "limits", DOCTOR_WARN, limits_fix(), "%s; --pids, --tmp and --timeout work", notes);
 	else
 		doctor_add(d, "limits", DOCTOR_OK, NULL, "memory, processor and process limits work");
 }
@@ -110,5 +126,5 @@ void doctor_sandbox(struct doctor *d)
 	if (doctor_try(limits, out))
 		check_limits(d, out);
 	else
-		doctor_add(d, "limits", DOCTOR_WARN, NULL, "a sandbox with limits does not start: %s", out);
+		doctor_add(d, "limits", DOCTOR_WARN, limits_fix(), "a sandbox with limits does not start: %s", out);
 }

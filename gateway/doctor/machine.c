@@ -4,7 +4,9 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/spawn.h"
 #include "gateway/project/tools.h"
+#include "gateway/run/vm.h"
 #include "gateway/service/service.h"
 #include "gateway/store/agent.h"
 #include "gateway/store/runs.h"
@@ -60,7 +62,8 @@ void doctor_folders(struct doctor *d)
 		return;
 	existing_part(p->state, part);
 	if (statvfs(part, &fs) < 0) {
-		doctor_add(d, "state", DOCTOR_WARN, NULL, "%s: %s", part, strerror(errno));
+		doctor_add(d, "state", DOCTOR_WARN, "make the folder readable, or set XDG_STATE_HOME", "%s: %s", part,
+			strerror(errno));
 		return;
 	}
 	mb = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
@@ -93,7 +96,8 @@ void doctor_leftovers(struct doctor *d)
 	size_t n = 0, killed = 0;
 
 	if (runs_list(d->paths, &runs, &n, &err) < 0) {
-		doctor_add(d, "leftovers", DOCTOR_WARN, NULL, "the list of runs cannot be read: %s", err.text);
+		doctor_add(d, "leftovers", DOCTOR_WARN, "make the folder readable, or set XDG_STATE_HOME",
+			"the list of runs cannot be read: %s", err.text);
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
@@ -141,7 +145,7 @@ void doctor_ids(struct doctor *d)
 			fix, sizeof(fix), "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %.64s", user);
 		doctor_add(d, "ids", DOCTOR_WARN, fix,
 			"your user has no range in /etc/subuid and /etc/subgid: a sandbox has one user id");
-	} else if (!doctor_find("newuidmap", path)) {
+	} else if (!spawn_find("newuidmap", path)) {
 		doctor_add(
 			d, "ids", DOCTOR_WARN, "install the package uidmap", "newuidmap is missing: a sandbox has one user id");
 	} else {
@@ -157,7 +161,7 @@ static void find_programs(struct doctor *d, const char *id, const char *const na
 	char path[PATH_MAX];
 
 	for (; *names; names++) {
-		if (!doctor_find(*names, path))
+		if (!spawn_find(*names, path))
 			strbuf_printf(&missing, "%s%s", missing.len ? ", " : "", *names);
 	}
 	if (missing.len)
@@ -175,20 +179,30 @@ void doctor_programs(struct doctor *d)
 
 void doctor_kvm(struct doctor *d)
 {
+	char kernel[64];
 	struct ak_err err = { "" };
 	int rc = doctor_kvm_guest(&err);
+	bool whole = false;
 
+	if (rc == 0 && vm_requirements(kernel, sizeof(kernel), &(struct ak_err){ "" }) == 0) {
+		whole = true;
+		rc = run_vm_test(d->paths, false, &err);
+	}
 	if (rc == 0)
-		doctor_add(d, "kvm", DOCTOR_OK, NULL, "a tiny guest runs; whether a whole kernel does was not tried");
+		doctor_add(d, "kvm", DOCTOR_OK, NULL, "%s",
+			whole ? "hardware virtualisation runs a guest; --backend auto is vm"
+			      : "a tiny guest runs; whether a whole kernel does was not tried, because QEMU or a kernel is missing");
 	else if (rc == -ENOENT)
 		doctor_add(d, "kvm", DOCTOR_WARN,
 			"enable virtualisation in the firmware and load the module kvm_intel or kvm_amd",
 			"no hardware virtualisation: /dev/kvm does not exist");
 	else if (rc == -EACCES || rc == -EPERM)
-		doctor_add(d, "kvm", DOCTOR_WARN, "add your user to the group kvm", "%s", err.text);
+		doctor_add(d, "kvm", DOCTOR_WARN,
+			"add your user to the group kvm (as root 'usermod -aG kvm NAME') and log in again", "%s", err.text);
 	else
 		doctor_add(d, "kvm", DOCTOR_WARN, "inside a virtual machine, enable nested virtualisation on its host",
-			"hardware virtualisation does not work: %s", err.text);
+			"hardware virtualisation does not run a guest: %s; --backend vm emulates one in software, --backend auto is ns",
+			err.text);
 }
 
 void doctor_vm(struct doctor *d)

@@ -7,6 +7,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/base/strbuf.h"
+#include "gateway/base/spawn.h"
 #include "gateway/run/vm.h"
 
 #include <errno.h>
@@ -33,8 +34,9 @@ struct step {
 
 static int run_program(char *const argv[], struct ak_err *err)
 {
+	_cleanup_free_ char **env = spawn_env();
 	char out[DOCTOR_OUT_MAX];
-	int rc = doctor_capture(argv, NULL, NULL, PROGRAM_MS, out, sizeof(out));
+	int rc = env ? doctor_capture(argv, NULL, env, PROGRAM_MS, out, sizeof(out)) : -ENOMEM;
 
 	if (rc == 0)
 		return 0;
@@ -89,7 +91,7 @@ static int apparmor_apply(const struct setup *s, struct ak_err *err)
 	rc = ak_replace_file(AT_FDCWD, DOCTOR_APPARMOR_PROFILE, text.data, text.len, true);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "cannot write '%s'", DOCTOR_APPARMOR_PROFILE);
-	if (!doctor_find("apparmor_parser", parser))
+	if (!spawn_find("apparmor_parser", parser))
 		return ak_fail(err, ENOENT, "apparmor_parser was not found; install the package apparmor");
 	return run_program(argv, err);
 }
@@ -111,7 +113,7 @@ static int modules_apply(const struct setup *s, struct ak_err *err)
 {
 	char modprobe[PATH_MAX], all[] = "-a", *argv[ARRAY_SIZE(modules) + 2] = { modprobe, all };
 
-	if (!doctor_find("modprobe", modprobe))
+	if (!spawn_find("modprobe", modprobe))
 		return ak_fail(err, ENOENT, "modprobe was not found; install the package kmod");
 	for (size_t i = 0; modules[i]; i++)
 		argv[i + 2] = (char *)modules[i];
@@ -124,7 +126,7 @@ static bool images_needed(const struct setup *s)
 {
 	char path[PATH_MAX];
 
-	return !doctor_find("skopeo", path) || !doctor_find("newuidmap", path);
+	return !spawn_find("skopeo", path) || !spawn_find("newuidmap", path);
 }
 
 static int images_apply(const struct setup *s, struct ak_err *err)
@@ -133,7 +135,7 @@ static int images_apply(const struct setup *s, struct ak_err *err)
 			    uidmap[] = "uidmap";
 	char *argv[] = { apt, install, yes, brief, skopeo, uidmap, NULL };
 
-	if (!doctor_find("apt-get", apt))
+	if (!spawn_find("apt-get", apt))
 		return ak_fail(
 			err, ENOENT, "no apt-get on this system; install skopeo and newuidmap with its own package manager");
 	return run_program(argv, err);
@@ -149,7 +151,9 @@ static bool vm_needed(const struct setup *s)
 static int vm_apply(const struct setup *s, struct ak_err *err)
 {
 	static const struct sandbox_limits standard;
+	struct ak_err why;
 
+	(void)run_vm_test(s->paths, true, &why); /* the next call tells the result */
 	return run_vm_prepare(s->paths, &standard, false, err);
 }
 

@@ -32,12 +32,10 @@ static int check_choice(const struct field *f, const char *text, struct ak_err *
 {
 	char all[CHOICES_MAX] = "";
 
+	if (field_is_word(f->choices, text))
+		return 0;
 	field_choices(f, add_choice, all);
-	if (!field_is_choice(f->choices, text, strlen(text)))
-		return ak_fail(err, EINVAL, "'%.100s' is not one of: %s", text, all);
-	if (field_is_choice(f->missing, text, strlen(text)))
-		return ak_fail(err, EINVAL, "'%.100s' is not available in this version; available: %s", text, all);
-	return 0;
+	return ak_fail(err, EINVAL, "'%.100s' is not one of: %s", text, all);
 }
 
 /* Whether a policy of that name is installed is known only where the request is planned. */
@@ -207,8 +205,8 @@ int field_parse(const struct field *f, enum field_front front, const char *word,
 	int rc;
 
 	*ret = (struct field_value){ .text = word };
-	if (field_absent(f))
-		rc = ak_fail(err, EINVAL, "not available in this version");
+	if (f->never)
+		rc = ak_fail(err, EINVAL, "must be false: %s", f->never);
 	else if (f->kind == KIND_BOOL)
 		rc = parse_flag(f, front, word, &ret->flag, err);
 	else if (f->kind == KIND_COUNT || f->kind == KIND_SIZE || f->kind == KIND_DURATION)
@@ -303,8 +301,8 @@ static int take_value(
 	struct field_value value = { .flag = cJSON_IsTrue(v) };
 	int rc;
 
-	if (field_absent(f) && !cJSON_IsFalse(v))
-		rc = ak_fail(err, EINVAL, "not available in this version; leave it out");
+	if (f->never && !cJSON_IsFalse(v))
+		rc = ak_fail(err, EINVAL, "must be false: %s", f->never);
 	else if (f->kind == KIND_BOOL)
 		rc = cJSON_IsBool(v) ? 0 : ak_fail(err, EINVAL, "must be true or false");
 	else if (f->kind == KIND_COUNT || f->kind == KIND_SIZE || f->kind == KIND_DURATION)

@@ -44,7 +44,7 @@ static int add_line(struct run_request *o, const char *line, bool pass, struct a
 		return ak_fail(err, EINVAL, "'%.*s' has a space; write K=V, without 'export'", (int)(key < 40 ? key : 40), line);
 	if (!line[key] && !pass)
 		return ak_fail(err, EINVAL,
-			"'%.80s' would pass on your own value, but a sandbox can write this file, which is in the current folder; use -e %.80s, or write K=V",
+			"'%.80s' would pass on your own value, but a sandbox can write this file, or could; use -e %.80s, or write K=V",
 			line, line);
 	if (!line[key] && !getenv(line))
 		return 0;
@@ -58,10 +58,19 @@ static bool is_stream(const char *path)
 	return !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/proc/self/fd/", 14);
 }
 
-/* A sandbox may have put a link or a FIFO in the place of the file. *RET_OUTSIDE: the file is not in the current folder. */
-static int read_named(const char *path, char **ret, size_t *ret_len, bool *ret_outside, struct ak_err *err)
+/* Whether no sandbox could write REAL. One of the run that is being prepared can, if it is in the current folder. */
+static bool is_own(const struct ak_paths *paths, const char *real)
 {
-	char real[PATH_MAX], cwd[PATH_MAX], proc[64];
+	_cleanup_(shared_projects_done) struct shared_projects p = { .paths = paths };
+	char cwd[PATH_MAX];
+
+	return getcwd(cwd, sizeof(cwd)) && !project_inside(real, cwd) && !shared_wrote(&p, real);
+}
+
+/* A sandbox may have put a link or a FIFO in the place of the file. *RET_OWN: no sandbox could write it. */
+static int read_named(const char *path, char **ret, size_t *ret_len, bool *ret_own, struct ak_err *err)
+{
+	char real[PATH_MAX], proc[64];
 	struct project_id id;
 	struct ak_paths paths;
 	mode_t mode = 0;
@@ -72,7 +81,7 @@ static int read_named(const char *path, char **ret, size_t *ret_len, bool *ret_o
 		return -EINVAL;
 	if (!S_ISREG(mode))
 		return ak_fail(err, EINVAL, "'%.200s' is not a regular file", path);
-	*ret_outside = getcwd(cwd, sizeof(cwd)) && !project_inside(real, cwd);
+	*ret_own = is_own(&paths, real);
 	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
 	rc = ak_read_file(AT_FDCWD, proc, FILE_MAX, ret, ret_len);
 	return rc < 0 ? ak_fail(err, EINVAL, "'%.200s': %s", path, strerror(-rc)) : 0;

@@ -63,10 +63,10 @@ struct field {
 	bool negated; /* the option means the opposite of the name: --no-network is "network":false */
 	bool repeat; /* the option may be given more than once, whatever its kind */
 	bool secret; /* hide the value from the process list */
+	const char *never; /* clients send it, but it cannot be true: the reason */
 	uint64_t min, max;
 	const char *arg; /* the placeholder for the value in --help; NULL: the kind's default */
 	const char *choices; /* "a|b|c" */
-	const char *missing; /* choices that are not available yet ("b|c"); "*": the whole field */
 	const char *help; /* one line */
 	const char *more[FIELD_FRONT_NUM]; /* appended to HELP for one front end */
 	/* Where the value is stored: through SET, or in the member of struct run_request at offset AT. With neither, the front end handles the value. */
@@ -91,6 +91,7 @@ enum field_id {
 	FIELD_DETACH,
 	FIELD_CONFIG,
 	FIELD_BACKEND,
+	FIELD_DEBUG,
 	FIELD_DIR,
 	FIELD_BROAD_DIR,
 	FIELD_PROJECT_WRITABLE,
@@ -104,6 +105,7 @@ enum field_id {
 	FIELD_MEMORY,
 	FIELD_VCPUS,
 	FIELD_PIDS,
+	FIELD_TMP,
 	FIELD_NESTED,
 	FIELD_ALLOW_HOST,
 	FIELD_BLOCK_HOST,
@@ -175,6 +177,7 @@ enum field_id {
 	FIELD_FOREGROUND,
 	FIELD_POOL_MODE,
 	FIELD_POOL_COUNT,
+	FIELD_POOL_BACKEND,
 	FIELD_CEILING_MODE,
 	FIELD_CEILING_PROFILE,
 	FIELD_CEILING_NO_NETWORK,
@@ -190,10 +193,19 @@ enum field_id {
 	FIELD_VM,
 	FIELD_OFFLINE,
 	FIELD_YES,
-	FIELD_TRUST_YES,
+	FIELD_ASSENT,
 	FIELD_TRUST_LIST,
 	FIELD_REVOKE,
+	FIELD_WRITTEN,
+	FIELD_FORGET,
 	FIELD_REPLACE,
+	FIELD_SNAPSHOT_LIST,
+	FIELD_SNAPSHOT_REMOVE,
+	FIELD_TAG,
+	FIELD_TAG_NEW,
+	FIELD_TAG_FROM,
+	FIELD_STOP_FIRST,
+	FIELD_FORK_NAME,
 	FIELD_NUM
 };
 extern const struct field field_table[FIELD_NUM];
@@ -209,6 +221,9 @@ enum field_verb {
 	VERB_START,
 	VERB_STOP,
 	VERB_REMOVE,
+	VERB_SNAPSHOT,
+	VERB_RESTORE,
+	VERB_FORK,
 	VERB_LIST,
 	VERB_EXEC,
 	VERB_ATTACH,
@@ -228,6 +243,7 @@ enum field_verb {
 	VERB_AUDIT_LOGS,
 	VERB_AUDIT_VERIFY,
 	VERB_AGENTS,
+	VERB_AGENT_MEMORY,
 	VERB_PRINT,
 	VERB_IMAGE_PULL,
 	VERB_IMAGE_IMPORT, /* prints a table, or JSON */
@@ -260,7 +276,6 @@ const struct field_use *field_find(enum field_verb verb, enum field_front front,
 const char *field_name(const struct field *f, enum field_front front);
 const char *field_arg(const struct field *f); /* "DURATION", "a|b|c"; NULL: the option takes no value */
 bool field_repeats(const struct field *f);
-bool field_absent(const struct field *f); /* known, but not available in this version */
 
 /* Call FN for each available word of CHOICES. */
 void field_choices(const struct field *f, void (*fn)(void *ctx, const char *word, size_t len), void *ctx);

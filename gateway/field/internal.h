@@ -17,9 +17,6 @@ int fields_walk(
 /* Prefix the error text with the field's name in FRONT ("--memory", "memory_mb"); returns RC. */
 int field_place(const struct field *f, enum field_front front, int rc, struct ak_err *err);
 
-/* Is WORD (LEN bytes) one of CHOICES ("a|b|c")? */
-bool field_is_choice(const char *choices, const char *word, size_t len);
-
 /* Store a member of a JSON object as "K=V", a mount, and a list of strings as argv. SINK->mem owns the copies. SINK may be NULL for a mount. */
 int field_put_pair(const struct field_sink *sink, const struct field *f, const char *key, const char *value, struct ak_err *err);
 int field_put_mount(const struct field_sink *sink, const cJSON *item, struct ak_err *err);

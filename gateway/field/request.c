@@ -44,8 +44,7 @@ int field_set_profile(struct run_request *o, const struct field *f, const struct
 
 int field_set_backend(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)
 {
-	o->vm = !strcmp(v->text, "vm");
-	return 0;
+	return run_request_backend(o, v->text, err);
 }
 
 int field_set_network(struct run_request *o, const struct field *f, const struct field_value *v, struct ak_err *err)

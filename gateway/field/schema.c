@@ -64,7 +64,7 @@ static void put_type(struct strbuf *out, const struct field *f, enum field_front
 {
 	switch (f->kind) {
 	case KIND_BOOL:
-		strbuf_puts(out, field_absent(f) ? "\"type\":\"boolean\",\"enum\":[false]" : "\"type\":\"boolean\"");
+		strbuf_puts(out, f->never ? "\"type\":\"boolean\",\"enum\":[false]" : "\"type\":\"boolean\"");
 		break;
 	case KIND_COUNT:
 	case KIND_SIZE:

@@ -247,6 +247,11 @@ void http_work_policy_put(struct http_call *c, struct work *w);
 void http_work_policy_patch(struct http_call *c, struct work *w);
 void http_work_check(struct http_call *c, struct work *w);
 void http_work_publish(struct http_call *c, struct work *w);
+void http_work_snapshots(struct http_call *c, struct work *w);
+void http_work_snapshot(struct http_call *c, struct work *w);
+void http_work_snapshot_remove(struct http_call *c, struct work *w);
+void http_work_restore(struct http_call *c, struct work *w);
+void http_work_fork(struct http_call *c, struct work *w);
 void http_work_policies(struct http_call *c, struct work *w);
 void http_work_policy_named(struct http_call *c, struct work *w);
 void http_handle_metrics(struct http_call *c); /* http/metrics.c */

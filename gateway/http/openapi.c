@@ -32,10 +32,15 @@ static const struct {
 		"{\"type\":\"object\",\"required\":[\"name\",\"uuid\",\"status\",\"backend\",\"mode\",\"profile\",\"created_at\"],\"properties\":{"
 		"\"name\":{\"type\":\"string\"},\"uuid\":{\"type\":[\"string\",\"null\"]},"
 		"\"status\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"damaged\"]},\"error\":{\"type\":\"string\"},"
-		"\"backend\":{\"type\":\"string\"},\"mode\":{\"type\":[\"string\",\"null\"]},\"profile\":{\"type\":[\"string\",\"null\"]},"
+		"\"backend\":{\"type\":[\"string\",\"null\"],\"description\":\"ns, vm or podman\"},\"mode\":{\"type\":[\"string\",\"null\"]},\"profile\":{\"type\":[\"string\",\"null\"]},"
 		"\"image\":{\"type\":[\"string\",\"null\"]},\"vcpus\":{\"type\":[\"number\",\"null\"]},\"memory_mb\":{\"type\":[\"integer\",\"null\"]},"
 		"\"publish\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"description\":\"published ports, ADDR:PORT:PORT\"},"
 		"\"ip\":{\"type\":[\"string\",\"null\"]},\"created_at\":{\"type\":[\"string\",\"null\"]}}}" },
+	{ "Snapshot",
+		"{\"type\":\"object\",\"required\":[\"tag\"],\"properties\":{\"tag\":{\"type\":\"string\"},"
+		"\"created_at\":{\"type\":\"string\"},\"files\":{\"type\":\"integer\"},"
+		"\"bytes\":{\"type\":\"integer\",\"description\":\"disk space of the files\"},"
+		"\"damaged\":{\"type\":\"boolean\",\"description\":\"true: it can only be removed\"}}}" },
 	{ "Detached",
 		"{\"type\":\"object\",\"required\":[\"id\",\"sandbox\",\"command\",\"pid\",\"status\",\"exit_code\",\"started_at\"],\"properties\":{"
 		"\"id\":{\"type\":\"string\"},\"sandbox\":{\"type\":\"string\"},\"command\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
@@ -69,7 +74,7 @@ static const struct {
 	{ 400, "BadInput", "the request is malformed, or a field is missing, unknown or out of range" },
 	{ 401, "NoKey", "the API key is missing or wrong; a server without a key answers only the user who started it" },
 	{ 403, "Refused", "the Host header names another server, or the request is cross-origin" },
-	{ 404, "NotFound", "no such sandbox, command, file or policy" },
+	{ 404, "NotFound", "no such sandbox, snapshot, command, file or policy" },
 	{ 408, "Late", "the request did not arrive in time" },
 	{ 409, "Conflict", "the sandbox is in the wrong state: the name is taken, or it is not running" },
 	{ 413, "TooLarge", "the body or the answer is too large" },
@@ -111,6 +116,7 @@ static void put_path_parameter(struct strbuf *out, const struct http_route *r, c
 	} known[] = {
 		{ "by", "{\"type\":\"string\",\"enum\":[\"by-uuid\"]}", "always by-uuid" },
 		{ "uuid", "{\"type\":\"string\",\"format\":\"uuid\"}", "the uuid that createSandbox returned" },
+		{ "tag", "{\"type\":\"string\"}", "the tag of a snapshot" },
 		{ "id", "{\"type\":\"string\"}", "the id that execDetach returned" },
 		{ "path", "{\"type\":\"string\"}",
 			"an absolute path in the sandbox, without the leading slash; may contain slashes" },

@@ -2,6 +2,7 @@
 #include "gateway/http/request.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/number.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -36,14 +37,6 @@ static enum http_method method_of(const char *text)
 
 /* ---- percent-decoding ---- */
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Decode FROM up to END into *TO, and advance *TO past the terminating NUL. */
 static int decode(const char *from, const char *end, bool plus, char **to, struct ak_err *err)
 {
@@ -53,7 +46,7 @@ static int decode(const char *from, const char *end, bool plus, char **to, struc
 		char c = *from;
 
 		if (c == '%') {
-			int hi = end - from > 2 ? hex(from[1]) : -1, lo = hi < 0 ? -1 : hex(from[2]);
+			int hi = end - from > 2 ? ak_hex_digit(from[1]) : -1, lo = hi < 0 ? -1 : ak_hex_digit(from[2]);
 
 			if (lo < 0)
 				return ak_fail(err, EINVAL, "the URL contains a '%%' without two hexadecimal digits");

@@ -46,6 +46,8 @@ static bool match(const struct http_route *route, const struct http_request *req
 			ret->name = req->parts[i];
 		else if (part_is(p, len, "{id}"))
 			ret->id = req->parts[i];
+		else if (part_is(p, len, "{tag}"))
+			ret->tag = req->parts[i];
 		else if (part_is(p, len, "{uuid}"))
 			ret->uuid = req->parts[i];
 		else if (!part_is(p, len, req->parts[i]))

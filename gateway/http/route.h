@@ -54,7 +54,7 @@ extern const size_t http_n_routes;
 
 /* The values of the path parameters; borrowed from the request, except PATH. */
 struct http_params {
-	const char *name, *id, *uuid;
+	const char *name, *id, *uuid, *tag;
 	char *path; /* owned: "/a/b" */
 };
 

@@ -1,4 +1,4 @@
-/* API for persistent sandboxes: create, list, get, start, stop, remove. All of it runs in workers. See http/http.h. */
+/* API for persistent sandboxes: create, list, get, start, stop, remove, snapshots. All of it runs in workers. See http/http.h. */
 #include "gateway/http/http.h"
 
 #include "gateway/base/cleanup.h"
@@ -115,4 +115,57 @@ void http_work_remove(struct http_call *c, struct work *w)
 	int rc = service_remove(c->s->paths, c->params.name, &forced, NULL, &err);
 
 	work_end_text(w, rc, "removed", &err);
+}
+
+/* ---- snapshots ---- */
+
+static struct service_copy_how copy_how(const struct http_call *c)
+{
+	return (struct service_copy_how){ .tag = json_text(c->body, "tag", NULL), .stop = json_truth(c->body, "stop") };
+}
+
+void http_work_snapshots(struct http_call *c, struct work *w)
+{
+	_cleanup_json_ cJSON *list = NULL;
+	struct ak_err err;
+	int rc = service_snapshots(c->s->paths, c->params.name, &list, &err);
+
+	work_end_json(w, rc, list, &err);
+}
+
+void http_work_snapshot(struct http_call *c, struct work *w)
+{
+	const struct service_copy_how how = copy_how(c);
+	_cleanup_json_ cJSON *made = NULL;
+	struct ak_err err;
+	int rc = service_snapshot(c->s->paths, c->params.name, &how, &made, &err);
+
+	work_end_json(w, rc, made, &err);
+}
+
+void http_work_snapshot_remove(struct http_call *c, struct work *w)
+{
+	struct ak_err err;
+	int rc = service_snapshot_remove(c->s->paths, c->params.name, c->params.tag, &err);
+
+	work_end_text(w, rc, "removed", &err);
+}
+
+void http_work_restore(struct http_call *c, struct work *w)
+{
+	const struct service_copy_how how = copy_how(c);
+	struct ak_err err;
+	int rc = service_restore(c->s->paths, c->params.name, &how, NULL, &err);
+
+	end_info(c, w, rc, c->params.name, &err);
+}
+
+void http_work_fork(struct http_call *c, struct work *w)
+{
+	const struct service_copy_how how = copy_how(c);
+	const char *name = http_body_text(c, "name");
+	struct ak_err err;
+	int rc = service_fork(c->s->paths, c->params.name, name, &how, NULL, &err);
+
+	end_info(c, w, rc, name, &err);
 }

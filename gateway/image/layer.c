@@ -16,12 +16,14 @@
 #define WHITEOUT ".wh."
 #define OPAQUE ".wh..wh..opq"
 #define COPY_BYTES (256u << 10)
+#define INODE_BYTES 4096 /* charged for each file and folder besides its content: about what it takes on disk */
 #define REMOVE_DEPTH_MAX 1024 /* links can make a tree deeper than any path in a layer */
 
 struct applying {
 	struct layer_totals *totals;
 	struct inodes
 		own; /* that this layer made: whiteouts hide only what lower layers made, wherever in the layer they stand */
+	struct inodes cleared; /* folders in which nothing of lower layers is left */
 	char *buf;
 };
 
@@ -32,9 +34,26 @@ static int mark_own(struct applying *a, const char *path)
 	return lstat(path, &st) < 0 ? -errno : inodes_add(&a->own, st.st_ino);
 }
 
+static int charge(struct layer_totals *t, uint64_t bytes, struct ak_err *err)
+{
+	if (bytes > t->max_bytes - t->bytes)
+		return ak_fail(err, EFBIG, "the image unpacks to more than %llu MiB; --max-size raises the limit",
+			(unsigned long long)(t->max_bytes >> 20));
+	t->bytes += bytes;
+	return 0;
+}
+
+/* For each entry, and each folder that is made above one: a layer of a few kilobytes can name a million of them. */
+static int charge_inode(struct applying *a, struct ak_err *err)
+{
+	if (++a->totals->inodes > LAYER_INODES_MAX)
+		return ak_fail(err, EFBIG, "the image has more than %d files and folders", LAYER_INODES_MAX);
+	return charge(a->totals, INODE_BYTES, err);
+}
+
 /* ---- paths ---- */
 
-/* "/a/b" from "./a//b/"; "/" from ".". A name may not climb. */
+/* "/a/b" from "./a//b/"; "/" from ".". A name with ".." is refused. */
 static int clean_path(const char *name, char ret[static TAR_PATH_MAX + 1], struct ak_err *err)
 {
 	size_t len = 0;
@@ -44,7 +63,7 @@ static int clean_path(const char *name, char ret[static TAR_PATH_MAX + 1], struc
 		size_t n = strcspn(p, "/");
 
 		if (n == 2 && p[0] == '.' && p[1] == '.')
-			return ak_fail(err, EBADMSG, "'%.200s' in the layer climbs out of its folder", name);
+			return ak_fail(err, EBADMSG, "'%.200s' in the layer contains '..'", name);
 		if (n > NAME_MAX || ++depth > LAYER_DEPTH_MAX)
 			return ak_fail(err, EBADMSG, "'%.100s…' in the layer is too long or too deep", name);
 		if (n && !(n == 1 && p[0] == '.')) {
@@ -60,17 +79,25 @@ static int clean_path(const char *name, char ret[static TAR_PATH_MAX + 1], struc
 	return 0;
 }
 
+/* A folder above an entry; there may be one already. */
+static int make_parent(struct applying *a, const char *path, struct ak_err *err)
+{
+	int rc;
+
+	if (mkdir(path, 0755) < 0)
+		return errno == EEXIST ? 0 : ak_fail_errno(err, errno, "folder '%.200s'", path);
+	rc = mark_own(a, path);
+	return rc < 0 ? ak_fail_errno(err, -rc, "folder '%.200s'", path) : charge_inode(a, err);
+}
+
 /* Missing folders above PATH: a layer need not name them. */
-static int make_parents(struct applying *a, char *path)
+static int make_parents(struct applying *a, char *path, struct ak_err *err)
 {
 	int rc = 0;
 
 	for (char *slash = strchr(path + 1, '/'); slash && rc == 0; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
-		if (mkdir(path, 0755) == 0)
-			rc = mark_own(a, path);
-		else if (errno != EEXIST)
-			rc = -errno;
+		rc = make_parent(a, path, err);
 		*slash = '/';
 	}
 	return rc;
@@ -120,9 +147,9 @@ static int remove_tree(const char *path)
 
 /* ---- whiteouts ---- */
 
-static int clear_folder(const struct applying *a, const char *path, unsigned depth);
+static int clear_folder(struct applying *a, const char *path, unsigned depth);
 
-static int clear_entry(const struct applying *a, const char *path, unsigned depth)
+static int clear_entry(struct applying *a, const char *path, unsigned depth)
 {
 	struct stat st;
 
@@ -133,14 +160,19 @@ static int clear_entry(const struct applying *a, const char *path, unsigned dept
 	return S_ISDIR(st.st_mode) && depth < LAYER_DEPTH_MAX ? clear_folder(a, path, depth + 1) : 0;
 }
 
-/* Remove what lower layers put into the folder. */
-static int clear_folder(const struct applying *a, const char *path, unsigned depth)
+/* Remove what lower layers put into the folder. Once for each: a layer can repeat a whiteout a million times, also through links and for the folders above, over as many files. */
+static int clear_folder(struct applying *a, const char *path, unsigned depth)
 {
 	char *child = NULL;
 	DIR *d = opendir(path);
 	const struct dirent *e;
-	int rc = d ? 0 : -errno;
+	struct stat st;
+	int rc = d && fstat(dirfd(d), &st) == 0 ? 0 : -errno;
 
+	if (rc == 0 && inodes_has(&a->cleared, st.st_ino)) {
+		closedir(d);
+		return 0;
+	}
 	while (rc == 0 && (e = readdir(d))) {
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 			continue;
@@ -153,11 +185,11 @@ static int clear_folder(const struct applying *a, const char *path, unsigned dep
 	}
 	if (d)
 		closedir(d);
-	return rc;
+	return rc < 0 ? rc : inodes_add(&a->cleared, st.st_ino);
 }
 
 /* PATH ends in a whiteout's name, BASE. */
-static int apply_whiteout(const struct applying *a, char *path, char *base)
+static int apply_whiteout(struct applying *a, char *path, char *base)
 {
 	struct stat st;
 	int rc;
@@ -177,7 +209,7 @@ static int apply_whiteout(const struct applying *a, char *path, char *base)
 
 /* ---- entries ---- */
 
-/* What is in the way of PATH goes, unless both are folders. */
+/* Remove what exists at PATH, unless it and the new entry are folders. */
 static int make_room(const char *path, enum tar_kind kind)
 {
 	struct stat st;
@@ -185,15 +217,6 @@ static int make_room(const char *path, enum tar_kind kind)
 	if (lstat(path, &st) < 0)
 		return errno == ENOENT ? 0 : -errno;
 	return kind == TAR_FOLDER && S_ISDIR(st.st_mode) ? 0 : remove_tree(path);
-}
-
-static int charge(struct layer_totals *t, uint64_t bytes, struct ak_err *err)
-{
-	if (bytes > t->max_bytes - t->bytes)
-		return ak_fail(err, EFBIG, "the image unpacks to more than %llu MiB; --max-size raises the limit",
-			(unsigned long long)(t->max_bytes >> 20));
-	t->bytes += bytes;
-	return 0;
 }
 
 static int write_file(struct applying *a, struct tar *t, const char *path, uint64_t size, struct ak_err *err)
@@ -278,12 +301,12 @@ static int apply_entry(struct applying *a, struct tar *t, const struct tar_entry
 
 	if (rc < 0)
 		return rc;
-	if (++a->totals->entries > LAYER_ENTRIES_MAX)
-		return ak_fail(err, EFBIG, "the image has more than %d files", LAYER_ENTRIES_MAX);
 	base = strrchr(path, '/') + 1;
-	rc = make_parents(a, path);
+	rc = charge_inode(a, err);
+	if (rc == 0)
+		rc = make_parents(a, path, err);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "folders above '%.200s'", path);
+		return rc;
 	if (!strncmp(base, WHITEOUT, strlen(WHITEOUT))) {
 		rc = apply_whiteout(a, path, base);
 		return rc < 0 ? ak_fail_errno(err, -rc, "whiteout '%.200s'", e->name) : 0;
@@ -315,5 +338,6 @@ int layer_apply(struct tar *t, struct layer_totals *totals, struct ak_err *err)
 	free(e);
 	free(a.buf);
 	inodes_done(&a.own);
+	inodes_done(&a.cleared);
 	return rc;
 }

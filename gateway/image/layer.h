@@ -12,11 +12,11 @@
 #include <stdint.h>
 
 #define LAYER_DEPTH_MAX 256 /* folders in a path */
-#define LAYER_ENTRIES_MAX 2000000 /* of all layers of an image */
+#define LAYER_INODES_MAX 2000000 /* files and folders of all layers of an image, also those that a later layer replaces */
 
 struct layer_totals {
 	uint64_t max_bytes; /* of all layers */
-	uint64_t bytes, entries; /* so far */
+	uint64_t bytes, inodes; /* so far */
 	uint64_t skipped; /* device nodes, which a sandbox cannot use */
 	bool one_id; /* owners cannot be changed: there is one user only */
 };

@@ -188,10 +188,13 @@ int image_names_add(const struct ak_paths *paths, const char *name, const char *
 {
 	_cleanup_close_ int images = image_dir_open(paths, true, err), lock = -1;
 	_cleanup_json_ cJSON *names = NULL;
-	int rc = images < 0 ? images : (lock = lock_file(images, ".lock", err));
+	int rc;
 
-	if (rc < 0)
-		return rc;
+	if (images < 0)
+		return images;
+	lock = lock_file(images, ".lock", err);
+	if (lock < 0)
+		return lock;
 	rc = move_in ? move_in(images, w, id) : faccessat(images, id, F_OK, 0) < 0 ? -errno : 0;
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "images/%.12s…", id);
@@ -341,13 +344,14 @@ int image_remove(const struct ak_paths *paths, const char *name, image_used_fn *
 	if (rc < 0)
 		return rc;
 	images = image_dir_open(paths, false, err);
-	rc = images < 0 ? images : (lock = lock_file(images, ".lock", err));
-	if (rc >= 0)
-		rc = read_names(images, &names, err);
+	if (images < 0)
+		return images;
+	lock = lock_file(images, ".lock", err);
+	rc = lock < 0 ? lock : read_names(images, &names, err);
 	return rc < 0 ? rc : remove_name(images, names, found, used, ctx, err);
 }
 
-/* Folders that no name stands for: a name was given to another image since. */
+/* Folders of images without a name: the name was given to another image. */
 static void prune_nameless(int images, const cJSON *names, image_used_fn *used, void *ctx)
 {
 	_cleanup_(image_names_done) struct image_list list = { 0 };
@@ -367,10 +371,13 @@ int image_prune(const struct ak_paths *paths, image_used_fn *used, void *ctx,
 	_cleanup_close_ int images = image_dir_open(paths, false, err), lock = -1;
 	_cleanup_json_ cJSON *names = NULL;
 	struct image_row row;
-	int rc = images == -ENOENT ? 0 : images < 0 ? images : (lock = lock_file(images, ".lock", err));
+	int rc;
 
-	if (rc < 0 || images < 0)
-		return rc;
+	if (images < 0)
+		return images == -ENOENT ? 0 : images;
+	lock = lock_file(images, ".lock", err);
+	if (lock < 0)
+		return lock;
 	rc = read_names(images, &names, err);
 	for (cJSON *item = rc < 0 ? NULL : names->child, *next; item; item = next) {
 		next = item->next;

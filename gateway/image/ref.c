@@ -101,12 +101,22 @@ static bool split_end(char *rest, struct image_ref *ret)
 	return true;
 }
 
+/* The full name must fit, too: it is what is kept and parsed again. */
+static bool set_repository(struct image_ref *ref, const char *rest)
+{
+	const char *owner = !strcmp(ref->registry, "docker.io") && !strchr(rest, '/') ? "library/" : "";
+	size_t end = ref->digest[0] ? strlen(ref->digest) : strlen(ref->tag);
+
+	if (strlen(ref->registry) + 1 + strlen(owner) + strlen(rest) + 1 + end >= IMAGE_NAME_MAX)
+		return false;
+	return snprintf(ref->repository, sizeof(ref->repository), "%s%s", owner, rest) < (int)sizeof(ref->repository);
+}
+
 int image_ref_parse(const char *text, struct image_ref *ret, struct ak_err *err)
 {
 	struct image_ref ref = { .registry = "docker.io" };
 	char copy[IMAGE_NAME_MAX], *rest = copy, *slash;
-	/* Room for "docker.io/library/" and ":latest". */
-	bool ok = strlen(text) < sizeof(copy) - 32;
+	bool ok = strlen(text) < sizeof(copy);
 
 	snprintf(copy, sizeof(copy), "%s", text);
 	slash = strchr(copy, '/');
@@ -118,20 +128,18 @@ int image_ref_parse(const char *text, struct image_ref *ret, struct ak_err *err)
 	if (!strcmp(ref.registry, "index.docker.io"))
 		snprintf(ref.registry, sizeof(ref.registry), "docker.io");
 	ok = ok && split_end(rest, &ref) && registry_ok(ref.registry) && repository_ok(rest);
-	if (!ok)
+	if (ok && !ref.tag[0] && !ref.digest[0])
+		snprintf(ref.tag, sizeof(ref.tag), "latest");
+	if (!ok || !set_repository(&ref, rest))
 		return ak_fail(
 			err, EINVAL, "'%s' is not the name of an image; for example: alpine:3.20, ghcr.io/owner/name:tag", text);
-	snprintf(ref.repository, sizeof(ref.repository), "%s%.230s",
-		!strcmp(ref.registry, "docker.io") && !strchr(rest, '/') ? "library/" : "", rest);
-	if (!ref.tag[0] && !ref.digest[0])
-		snprintf(ref.tag, sizeof(ref.tag), "latest");
 	*ret = ref;
 	return 0;
 }
 
 void image_ref_print(const struct image_ref *ref, char ret[static IMAGE_NAME_MAX])
 {
-	/* A digest says it all: the tag beside it is only a comment. */
+	/* The digest identifies the image; a tag beside it is ignored. */
 	if (snprintf(ret, IMAGE_NAME_MAX, "%s/%s%s%s", ref->registry, ref->repository, ref->digest[0] ? "@" : ":",
 		    ref->digest[0] ? ref->digest : ref->tag) >= IMAGE_NAME_MAX)
 		ret[0] = '\0'; /* cannot happen: the parser limits the length */

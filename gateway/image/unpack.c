@@ -39,21 +39,11 @@ struct stream {
 static ssize_t read_stream(void *ctx, void *buf, size_t len)
 {
 	struct stream *s = ctx;
-	size_t done = 0;
+	ssize_t n = ak_read_all(s->fd, buf, len);
 
-	while (done < len) {
-		ssize_t n = read(s->fd, (char *)buf + done, len - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		done += (size_t)n;
-	}
-	sha256_add(&s->sum, buf, done);
-	return (ssize_t)done;
+	if (n > 0)
+		sha256_add(&s->sum, buf, (size_t)n);
+	return n;
 }
 
 /* What follows the end of the archive belongs to the digest. It is bounded, like the rest. */

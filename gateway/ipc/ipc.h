@@ -29,6 +29,14 @@ int ipc_accept(int listener);
 /* Connect to PATH; -ENOENT or -ECONNREFUSED if nobody listens, -EPERM if the listener fails ipc_trust. Blocking, CLOEXEC. */
 int ipc_connect(const char *path, struct ak_err *err);
 
+/*
+ * The same without a file: NAME is a socket of this network namespace that any process may connect to, or take before us; so the checks of
+ * ipc_accept and ipc_connect_name are all that protects it. _listen_name returns -errno.
+ */
+#define IPC_NAME_MAX 64
+int ipc_listen_name(const char *name);
+int ipc_connect_name(const char *name, struct ak_err *err);
+
 /* Does any process listen on PATH? Never blocks, and does not check the listener. */
 bool ipc_listens(const char *path);
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/capability.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -52,17 +53,22 @@ static int place_open(const char *path, struct place *ret)
 	return 0;
 }
 
-static int connect_place(const struct place *p, int flags)
+static int connect_to(const struct sockaddr_un *sun, socklen_t len, int flags)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
 
 	if (fd < 0)
 		return -errno;
-	while (connect(fd, (const struct sockaddr *)&p->sun, sizeof(p->sun)) < 0) {
+	while (connect(fd, (const struct sockaddr *)sun, len) < 0) {
 		if (errno != EINTR)
 			return -errno;
 	}
 	return TAKE_FD(fd);
+}
+
+static int connect_place(const struct place *p, int flags)
+{
+	return connect_to(&p->sun, sizeof(p->sun), flags);
 }
 
 /* Returns 0 if a process listens; a full backlog proves that too. */
@@ -150,22 +156,58 @@ static void drop_capabilities(void)
 	done = true;
 }
 
-int ipc_connect(const char *path, struct ak_err *err)
+/* Check who listens at the other end of SOCK, the result of a connect to NAME; takes it over. */
+static int connected(int sock, const char *name, struct ak_err *err)
 {
-	_cleanup_(place_done) struct place p;
-	_cleanup_close_ int fd = -1;
-	int rc = place_open(path, &p);
+	_cleanup_close_ int fd = sock;
+	int rc;
 
-	drop_capabilities();
-	if (rc == 0)
-		rc = fd = connect_place(&p, 0);
-	if (rc < 0)
-		return ak_fail_errno(err, -rc, "%s", path);
+	if (fd < 0)
+		return ak_fail_errno(err, -sock, "%s", name);
 	rc = ipc_trust(fd, err);
 	/* EACCES: a service manager with more privileges than ours opened the listener. A sandbox never has more. */
 	if (rc < 0 && rc != -EACCES)
-		return ak_err_prefix(err, rc == -EPERM ? rc : -EPERM, "%s", path);
+		return ak_err_prefix(err, rc == -EPERM ? rc : -EPERM, "%s", name);
 	return TAKE_FD(fd);
+}
+
+int ipc_connect(const char *path, struct ak_err *err)
+{
+	_cleanup_(place_done) struct place p;
+	int rc = place_open(path, &p);
+
+	drop_capabilities();
+	return connected(rc < 0 ? rc : connect_place(&p, 0), path, err);
+}
+
+/* ---- sockets without a file ---- */
+
+/* An abstract address: a zero byte, then the name. */
+static socklen_t abstract(const char *name, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+		(size_t)snprintf(ret->sun_path + 1, IPC_NAME_MAX, "%s", name));
+}
+
+int ipc_listen_name(const char *name)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un sun;
+	socklen_t len = abstract(name, &sun);
+
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&sun, len) < 0 || listen(fd, BACKLOG) < 0)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+int ipc_connect_name(const char *name, struct ak_err *err)
+{
+	struct sockaddr_un sun;
+	socklen_t len = abstract(name, &sun);
+
+	drop_capabilities();
+	return connected(connect_to(&sun, len, 0), name, err);
 }
 
 int ipc_accept(int listener)

@@ -189,10 +189,9 @@ struct audit_chain {
 };
 
 /*
- * Verify PATH and its rotated predecessors, oldest first. Returns 0 and the count if they are intact, or -EBADMSG with a reason that
- * names file, line and seq.
+ * Verify PATH and its rotated predecessors, oldest first. Returns 0 if they are intact, or -EBADMSG with a reason that names file,
+ * line and seq.
  */
-int audit_verify(const char *path, uint64_t *ret_count, struct ak_err *err);
 int audit_verify_chain(const char *path, struct audit_chain *ret, struct ak_err *err);
 
 /* The same, with additional evidence about the log from other sources. */

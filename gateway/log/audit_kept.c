@@ -35,9 +35,13 @@ static const struct {
 	{ "run_end", true },
 	{ "run_prune", false },
 	{ "sandbox_create", false },
+	{ "sandbox_denials", false },
+	{ "sandbox_fork", false },
 	{ "sandbox_policy", false },
 	{ "sandbox_publish", false },
 	{ "sandbox_remove", false },
+	{ "sandbox_restore", false },
+	{ "sandbox_snapshot", true },
 	{ "sandbox_start", true },
 	{ "sandbox_stop", true },
 };

@@ -291,13 +291,3 @@ int audit_verify_chain(const char *path, struct audit_chain *ret, struct ak_err 
 {
 	return audit_verify_log(path, NULL, ret, err);
 }
-
-int audit_verify(const char *path, uint64_t *ret_count, struct ak_err *err)
-{
-	struct audit_chain chain;
-	int rc = audit_verify_chain(path, &chain, err);
-
-	if (rc == 0)
-		*ret_count = chain.count;
-	return rc;
-}

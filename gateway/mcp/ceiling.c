@@ -108,6 +108,7 @@ int mcp_settings(const struct mcp_request *r, struct run_request *opts, struct c
 	int rc;
 
 	opts->given[FIELD_MODE] = opts->given[FIELD_MODE] || !c->any_mode;
+	opts->given[FIELD_BACKEND] = opts->vm; /* a call may ask for a virtual machine, but not for less than the file does */
 	rc = service_config(opts, c->dir ? c->dir : ".", r->paths, ret, err);
 	if (!mcp_ceiling_has(c, opts->mode, opts->own)) {
 		opts->mode = mode;

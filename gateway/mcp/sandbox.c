@@ -29,7 +29,7 @@ static void put_state(struct mcp_result *ret, const char *name, const char *stat
 /* Append the members of SandboxInfo that a model needs. Leave out paths of the host. */
 static void put_info(struct strbuf *out, const cJSON *info)
 {
-	static const char *const texts[] = { "name", "uuid", "status", "mode", "profile", "ip", "created_at" };
+	static const char *const texts[] = { "name", "uuid", "status", "backend", "mode", "profile", "ip", "created_at" };
 	bool any = false;
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -22,8 +23,8 @@ char *gitconf_read(int dir, const char *name, int flags, size_t max)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 || (uint64_t)st.st_size > max)
 		return NULL;
-	text = calloc(1, max + 1);
-	n = text ? ak_pread_all(fd, text, max, 0) : -1;
+	text = calloc(1, (size_t)st.st_size + 1);
+	n = text ? ak_pread_all(fd, text, (size_t)st.st_size, 0) : -1;
 	if (n <= 0 || memchr(text, '\0', (size_t)n))
 		return NULL;
 	while (n > 0 && isspace((unsigned char)text[n - 1]))
@@ -31,16 +32,35 @@ char *gitconf_read(int dir, const char *name, int flags, size_t max)
 	return TAKE(text);
 }
 
-/* Join lines that end with a backslash with the next one. */
+/* The length of the line break at TEXT; 0 if there is none. */
+static size_t break_len(const char *text)
+{
+	return text[0] == '\n' ? 1 : text[0] == '\r' && text[1] == '\n' ? 2 : 0;
+}
+
+/* Join lines that end with a backslash with the next one. Comments, up to the end of their line, have no such lines. */
 static void join_lines(char *text)
 {
+	const char *from = text + (!strncmp(text, "\xef\xbb\xbf", 3) ? 3 : 0); /* the byte order mark, which git skips */
+	bool quoted = false, comment = false;
 	char *to = text;
 
-	for (const char *from = text; *from; from++) {
-		if (from[0] == '\\' && from[1] == '\n')
-			from++;
-		else
-			*to++ = *from;
+	while (*from) {
+		bool escape = *from == '\\' && from[1] && !comment;
+
+		if (escape && break_len(from + 1)) {
+			from += 1 + break_len(from + 1);
+			continue;
+		}
+		if (escape)
+			*to++ = *from++;
+		else if (*from == '\n')
+			quoted = comment = false;
+		else if (*from == '"' && !comment)
+			quoted = !quoted;
+		else if (strchr("#;", *from) && !quoted)
+			comment = true;
+		*to++ = *from++;
 	}
 	*to = '\0';
 }
@@ -87,35 +107,45 @@ static char *skip_header(char *line)
 	return line + strspn(line, "] \t");
 }
 
-const char *gitconf_next(struct gitconf_scan *c)
+bool gitconf_each(struct gitconf_scan *c, struct gitconf_entry *ret)
 {
-	size_t len = strlen(c->key), n = strlen(c->section);
-
 	if (!c->started)
 		join_lines(c->text);
 	for (char *line; (line = strtok_r(c->started ? NULL : c->text, "\n", &c->save));) {
+		size_t n = 0;
+		char *at;
+
 		c->started = true;
-		line += strspn(line, " \t");
-		if (line[0] == '[') {
-			c->here = !strncasecmp(line + 1, c->section, n) && (c->prefix || line[1 + n] == ']');
+		line += strspn(line, " \t\r");
+		while (line[0] == '[') { /* a line may have several headers */
+			size_t len = strcspn(line + 1, " \t\".]");
+
+			snprintf(c->name, sizeof(c->name), "%.*s", (int)len, line + 1);
+			c->plain = line[1 + len] == ']';
 			line = skip_header(line);
 		}
-		if (!c->here || strncasecmp(line, c->key, len) != 0)
+		while (isalnum((unsigned char)line[n]) || line[n] == '-')
+			n++;
+		at = line + n + strspn(line + n, " \t");
+		if (n == 0 || *at != '=')
 			continue;
-		line += len + strspn(line + len, " \t");
-		if (line[0] == '=')
-			return plain_value(line + 1 + strspn(line + 1, " \t"));
+		*ret = (struct gitconf_entry){ c->name, line, plain_value(at + 1 + strspn(at + 1, " \t")), c->plain };
+		line[n] = '\0';
+		return true;
 	}
 	c->started = true;
-	return NULL;
+	return false;
 }
 
 const char *gitconf_value(char *text, const char *section, const char *key)
 {
-	struct gitconf_scan c = { .text = text, .section = section, .key = key };
+	struct gitconf_scan c = { .text = text };
+	struct gitconf_entry e;
 	const char *found = NULL;
 
-	for (const char *value; (value = gitconf_next(&c));)
-		found = value;
+	while (gitconf_each(&c, &e)) {
+		if (e.plain && !strcasecmp(e.section, section) && !strcasecmp(e.key, key))
+			found = e.value;
+	}
 	return found;
 }

@@ -13,17 +13,17 @@ char *gitconf_read(int dir, const char *name, int flags, size_t max);
 /* The last value of SECTION.KEY in TEXT; NULL if missing. Modifies TEXT, and points into it. */
 const char *gitconf_value(char *text, const char *section, const char *key);
 
-/*
- * Iterate over the values of KEY in all sections SECTION; with PREFIX, in all whose header begins with it. TEXT is modified, and the values point
- * into it.
- */
+/* Iterate over all values. TEXT is modified, and the values point into it. */
 struct gitconf_scan {
 	char *text;
-	const char *section, *key;
-	bool prefix;
 	char *save; /* the rest is zero at first */
-	bool started, here;
+	bool started, plain;
+	char name[32]; /* of the current section */
 };
-const char *gitconf_next(struct gitconf_scan *c); /* NULL at the end */
+struct gitconf_entry {
+	const char *section, *key, *value; /* SECTION is the first word of the section's header */
+	bool plain; /* the header has no other */
+};
+bool gitconf_each(struct gitconf_scan *c, struct gitconf_entry *ret); /* false at the end */
 
 #endif

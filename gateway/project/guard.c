@@ -18,7 +18,26 @@ const char *const guard_names[] = { ".gitmodules", ".mcp.json", "agentkernel.tom
 	".codex", ".gemini", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
 	".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish", ".gitconfig",
 	".ssh", "opencode.json", "opencode.jsonc", ".opencode", ".husky", ".cursor", ".devcontainer", ".devcontainer.json",
-	NULL };
+	".hg/hgrc", ".cargo/config.toml", ".cargo/config", ".zed", ".windsurf", "mise.toml", ".mise.toml", ".aider.conf.yml",
+	".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", "lefthook.yml", ".lefthook.yml", NULL };
+const char *const guard_more_names[] = {
+	/* editors */
+	".dir-locals-2.el", ".helix", ".vim", ".lvimrc", ".ideavimrc", ".fleet", ".project", ".externalToolBuilders",
+	/* agents, which start the servers that these name */
+	".roo", ".kilocode", ".kiro", ".amazonq", ".qwen", ".junie", ".trae", ".factory", ".continue", "crush.json",
+	".crush.json",
+	/* tools that run commands of the folder in which they are started */
+	"mise.local.toml", ".mise.local.toml", ".mise", ".config/mise.toml", ".config/mise", "lefthook.yaml", ".lefthook.yaml",
+	"lefthook.toml", "lefthook.json", "lefthook-local.yml", ".lefthook", ".lefthook-local", ".overcommit.yml",
+	".jj/repo/config.toml", ".Rprofile", ".octaverc", ".irbrc", ".pryrc", ".gdbinit", ".lldbinit", NULL
+};
+const char *const guard_suffixes[] = { ".code-workspace", ".sublime-project", NULL }; /* workspaces of editors, with tasks */
+/* Agents change these in ordinary work, so they stay writable, and changes are reported. */
+const char *const guard_watched[] = { ".pre-commit-config.yaml", ".npmrc", ".yarnrc.yml", ".tool-versions", ".github/workflows",
+	".yarnrc", ".yarn/releases", ".yarn/plugins", ".pnpmfile.cjs", "bunfig.toml", "rust-toolchain.toml", "rust-toolchain",
+	/* instructions that an agent outside a sandbox follows */
+	"AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", ".cursorrules", ".windsurfrules", ".clinerules",
+	".github/copilot-instructions.md", NULL };
 /* commondir and gitdir tell git where to find the rest. */
 const char *const guard_git_names[] = { "hooks", "config", "config.worktree", "info", "commondir", "gitdir", NULL };
 const char *const guard_git_watched[] = { "rebase-merge/git-rebase-todo", NULL }; /* its exec lines are commands */
@@ -330,8 +349,8 @@ void guard_free(struct guard *g)
 		free(g->places[i].rel);
 	for (size_t i = 0; i < g->n_included; i++)
 		free(g->included[i].rel);
-	free(g->hooks);
 	guard_look_done(&g->before);
+	guard_top_forget(g);
 	free(g);
 }
 
@@ -340,13 +359,54 @@ static void guard_freep(struct guard **g)
 	guard_free(*g);
 }
 
+/* Protect NAMES as long as mounts are left; those are counted that are not. */
+static int protect_some(struct guard *g, const char *const *names, size_t n, size_t *left_out)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct stat st;
+		int fd = guard_open(g, GUARD_PROJECT, names[i], &st);
+
+		ak_close(fd);
+		if (fd == -ENOENT || fd == -ENOTDIR)
+			continue;
+		if (g->n_mounts + MOUNTS_RESERVED < GUARD_MOUNTS_MAX)
+			rc = guard_protect(g, GUARD_PROJECT, names[i]);
+		else
+			++*left_out;
+	}
+	return rc;
+}
+
+/* A sandbox can make all of these names, and any number of workspaces: the next one must start all the same. */
+static int protect_more(struct guard *g)
+{
+	const char *const *workspaces = (const char *const *)g->top.matches;
+	size_t left_out = 0, n = 0;
+	int rc;
+
+	while (guard_more_names[n])
+		n++;
+	rc = protect_some(g, guard_more_names, n, &left_out);
+	if (rc == 0)
+		rc = protect_some(g, workspaces, g->top.n_matches, &left_out);
+	if (g->protect && left_out)
+		guard_say(g, "%zu files that your own tools may run later are writable inside: there are too many of them",
+			left_out);
+	if (g->protect && g->top.cut)
+		guard_say(g, "not every *%s was found: the project has too many files, or its folder cannot be read",
+			guard_suffixes[0]);
+	return rc;
+}
+
 static int protect_names(struct guard *g)
 {
 	int rc = 0;
 
 	for (size_t i = 0; guard_names[i] && rc == 0; i++)
 		rc = guard_protect(g, GUARD_PROJECT, guard_names[i]);
-	return rc;
+	return rc < 0 ? rc : protect_more(g);
 }
 
 int guard_new(const char *project, const struct project_id *id, const struct ak_paths *paths, guard_claimed *claimed,

@@ -143,14 +143,19 @@ char *guard_module_file(const struct guard *g, size_t root, const char *rel)
 	const char *project = g->roots[GUARD_PROJECT].path;
 	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
 	_cleanup_free_ char *folder = guard_join(g->roots[root].path, rel),
-			    *config = fd < 0 ? NULL : gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX);
+			    *config = fd < 0 ? NULL : gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX),
+			    *back = fd < 0 ? NULL : gitconf_read(fd, "gitdir", O_NOFOLLOW, POINTER_MAX);
 	const char *value = config ? gitconf_value(config, "core", "worktree") : NULL;
 	char files[PATH_MAX];
 	size_t n = strlen(project);
 
-	if (!folder || !value || !guard_resolve(folder, value, files) || !project_inside(files, project) || files[n] != '/')
+	if (!folder || !(value || back) || !guard_resolve(folder, value ? value : back, files) ||
+		!project_inside(files, project) || files[n] != '/')
 		return NULL;
-	return guard_join(files + n + 1, ".git");
+	if (value)
+		return guard_join(files + n + 1, ".git");
+	/* "gitdir" of a worktree names its .git; the project's own is protected already. */
+	return strlen(files) > n + 5 && !strcmp(files + strlen(files) - 5, "/.git") ? strdup(files + n + 1) : NULL;
 }
 
 static int add_root(struct guard *g, const char *path)
@@ -235,26 +240,6 @@ static int follow_link(struct guard *g)
 	return add_place(g, GUARD_PROJECT, folder + n + 1, true);
 }
 
-/* Protect the repository's hooks folder if it is in the project. */
-static int protect_hooks(struct guard *g, struct guard_place *place)
-{
-	const char *project = g->roots[GUARD_PROJECT].path, *value;
-	_cleanup_free_ char *config = NULL;
-	_cleanup_close_ int fd = -1;
-	char folder[PATH_MAX];
-	size_t n = strlen(project);
-	struct stat st;
-
-	fd = guard_open(g, place->root, place->rel, &st);
-	config = fd < 0 ? NULL : gitconf_read(fd, "config", O_NOFOLLOW, GITCONF_MAX);
-	place->includes = config && (strcasestr(config, "[include") || strcasestr(config, "worktreeconfig"));
-	value = config && !g->hooks ? gitconf_value(config, "core", "hooksPath") : NULL;
-	if (!value || !guard_resolve(project, value, folder) || !project_inside(folder, project) || folder[n] != '/')
-		return 0;
-	g->hooks = strdup(folder + n + 1);
-	return g->hooks ? guard_protect(g, GUARD_PROJECT, g->hooks) : -ENOMEM;
-}
-
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 {
 	struct stat st;
@@ -268,8 +253,6 @@ int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 		rc = guard_protect(g, GUARD_PROJECT, ".git");
 	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))
 		rc = follow_file(g, &st, paths);
-	for (size_t i = 0; rc == 0 && i < g->n_places; i++)
-		rc = protect_hooks(g, &g->places[i]);
 	if (rc == 0)
 		rc = guard_protect_named(g);
 	return rc < 0 ? guard_failed(g, rc, err) : 0;

@@ -29,10 +29,10 @@ struct guard_place {
 	size_t root;
 	char *rel; /* owned; "" is the root itself */
 	bool nested; /* also covers the git folders of submodules and worktrees in it */
-	bool includes; /* its configuration may include other files */
 };
 #define GUARD_PLACES_MAX 4
-#define GUARD_INCLUDED_MAX 16
+#define GUARD_INCLUDED_MAX 32
+#define GUARD_FOLDERS_MAX 4 /* room for hooks folders after that many files */
 
 /* The state of one file at the time of a check. */
 struct guard_row {
@@ -52,10 +52,14 @@ struct guard_look {
 };
 
 /* The names in the project's top folder, cached for one check. */
-#define GUARD_TOP_BITS 1024
+#define GUARD_TOP_BITS 4096
+#define GUARD_MATCHES_MAX 64
 struct guard_top {
 	bool known;
 	uint64_t bits[GUARD_TOP_BITS / 64]; /* indexed by hash */
+	char *matches[GUARD_MATCHES_MAX]; /* owned; names that end with one of guard_suffixes */
+	size_t n_matches;
+	bool cut; /* there may be more */
 };
 
 struct guard {
@@ -71,10 +75,13 @@ struct guard {
 	struct {
 		size_t root;
 		char *rel; /* owned */
-	} included[GUARD_INCLUDED_MAX]; /* files that git's configuration includes */
+		bool link; /* on the way to such a file: what else it leads to is not checked */
+	} included[GUARD_INCLUDED_MAX +
+		GUARD_FOLDERS_MAX]; /* files that git's configuration includes or runs, and hooks folders */
 	size_t n_included;
+	bool too_many; /* there are more, and that was told */
+	size_t n_followed; /* included files that were read, in the project or not */
 	bool has_nested; /* a place contains further git folders */
-	char *hooks; /* owned; git's hooks folder in the project, NULL if it is not in the project */
 	struct guard_look before;
 	char note[768]; /* lines for the user */
 };
@@ -112,6 +119,9 @@ void guard_say(struct guard *g, const char *fmt, ...) __attribute__((format(prin
 int guard_failed(const struct guard *g, int rc, struct ak_err *err);
 
 extern const char *const guard_names[]; /* protected names in a project; ends with NULL */
+extern const char *const guard_more_names[]; /* the same, as long as there are mounts left; ends with NULL */
+extern const char *const guard_suffixes[]; /* protected, too: names that end with one of these; ends with NULL */
+extern const char *const guard_watched[]; /* names in a project whose changes are only reported; ends with NULL */
 extern const char *const guard_git_names[]; /* protected names in a git folder */
 extern const char *const guard_git_watched[]; /* watched names in a git folder, which git must be able to write */
 
@@ -119,13 +129,16 @@ extern const char *const guard_git_inner[]; /* folders of a git folder that cont
 
 /* project/guard_git.c: find the project's git folders and protect the files in them. */
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err);
-/* The .git file of the submodule whose git folder is REL, as a path below the project; NULL if missing. */
+/* The .git file of the submodule or worktree whose git folder is REL, as a path below the project; NULL if missing. */
 char *guard_module_file(const struct guard *g, size_t root, const char *rel);
 
 /* project/guard_config.c */
 /* Resolve PATH, which stands in a file of the folder BASE. */
 bool guard_resolve(const char *base, const char *path, char ret[static PATH_MAX]);
-/* Protect the files that git's configuration includes and the .git files of submodules, as far as mounts are left; changes are reported. */
+/*
+ * Protect the files that git's configuration includes or runs, its hooks folders, and the .git files of submodules and worktrees, as far as mounts are left;
+ * changes are reported.
+ */
 int guard_protect_named(struct guard *g);
 
 /* project/guard_nested.c: entries found in modules and worktrees. */
@@ -153,6 +166,7 @@ int guard_protect_folder(struct guard *g, size_t root, const char *rel); /* the 
 /* project/guard_top.c: list the top folder; until guard_top_forget, names that it does not contain are not looked up. */
 void guard_top_look(struct guard *g);
 void guard_top_forget(struct guard *g);
+bool guard_has_suffix(const char *name); /* one of guard_suffixes */
 bool guard_top_lacks(const struct guard *g, const char *rel); /* REL, or its first component */
 
 /* project/guard_look.c */

@@ -171,6 +171,17 @@ static void look_name(const struct guard *g, struct guard_look *l, size_t root, 
 		look_path(&w, fd, rel, &st);
 }
 
+/* REL was a link: has it been replaced? */
+static void look_link(const struct guard *g, struct guard_look *l, size_t root, const char *rel)
+{
+	struct watch w = { .g = g, .look = l, .root = root, .name_len = strlen(rel) };
+	struct stat st;
+	_cleanup_close_ int fd = guard_open(g, root, rel, &st);
+
+	if (fd >= 0)
+		add_row(&w, rel, &st);
+}
+
 struct looking {
 	const struct guard *g; /* borrowed */
 	struct guard_look *look; /* borrowed */
@@ -234,6 +245,19 @@ static int look_place(struct looking *l, const struct guard_place *place)
 	return rc;
 }
 
+/* A row that stands for the rest tells that there is one, unless there was before. */
+static void look_matches(const struct guard *g, struct guard_look *l)
+{
+	struct watch w = { .g = g, .look = l, .root = GUARD_PROJECT };
+	char rest[NAME_MAX];
+
+	for (size_t i = 0; i < g->top.n_matches; i++)
+		look_name(g, l, GUARD_PROJECT, g->top.matches[i]);
+	snprintf(rest, sizeof(rest), "*%s", guard_suffixes[0]);
+	if (g->top.cut)
+		add_row(&w, rest, NULL);
+}
+
 void guard_look(const struct guard *g, struct guard_look *ret)
 {
 	struct looking l = { g, ret };
@@ -242,12 +266,15 @@ void guard_look(const struct guard *g, struct guard_look *ret)
 
 	for (size_t i = 0; guard_names[i]; i++)
 		look_name(g, ret, GUARD_PROJECT, guard_names[i]);
+	for (size_t i = 0; guard_watched[i]; i++)
+		look_name(g, ret, GUARD_PROJECT, guard_watched[i]);
+	for (size_t i = 0; guard_more_names[i]; i++)
+		look_name(g, ret, GUARD_PROJECT, guard_more_names[i]);
+	look_matches(g, ret);
 	if (fd >= 0 && !S_ISDIR(st.st_mode))
 		look_name(g, ret, GUARD_PROJECT, ".git");
-	if (g->hooks)
-		look_name(g, ret, GUARD_PROJECT, g->hooks);
 	for (size_t i = 0; i < g->n_included; i++)
-		look_name(g, ret, g->included[i].root, g->included[i].rel);
+		(g->included[i].link ? look_link : look_name)(g, ret, g->included[i].root, g->included[i].rel);
 	ak_close(fd);
 	for (size_t i = 0; i < g->n_places; i++)
 		ret->failed |= look_place(&l, &g->places[i]) == -ENOMEM;
@@ -319,7 +346,7 @@ static void collect(const struct guard *g, const struct guard_look *before, cons
 		const struct guard_row *row = &after->rows[i];
 		char *name;
 
-		if (!is_news(before, row))
+		if (!is_news(before, row) || (i && by_path(row, row - 1) == 0)) /* two names may lead to one file */
 			continue;
 		name = ret->n == TOLD_MAX	     ? NULL
 			: row->root == GUARD_PROJECT ? strdup(row->rel[0] ? row->rel : ".")

@@ -26,7 +26,7 @@ static const char *const cache_names[] = { ".cache", ".npm", ".m2/repository", "
 /* Records and programs' data of the system, which root can write. */
 static const char *const record_dirs[] = { "/var/lib", "/var/spool", "/var/log", "/var/backups", NULL };
 
-/* The folder whose place decides: the source itself, or the folder of a file. */
+/* The folder that the checks apply to: the source itself, or the folder of a file. */
 static int folder_of(const struct mount_ask *ask, char ret[static PATH_MAX])
 {
 	const char *slash = strrchr(ask->source, '/');
@@ -78,7 +78,7 @@ static int check_broad(const struct mount_ask *ask, const char *home, struct ak_
 
 /* ---- folders that the user's programs trust ---- */
 
-/* How FOLDER lies to the folder NAME of HOME, resolved; 0 if there is no such folder. */
+/* The relation of FOLDER to the folder NAME of HOME, resolved; 0 if there is no such folder. */
 static int relation_in(struct owndir *own, const char *folder, const char *home, const char *name, struct ak_err *err)
 {
 	char path[PATH_MAX], real[PATH_MAX];
@@ -202,6 +202,13 @@ static bool has_part(const char *path, const char *name)
 	return false;
 }
 
+static bool has_any(const char *path, const char *const *names)
+{
+	while (*names && !has_part(path, *names))
+		names++;
+	return *names != NULL;
+}
+
 static bool is_bare_repository(const char *folder)
 {
 	static const char *const names[] = { "HEAD", "objects", "refs" };
@@ -220,10 +227,8 @@ static int check_names(const struct mount_ask *ask, struct ak_err *err)
 
 	if (has_part(ask->source, ".git") || (S_ISDIR(ask->mode) && is_bare_repository(ask->source)))
 		return refuse_writable(ask, "git runs hooks and settings from it; for work on a repository use --dir", err);
-	for (size_t i = 0; guard_names[i]; i++) {
-		if (has_part(ask->source, guard_names[i]))
-			return refuse_writable(ask, "your own tools run or read it later", err);
-	}
+	if (has_any(ask->source, guard_names) || has_any(ask->source, guard_more_names) || guard_has_suffix(ask->source))
+		return refuse_writable(ask, "your own tools run or read it later", err);
 	if (!S_ISDIR(ask->mode) && (lstat(ask->source, &st) < 0 || st.st_nlink > 1))
 		return refuse_writable(ask, "the file has other names", err);
 	return 0;
@@ -249,8 +254,7 @@ static int check_path(const struct mount_ask *ask, const char *folder, struct ow
 	return 0;
 }
 
-/* A dot file or dot folder of HOME, what is in one, or the user's own programs. */
-static bool is_setting(const char *source, const char *home)
+bool mount_is_setting(const char *source, const char *home)
 {
 	const char *name = project_inside(source, home) ? source + strlen(home) : "";
 
@@ -267,7 +271,7 @@ static bool is_setting(const char *source, const char *home)
 static int check_settings(
 	const struct mount_ask *ask, const char *folder, struct owndir *own, const char *home, struct ak_err *err)
 {
-	if (is_setting(ask->source, home))
+	if (mount_is_setting(ask->source, home))
 		return refuse_writable(ask, "your own programs read their settings there, or are there", err);
 	for (size_t i = 0; settings_names[i]; i++) {
 		int relation = relation_in(own, folder, home, settings_names[i], err);

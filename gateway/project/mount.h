@@ -1,8 +1,8 @@
 /*
  * Which files and folders of the host a user may mount besides the project, and where.
  *
- * A mount must not become a way around the rules of the project: it shows no keys and nothing of our own, and what is writable
- * is nothing that the user's own tools run or read as settings later.
+ * A mount must not bypass the rules of the project: it must not show keys or our own folders, and must not make anything
+ * writable that the user's own tools later run or read as settings.
  */
 #ifndef AK_MOUNT_H
 #define AK_MOUNT_H
@@ -21,6 +21,9 @@ struct mount_ask {
 	enum project_word word;
 	bool tool; /* found by tools_find, not named by the user: no file of a key folder, no folder around the home or ours */
 };
+
+/* Whether SOURCE is a dot file or dot folder of HOME, lies in one that holds more than copies, or is one of the user's own programs. */
+bool mount_is_setting(const char *source, const char *home);
 
 /* Whether SOURCE may be mounted at all; -EINVAL with the reason and the fix. OWN must be current. */
 int mount_check_source(const struct mount_ask *ask, struct owndir *own, struct ak_err *err);

@@ -9,6 +9,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/project/walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,6 @@
 #include <unistd.h>
 
 #define MOUNTS_TEXT_MAX (64u << 20)
-#define LINKS_MAX 40 /* the kernel's limit */
 
 /* One row of mountinfo; its strings point into the table's text. */
 struct mount {
@@ -194,37 +194,15 @@ enum turn { TURN_LINK, TURN_UP, TURN_END };
 typedef int (*way_fn)(void *ctx, int dir, const char *tail, enum turn turn);
 
 struct way {
-	int dir; /* owned; the current folder */
-	char rest[2 * PATH_MAX]; /* the rest of the path */
-	unsigned links;
+	struct walk walk;
 	way_fn fn;
 	void *ctx;
 };
 
-static int follow_link(struct way *w, int link)
-{
-	char target[PATH_MAX], rest[sizeof(w->rest)];
-	ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
-
-	if (n < 0)
-		return -errno;
-	target[n] = '\0';
-	if (++w->links > LINKS_MAX)
-		return -ELOOP;
-	if (snprintf(rest, sizeof(rest), "%s/%s", target, w->rest) >= (int)sizeof(rest))
-		return -ENAMETOOLONG;
-	memcpy(w->rest, rest, strlen(rest) + 1);
-	if (target[0] == '/') {
-		ak_close(w->dir);
-		w->dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	}
-	return w->dir < 0 ? -errno : 0;
-}
-
 /* Follow the component NAME; returns 1 if it does not exist. */
 static int step(struct way *w, const char *name)
 {
-	_cleanup_close_ int next = openat(w->dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int next = openat(w->walk.dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 	int rc;
 
@@ -233,42 +211,35 @@ static int step(struct way *w, const char *name)
 	if (fstat(next, &st) < 0)
 		return -errno;
 	if (S_ISLNK(st.st_mode) || !strcmp(name, "..")) {
-		rc = w->fn(w->ctx, w->dir, "", S_ISLNK(st.st_mode) ? TURN_LINK : TURN_UP);
+		rc = w->fn(w->ctx, w->walk.dir, "", S_ISLNK(st.st_mode) ? TURN_LINK : TURN_UP);
 		if (rc)
 			return rc < 0 ? rc : -ECANCELED;
 	}
 	if (S_ISLNK(st.st_mode))
-		return follow_link(w, next);
-	ak_close(w->dir);
-	w->dir = TAKE_FD(next);
+		return walk_follow(&w->walk, next);
+	ak_close(w->walk.dir);
+	w->walk.dir = TAKE_FD(next);
 	return 0;
 }
 
 /* Walk a path with links component by component. -ECANCELED if FN stopped the walk. */
 static int walk_way(struct way *w)
 {
-	for (;;) {
-		char name[NAME_MAX + 1], tail[sizeof(w->rest) + NAME_MAX + 2];
-		size_t skip = strspn(w->rest, "/"), len = strcspn(w->rest + skip, "/");
-		int rc;
+	char name[NAME_MAX + 1], tail[sizeof(w->walk.rest) + NAME_MAX + 2];
+	int rc;
 
-		if (len == 0)
-			return w->fn(w->ctx, w->dir, "", TURN_END);
-		if (len > NAME_MAX)
-			return -ENAMETOOLONG;
-		memcpy(name, w->rest + skip, len);
-		name[len] = '\0';
-		memmove(w->rest, w->rest + skip + len, strlen(w->rest + skip + len) + 1);
+	while ((rc = walk_next(&w->walk, name)) > 0) {
 		if (!strcmp(name, "."))
 			continue;
 		rc = step(w, name);
 		if (rc < 0)
 			return rc;
 		if (rc > 0) {
-			snprintf(tail, sizeof(tail), "/%s%s", name, w->rest);
-			return w->fn(w->ctx, w->dir, tail, TURN_END);
+			snprintf(tail, sizeof(tail), "/%s%s", name, w->walk.rest);
+			return w->fn(w->ctx, w->walk.dir, tail, TURN_END);
 		}
 	}
+	return rc < 0 ? rc : w->fn(w->ctx, w->walk.dir, "", TURN_END);
 }
 
 /* Open PATH in one call if it exists and has neither links nor "..", which is nearly always the case. */
@@ -301,22 +272,22 @@ static int open_plain_parent(const char *path, const char **ret_tail)
 
 static int each_turn(const char *path, way_fn fn, void *ctx)
 {
-	struct way w = { .dir = open_plain(path), .fn = fn, .ctx = ctx };
+	struct way w = { .walk.dir = open_plain(path), .fn = fn, .ctx = ctx };
 	const char *tail = "";
 	int rc;
 
-	if (w.dir < 0 && errno == ENOENT && !strstr(path, ".."))
-		w.dir = open_plain_parent(path, &tail);
-	if (w.dir >= 0) {
-		rc = fn(ctx, w.dir, tail, TURN_END);
+	if (w.walk.dir < 0 && errno == ENOENT && !strstr(path, ".."))
+		w.walk.dir = open_plain_parent(path, &tail);
+	if (w.walk.dir >= 0) {
+		rc = fn(ctx, w.walk.dir, tail, TURN_END);
 	} else {
 		if (strlen(path) >= PATH_MAX)
 			return -ENAMETOOLONG;
-		memcpy(w.rest, path, strlen(path) + 1);
-		w.dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-		rc = w.dir < 0 ? -errno : walk_way(&w);
+		memcpy(w.walk.rest, path, strlen(path) + 1);
+		w.walk.dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		rc = w.walk.dir < 0 ? -errno : walk_way(&w);
 	}
-	ak_close(w.dir);
+	ak_close(w.walk.dir);
 	return rc;
 }
 

@@ -2,6 +2,7 @@
 #include "gateway/project/project.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/project/mount.h"
 #include "gateway/project/owndir.h"
 #include "vmctl/source.h"
 
@@ -41,7 +42,7 @@ int project_id_parse(const char *text, struct project_id *ret)
 	return 0;
 }
 
-static bool same(const struct project_id *a, const struct project_id *b)
+bool project_id_same(const struct project_id *a, const struct project_id *b)
 {
 	return a->ino == b->ino && (a->born_ns && b->born_ns ? a->born_ns == b->born_ns : a->dev == b->dev);
 }
@@ -57,6 +58,13 @@ static int identify(int fd, const char *path, struct project_id *ret, mode_t *re
 	ret->born_ns = st.stx_mask & STATX_BTIME ? (uint64_t)st.stx_btime.tv_sec * 1000000000 + st.stx_btime.tv_nsec : 0;
 	*ret_mode = st.stx_mode;
 	return 0;
+}
+
+int project_id_of(const char *path, struct project_id *ret)
+{
+	mode_t ignored;
+
+	return identify(AT_FDCWD, path, ret, &ignored);
 }
 
 /* ---- path ---- */
@@ -128,7 +136,7 @@ int project_again_any(const char *path, const char *what, const struct project_i
 	rc = identify(fd, "", ret_now, ret_mode);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s '%s'", what, path);
-	if (was->ino && !same(was, ret_now))
+	if (was->ino && !project_id_same(was, ret_now))
 		return ak_fail(err, ESTALE,
 			"%s '%s': it is not what it was when the sandbox was created; nothing was mounted. "
 			"Put the old one back, remove the sandbox and create it again, or accept the new one with 'start --accept-dir'",
@@ -200,6 +208,10 @@ static int check_broad(const char *project, enum project_word word, struct ak_er
 	if (project_is_private(project, home))
 		return ak_fail(err, EINVAL,
 			"the project folder would be '%s', which holds keys or sessions; name another with --dir, or confirm it with --dir %s --allow-broad-dir",
+			project, project);
+	if (home[0] && mount_is_setting(project, home))
+		return ak_fail(err, EINVAL,
+			"the project folder would be '%s', where your own programs are or read their settings; name another with --dir, or confirm it with --dir %s --allow-broad-dir",
 			project, project);
 	if (!project_is_broad(project, home))
 		return 0;

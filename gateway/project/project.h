@@ -28,6 +28,8 @@ struct project_id {
 #define PROJECT_ID_TEXT 80
 const char *project_id_print(const struct project_id *id, char ret[static PROJECT_ID_TEXT]);
 int project_id_parse(const char *text, struct project_id *ret); /* -EINVAL */
+bool project_id_same(const struct project_id *a, const struct project_id *b);
+int project_id_of(const char *path, struct project_id *ret); /* of a file or folder; PATH is resolved */
 
 /* Whether A is the folder B or inside it. Both are absolute and resolved. */
 bool project_inside(const char *a, const char *b);

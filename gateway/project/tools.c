@@ -216,8 +216,6 @@ bool tools_look_up(const char *path, const char *name, char ret[static PATH_MAX]
 
 /* ---- programs ---- */
 
-static int add_program(struct finder *f, const char *path, const char *why, unsigned depth);
-
 /* Interpreters that a script of the project may name: the one on the caller's PATH is mounted. */
 static bool well_known(const char *name)
 {
@@ -264,10 +262,10 @@ static int add_interpreter(struct finder *f, const char *script, bool trusted, u
 	read_script(script, interpreter, name);
 	snprintf(why, sizeof(why), "interpreter of %.200s", base);
 	if (interpreter[0] && trusted)
-		rc = add_program(f, interpreter, why, depth + 1);
+		rc = tools_add_program(f, interpreter, why, depth + 1);
 	if (rc == 0 && name[0] && (trusted || well_known(name)) && tools_look_up(f->ask->path, name, found))
-		rc = add_program(f, found, why, depth + 1);
-	return rc;
+		rc = tools_add_program(f, found, why, depth + 1);
+	return rc == 0 && trusted ? tools_add_targets(f, script, name[0] ? name : interpreter, depth) : rc;
 }
 
 /* A folder that would be useful, but is not needed by every program. */
@@ -324,9 +322,12 @@ int tools_add_file(struct finder *f, const char *real, const char *why, bool lib
 {
 	const char *what = NULL;
 	size_t len = library ? tools_package(real, &what) : tools_root(real, &what);
-	char text[NAME_MAX + 128];
+	char text[NAME_MAX + 128], marker[PATH_MAX];
 	int rc = 0;
 
+	/* A folder that a file marks as a tool chain does not count as one if a sandbox could write that file. */
+	if (len && tools_marker(real, len, what, marker) && f->ask->written(f->ask->written_ctx, marker))
+		len = 0;
 	if (len) {
 		snprintf(text, sizeof(text), "%s, for the %s", what, why);
 		rc = tools_add(f, TOOL_FOLDER, real, len, NULL, text);
@@ -344,7 +345,10 @@ static int add_mise(struct finder *f, const char *link)
 {
 	const char *at = strstr(link, "/mise/shims/");
 
-	return at ? ignore_refused(tools_add(f, TOOL_FOLDER, link, (size_t)(at - link) + 5, NULL, "tool chains of mise")) : 0;
+	if (!at)
+		return 0;
+	f->tools->mise = true;
+	return ignore_refused(tools_add(f, TOOL_FOLDER, link, (size_t)(at - link) + 5, NULL, "tool chains of mise"));
 }
 
 int tools_add_links(struct finder *f, const struct way *w, const char *why)
@@ -359,23 +363,33 @@ int tools_add_links(struct finder *f, const struct way *w, const char *why)
 	return rc;
 }
 
-bool tools_laid_by_sandbox(const struct finder *f, const struct way *w)
+static bool may_be_written(const struct finder *f, const char *path)
 {
-	const struct tools_ask *ask = f->ask;
-	bool yes = !tools_in_system(w->real) && (in_project(f, w->real) || ask->written(ask->written_ctx, w->real));
-
-	for (size_t i = 0; i < w->n && !yes; i++)
-		yes = !tools_in_system(w->links[i].path) &&
-			(in_project(f, w->links[i].path) || ask->written(ask->written_ctx, w->links[i].path));
-	return yes;
+#ifdef AK_SABOTAGE_NOTOOLTRUST
+	return false;
+#endif
+	return !tools_only_of_system(path) && (in_project(f, path) || f->ask->written(f->ask->written_ctx, path));
 }
 
-/* A sandbox may have written the program REAL. */
-static int refuse_written(struct finder *f, const char *real)
+const char *tools_laid_by_sandbox(const struct finder *f, const struct way *w)
 {
-	char text[PATH_MAX + 64];
+	if (may_be_written(f, w->real))
+		return w->real;
+	for (size_t i = 0; i < w->n; i++) {
+		if (may_be_written(f, w->links[i].path))
+			return w->links[i].path;
+	}
+	return NULL;
+}
 
-	snprintf(text, sizeof(text), "'%s' is in a project that another sandbox can write", real);
+/* A sandbox may have written PATH. */
+static int refuse_written(struct finder *f, const char *path)
+{
+	char text[PATH_MAX + 320];
+
+	snprintf(text, sizeof(text),
+		"'%s' is in a folder that a sandbox could write (STATE/written): nothing is brought in for it; show it with --mount, make the folder the project with --dir, or, after you have looked at what is in the folder, let 'agentkernel trust --forget' forget it (--written lists such folders)",
+		path);
 	return tools_refuse(f, text);
 }
 
@@ -388,7 +402,7 @@ static int add_elf(struct finder *f, const char *real, unsigned depth)
 	if (rc < 0 || !interpreter[0])
 		return rc;
 	snprintf(why, sizeof(why), "dynamic linker of %.200s", strrchr(real, '/') + 1);
-	return add_program(f, interpreter, why, depth + 1);
+	return tools_add_program(f, interpreter, why, depth + 1);
 }
 
 /* Whether the user's PATH leads to REAL. */
@@ -399,30 +413,30 @@ static bool on_path(const struct finder *f, const char *path, const char *real)
 	return tools_look_up(f->ask->path, strrchr(path, '/') + 1, found) && realpath(found, resolved) && !strcmp(resolved, real);
 }
 
-static int add_program(struct finder *f, const char *path, const char *why, unsigned depth)
+int tools_add_program(struct finder *f, const char *path, const char *why, unsigned depth)
 {
 	_cleanup_(way_done) struct way w = { .n = 0 };
-	bool trusted;
+	const char *laid;
 	int rc = depth > DEPTH_MAX ? -ELOOP : tools_walk(path, &w);
 
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0 || !is_program(w.real))
 		return 0; /* missing on the host means missing inside; the sandbox reports it */
-	trusted = !tools_laid_by_sandbox(f, &w);
-	if (trusted && !tools_in_system(w.real)) {
-		/* A script that a past run left may name any program: a folder that only looks like a tool chain must be on PATH. */
+	laid = tools_laid_by_sandbox(f, &w);
+	if (!laid && !tools_in_system(w.real)) {
+		/* A script may name any program: a folder that only looks like a tool chain must be on PATH. */
 		rc = tools_add_file(f, w.real, why, depth > 0 && !on_path(f, path, w.real));
 		if (rc > 0)
 			return tools_refuse(f, f->why.text);
 		if (rc == 0)
 			rc = add_elf(f, w.real, depth);
 	}
-	if (rc == 0 && trusted)
+	if (rc == 0 && !laid)
 		rc = tools_add_links(f, &w, why);
-	if (rc == 0 && depth == 0 && !trusted && !in_project(f, w.real))
-		rc = refuse_written(f, w.real);
-	return rc < 0 ? rc : add_interpreter(f, w.real, trusted, depth);
+	if (rc == 0 && depth == 0 && laid && !in_project(f, w.real))
+		rc = refuse_written(f, laid);
+	return rc < 0 ? rc : add_interpreter(f, w.real, !laid, depth);
 }
 
 /* ---- PATH inside ---- */
@@ -477,9 +491,20 @@ static bool leads_inside(const struct tools_ask *ask, const char *path)
 /* Where NAME, a program as it was given, is; false if nowhere, or if it is relative to the current folder. */
 static bool locate(const struct tools_ask *ask, const char *name, bool by_name, char ret[static PATH_MAX])
 {
+#ifdef AK_SABOTAGE_NOTOOLTRUST
+	by_name = false;
+#endif
 	if (name[0] == '/')
 		return snprintf(ret, PATH_MAX, "%s", name) < PATH_MAX && is_program(ret) && (!by_name || leads_inside(ask, ret));
 	return !strchr(name, '/') && tools_look_up(ask->path, name, ret);
+}
+
+/* Whether no sandbox can have written the program PATH or one of the links to it. */
+static bool is_own(const struct finder *f, const char *path)
+{
+	_cleanup_(way_done) struct way w = { .n = 0 };
+
+	return tools_walk(path, &w) == 0 && !tools_laid_by_sandbox(f, &w);
 }
 
 /* Programs besides the command. */
@@ -490,7 +515,7 @@ static int add_more(struct finder *f)
 
 	for (const char *const *name = f->ask->more; name && *name && rc == 0; name++) {
 		if (locate(f->ask, *name, false, found))
-			rc = add_program(f, found, "tool", 0);
+			rc = tools_add_program(f, found, "tool", 0);
 		else if (!f->tools->missing)
 			rc = (f->tools->missing = strdup(*name)) ? 0 : -ENOMEM;
 	}
@@ -512,7 +537,8 @@ int tools_find(const struct tools_ask *ask, struct tools *ret, struct ak_err *er
 	}
 	if (rc == 0 && locate(ask, ask->command, ask->by_name, found)) {
 		ret->program = strdup(found);
-		rc = ret->program ? add_program(f, found, "command", 0) : -ENOMEM;
+		rc = ret->program ? tools_add_program(f, found, "command", 0) : -ENOMEM;
+		ret->own = rc == 0 && !strchr(ask->command, '/') && !ret->refused && is_own(f, found);
 	}
 	if (rc == 0)
 		rc = add_more(f);

@@ -1,11 +1,12 @@
 /*
  * Find what a command needs from the host besides the system folders: the program found on the caller's PATH, the targets of
- * its links and its "#!" line, the package or tool-chain folder around each, and the shared libraries and the dynamic linker that
+ * its links, its "#!" line and the "exec NAME" of a small shell script, the package or tool-chain folder around each, and the shared libraries and the dynamic linker that
  * they find outside the system folders. All of it is mounted read-only, at its own path.
  *
  * Nothing else is mounted: every file and folder passes mount_check_source, as what the user mounts does, so none lies in or contains
  * our own folders or a folder that holds keys, and none contains the home or holds the data of many tools. A sandbox may
- * have written files of the project, so their links and "#!" lines can only add a well-known interpreter found on PATH.
+ * have written files of the project, and of every folder that one could ever write, so their links and "#!" lines can only add a
+ * well-known interpreter found on PATH.
  */
 #ifndef AK_TOOLS_H
 #define AK_TOOLS_H
@@ -36,6 +37,8 @@ struct tools {
 	size_t n;
 	char *path; /* owned; PATH inside: the caller's entries that exist inside, in order, then the system's */
 	char *program; /* owned; path of the command on the host; NULL if it is not on the caller's PATH */
+	bool mise; /* one of them is a shim of mise */
+	bool own; /* the user's PATH gave the command by its name, and no sandbox may have written it */
 	char *refused; /* owned; why the first program or library that was found and not mounted is not; NULL if all are */
 	char *partly; /* owned; why the folder around a program is not mounted with it; NULL if all are */
 	char *missing; /* owned; the first of the other programs that is not on the caller's PATH; NULL if all are */
@@ -67,6 +70,8 @@ void tools_done(struct tools *t);
  */
 bool tools_look_up(const char *path, const char *name, char ret[static PATH_MAX]);
 size_t tools_root(const char *real, const char **ret_what);
+bool tools_marker(const char *real, size_t len, const char *what,
+	char ret[static PATH_MAX]); /* the file that shows it; false: its name does */
 size_t tools_package(const char *real, const char **ret_what); /* the same, by the folder's name only, for a library */
 
 /* Folders of a tool chain, relative to it, that are enough where it shares a prefix with other programs; NULL if all of it is needed. */
@@ -74,5 +79,8 @@ const char *const *tools_parts(const char *what);
 
 /* Whether PATH is in a host folder that every sandbox sees. */
 bool tools_in_system(const char *path);
+
+/* The same without folders in which a project may lie: no sandbox writes there. */
+bool tools_only_of_system(const char *path);
 
 #endif

@@ -31,8 +31,8 @@ void way_done(struct way *w);
 
 /* tools.c: resolve PATH, which is absolute. W, which is zero before, receives the links on the way and the resolved path. */
 int tools_walk(const char *path, struct way *w);
-bool tools_laid_by_sandbox(
-	const struct finder *f, const struct way *w); /* whether a sandbox may have created a part of the path */
+const char *tools_laid_by_sandbox(
+	const struct finder *f, const struct way *w); /* the part of the path that a sandbox may have created; NULL: none */
 int tools_add_links(struct finder *f, const struct way *w, const char *why);
 
 /*
@@ -42,6 +42,10 @@ int tools_add_links(struct finder *f, const struct way *w, const char *why);
 int tools_add(struct finder *f, enum tool_kind kind, const char *path, size_t len, const char *target, const char *why);
 int tools_add_file(struct finder *f, const char *real, const char *why, bool library); /* or the folder that it needs around it */
 int tools_refuse(struct finder *f, const char *reason); /* record why something is not mounted */
+int tools_add_program(struct finder *f, const char *path, const char *why, unsigned depth); /* with all that it needs */
+
+/* tools_shim.c: add the programs that SCRIPT, which no sandbox may have written, hands over to; INTERPRETER runs it. */
+int tools_add_targets(struct finder *f, const char *script, const char *interpreter, unsigned depth);
 
 /* tools_elf.c: what an ELF file asks the dynamic linker for. */
 #define ELF_NEEDED_MAX 128

@@ -51,6 +51,15 @@ static const struct {
 	{ "include/node/node.h", "Node.js", { "lib/node_modules", "include/node" } },
 };
 
+bool tools_marker(const char *real, size_t len, const char *what, char ret[static PATH_MAX])
+{
+	for (size_t i = 0; i < ARRAY_SIZE(markers); i++) {
+		if (!strcmp(markers[i].what, what))
+			return snprintf(ret, PATH_MAX, "%.*s/%s", (int)len, real, markers[i].file) < PATH_MAX;
+	}
+	return false;
+}
+
 const char *const *tools_parts(const char *what)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(markers); i++) {
@@ -136,4 +145,10 @@ bool tools_in_system(const char *path)
 			return true;
 	}
 	return false;
+}
+
+bool tools_only_of_system(const char *path)
+{
+	/* Projects may lie in these two. */
+	return tools_in_system(path) && !project_inside(path, "/opt") && !project_inside(path, "/usr/local");
 }

@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/paths.h"
 #include "gateway/project/project.h"
+#include "gateway/project/walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LINKS_MAX 40 /* as in the kernel */
-
 struct way {
-	int dir; /* owned: what has been reached */
-	char rest[2 * PATH_MAX]; /* the rest of the path */
+	struct walk walk;
 	char home[PATH_MAX]; /* resolved; "" if there is none */
-	unsigned links;
+	bool kept; /* only what WRITTEN knows is not followed */
 	way_written_fn written;
 	void *ctx;
 };
@@ -48,50 +46,30 @@ static bool out_of_reach(const struct way *w, int fd, const char *folder)
 
 	if (fstat(fd, &st) < 0 || (w->written && w->written(w->ctx, folder)))
 		return false;
-	if (!strcmp(folder, "/") || project_is_system(folder))
+	if (w->kept || !strcmp(folder, "/") || project_is_system(folder))
 		return true;
-	/* Projects only after the user has confirmed it. Others can write in those with the sticky bit. */
+	/* Such a folder is a project only after the user has confirmed it. Others can write to one that has the sticky bit. */
 	if (project_is_broad(folder, w->home) && !(st.st_mode & S_IWOTH))
 		return true;
 	return st.st_uid != geteuid() && access(folder, W_OK) < 0;
 }
 
-static int refuse(const char *path, const char *folder, const char *name, struct ak_err *err)
+static int refuse(const struct way *w, const char *path, const char *folder, const char *name, struct ak_err *err)
 {
 	char real[PATH_MAX];
 
 	if (!realpath(path, real))
 		snprintf(real, sizeof(real), "the path that it leads to");
 	return ak_fail(err, ELOOP,
-		"'%.60s' leads through the symbolic link '%.100s/%.40s', which a sandbox may have made; it leads to '%.200s': give that path if you mean it",
-		path, folder, name, real);
+		"'%.60s' leads through the symbolic link '%.100s/%.40s', which a sandbox may have made; it leads to '%.200s'%s",
+		path, folder, name, real, w->kept ? "" : ": give that path if you mean it");
 }
 
 /* ---- walking ---- */
 
-static int follow(struct way *w, int link)
-{
-	char target[PATH_MAX], rest[sizeof(w->rest)];
-	ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
-
-	if (n < 0)
-		return -errno;
-	target[n] = '\0';
-	if (++w->links > LINKS_MAX || n == 0)
-		return -ENOENT;
-	if (snprintf(rest, sizeof(rest), "%s/%s", target, w->rest) >= (int)sizeof(rest))
-		return -ENAMETOOLONG;
-	memcpy(w->rest, rest, strlen(rest) + 1);
-	if (target[0] == '/') {
-		ak_close(w->dir);
-		w->dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	}
-	return w->dir < 0 ? -errno : 0;
-}
-
 static int step(struct way *w, const char *path, const char *name, struct ak_err *err)
 {
-	_cleanup_close_ int next = openat(w->dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int next = openat(w->walk.dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	char folder[PATH_MAX];
 	struct stat st;
 	int rc;
@@ -99,35 +77,28 @@ static int step(struct way *w, const char *path, const char *name, struct ak_err
 	if (next < 0 || fstat(next, &st) < 0)
 		return ak_fail_errno(err, errno, "'%.200s'", path);
 	if (S_ISLNK(st.st_mode)) {
-		rc = path_of(w->dir, folder);
-		if (rc == 0 && !out_of_reach(w, w->dir, folder))
-			return refuse(path, folder, name, err);
-		rc = rc < 0 ? rc : follow(w, next);
+		rc = path_of(w->walk.dir, folder);
+		if (rc == 0 && !out_of_reach(w, w->walk.dir, folder))
+			return refuse(w, path, folder, name, err);
+		rc = rc < 0 ? rc : walk_follow(&w->walk, next);
 		return rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : 0;
 	}
-	ak_close(w->dir);
-	w->dir = TAKE_FD(next);
+	ak_close(w->walk.dir);
+	w->walk.dir = TAKE_FD(next);
 	return 0;
 }
 
 static int walk(struct way *w, const char *path, struct ak_err *err)
 {
-	for (;;) {
-		char name[NAME_MAX + 1];
-		size_t skip = strspn(w->rest, "/"), len = strcspn(w->rest + skip, "/");
-		int rc;
+	char name[NAME_MAX + 1];
+	int rc;
 
-		if (len == 0)
-			return 0;
-		if (len > NAME_MAX)
-			return ak_fail_errno(err, ENAMETOOLONG, "'%.200s'", path);
-		memcpy(name, w->rest + skip, len);
-		name[len] = '\0';
-		memmove(w->rest, w->rest + skip + len, strlen(w->rest + skip + len) + 1);
+	while ((rc = walk_next(&w->walk, name)) > 0) {
 		rc = step(w, path, name, err);
 		if (rc < 0)
 			return rc;
 	}
+	return rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : 0;
 }
 
 /* ---- the whole path ---- */
@@ -140,36 +111,112 @@ static int open_plain(const char *path)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* Absolute, and with the home resolved: links on the way to it are the administrator's, or the user's own. */
+/* Fill RET with the outermost folder on the way to PATH in which a sandbox could have changed a name; false if there is none. */
+static bool in_reach(const struct way *w, const char *path, char ret[static PATH_MAX])
+{
+	char part[PATH_MAX];
+
+	snprintf(part, sizeof(part), "%.*s", PATH_MAX - 1, path);
+	for (char *slash = part; w->written && (slash = strchr(slash + 1, '/')); *slash = '/') {
+		*slash = '\0';
+		if (!realpath(part, ret))
+			return false;
+		if (w->written(w->ctx, ret))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The kernel's path of the current folder, for a PWD that does not lead there. Usually another program changed the folder and not PWD. But a sandbox may also
+ * have renamed the link by which the user came, which would hide it: refused if PWD leads into a folder that it could write, and we are outside.
+ */
+static int current_real(const struct way *w, char ret[static PATH_MAX], struct ak_err *err)
+{
+	const char *named = getenv("PWD");
+	char folder[PATH_MAX];
+
+	if (!getcwd(ret, PATH_MAX))
+		return -errno;
+	if (!named || named[0] != '/' || !in_reach(w, named, folder) || project_inside(ret, folder))
+		return 0;
+	return ak_fail(err, ELOOP,
+		"PWD is '%.80s', and a sandbox may have changed symbolic links in '%.80s', but you are in '%.200s': give that path if you mean it",
+		named, folder, ret);
+}
+
+/*
+ * The current folder as the user came to it: PWD has the links that a shell followed. The kernel's own path has none, and is used if PWD
+ * names another folder.
+ */
+static int current(const struct way *w, char ret[static PATH_MAX], struct ak_err *err)
+{
+	const char *named = getenv("PWD");
+	struct stat here, there;
+
+	if (named && named[0] == '/' && strlen(named) < PATH_MAX && stat(named, &there) == 0 && stat(".", &here) == 0 &&
+		here.st_dev == there.st_dev && here.st_ino == there.st_ino) {
+		memcpy(ret, named, strlen(named) + 1);
+		return 0;
+	}
+	return current_real(w, ret, err);
+}
+
+/* ERR has a message only for -ELOOP. */
+static int make_absolute(const struct way *w, const char *path, char ret[static PATH_MAX], struct ak_err *err)
+{
+	char cwd[PATH_MAX] = "";
+	int rc = path[0] == '/' ? 0 : current(w, cwd, err), n;
+
+	n = rc < 0 ? 0 : snprintf(ret, PATH_MAX, "%s%s%s", cwd, path[0] == '/' ? "" : "/", path);
+	return n >= PATH_MAX ? -ENAMETOOLONG : rc;
+}
+
+/* With the home resolved: links on the way to it are the administrator's, or the user's own. */
 static int begin(struct way *w, const char *path)
 {
 	const char *home = getenv("HOME");
-	char cwd[PATH_MAX] = "";
 	size_t len;
 	int n;
 
 	project_home(w->home);
-	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
-		return -errno;
 	len = home && w->home[0] && home[0] == '/' && home[1] && project_inside(path, home) ? strlen(home) : 0;
-	n = snprintf(w->rest, sizeof(w->rest), "%s/%s", len ? w->home : cwd, path + len);
-	w->dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return n >= PATH_MAX ? -ENAMETOOLONG : w->dir < 0 ? -errno : 0;
+	n = snprintf(w->walk.rest, sizeof(w->walk.rest), "%s/%s", len ? w->home : "", path + len);
+	w->walk.dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return n >= PATH_MAX ? -ENAMETOOLONG : w->walk.dir < 0 ? -errno : 0;
+}
+
+static int open_way(const char *path, bool kept, way_written_fn written, void *ctx, struct ak_err *err)
+{
+	struct way w = { .walk.dir = -1, .kept = kept, .written = written, .ctx = ctx };
+	char whole[PATH_MAX], cwd[PATH_MAX];
+	int rc = make_absolute(&w, path, whole, err), fd = rc < 0 ? rc : open_plain(whole);
+
+	if (rc == -ELOOP)
+		return rc;
+	if (fd < 0 && fd != -ELOOP && path[0] != '/') { /* a folder above the current one may be closed to us */
+		if (current_real(&w, cwd, err) == -ELOOP) /* or the link by which the user came was renamed just now */
+			return -ELOOP;
+		fd = open_plain(path);
+	}
+	if (fd >= 0)
+		return fd; /* usually there are no links, and one call tells */
+	if (fd != -ELOOP || rc < 0)
+		return ak_fail_errno(err, -fd, "'%.200s'", path);
+	rc = begin(&w, whole);
+	rc = rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : walk(&w, path, err);
+	if (rc == 0)
+		return w.walk.dir;
+	ak_close(w.walk.dir);
+	return rc;
 }
 
 int way_open(const char *path, way_written_fn written, void *ctx, struct ak_err *err)
 {
-	struct way w = { .dir = -1, .written = written, .ctx = ctx };
-	int fd = open_plain(path), rc;
+	return open_way(path, false, written, ctx, err);
+}
 
-	if (fd >= 0)
-		return fd; /* usually there are no links, and one call tells */
-	if (fd != -ELOOP)
-		return ak_fail_errno(err, -fd, "'%.200s'", path);
-	rc = begin(&w, path);
-	rc = rc < 0 ? ak_fail_errno(err, -rc, "'%.200s'", path) : walk(&w, path, err);
-	if (rc == 0)
-		return w.dir;
-	ak_close(w.dir);
-	return rc;
+int way_open_kept(const char *path, way_written_fn written, void *ctx, struct ak_err *err)
+{
+	return open_way(path, true, written, ctx, err);
 }

@@ -4,7 +4,7 @@
  * Theory of operation. A port has a listener in the host's network namespace and a channel to the sandbox's init (base/publish.h), which provides
  * unconnected sockets of the sandbox's network namespace. For each accepted connection:
  *
- *   ask      wait for such a socket
+ *   ask      wait for such a socket, or for one that is connected already
  *   connect  to the port on 127.0.0.1; when nothing listens there, ask again and try ::1
  *   splice   as every TCP flow: relay/pump.c, which copies the bytes of such a flow without looking at them
  *
@@ -68,6 +68,33 @@ static void refused(struct relay_tcp *t)
 	ask(t);
 }
 
+/* FD is what init sent as a socket: use it only if it is one. */
+static bool is_stream(int fd, int family, int want_proto)
+{
+	int domain = 0, proto = 0, type = 0;
+	socklen_t len = sizeof(int);
+
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
+		getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) == 0 &&
+		getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && domain == family && proto == want_proto &&
+		type == SOCK_STREAM && ak_set_nonblock(fd, true) == 0;
+}
+
+/* One end of a pair, which is connected from birth. */
+static bool is_pair(int fd)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	return is_stream(fd, AF_UNIX, 0) && getpeername(fd, (struct sockaddr *)&ss, &len) == 0;
+}
+
+static void connected(struct relay_tcp *t)
+{
+	t->flow.target.dst = inside(t);
+	relay_tcp_join(t);
+}
+
 static void on_dialled(evutil_socket_t fd, short what, void *arg)
 {
 	struct relay_tcp *t = arg;
@@ -81,19 +108,7 @@ static void on_dialled(evutil_socket_t fd, short what, void *arg)
 		return;
 	}
 	event_del(&t->on_client);
-	t->flow.target.dst = inside(t);
-	relay_tcp_join(t);
-}
-
-/* FD is what init sent as a socket: use it only if it is one. */
-static bool is_tcp(int fd, int family)
-{
-	int domain = 0, proto = 0;
-	socklen_t len = sizeof(int);
-
-	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
-		getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) == 0 && domain == family && proto == IPPROTO_TCP &&
-		ak_set_nonblock(fd, true) == 0;
+	connected(t);
 }
 
 /* Takes ownership of FD. */
@@ -105,8 +120,12 @@ static void dial(struct relay_tcp *t, int fd)
 	int one = 1;
 
 	t->client = fd;
+	if (is_pair(fd)) {
+		connected(t);
+		return;
+	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (!is_tcp(fd, addr.family) || (connect(fd, (struct sockaddr *)&ss, len) < 0 && errno != EINPROGRESS)) {
+	if (!is_stream(fd, addr.family, IPPROTO_TCP) || (connect(fd, (struct sockaddr *)&ss, len) < 0 && errno != EINPROGRESS)) {
 		refused(t);
 		return;
 	}
@@ -120,7 +139,7 @@ static void dial(struct relay_tcp *t, int fd)
 static void ask(struct relay_tcp *t)
 {
 	struct relay_publish *p = t->published;
-	struct ak_socket_ask msg = { .id = ++p->last_id, .family = inside(t).family };
+	struct ak_socket_ask msg = { .id = ++p->last_id, .family = inside(t).family, .port = t->flow.target.port };
 
 	t->asked = msg.id;
 	if (p->channel < 0)
@@ -269,14 +288,15 @@ static void publish_free(struct relay_publish *p, enum relay_end end, const char
 {
 	struct relay_tcp *t;
 
-	while ((t = next_of(p->sb->flows, p)))
-		relay_tcp_end(t, end, detail);
+	/* The port first: a client whose connection is cut must not find it open. */
 	event_del(&p->on_accept);
 	event_del(&p->resume);
+	ak_close(p->listener);
+	while ((t = next_of(p->sb->flows, p)))
+		relay_tcp_end(t, end, detail);
 	if (p->channel >= 0)
 		event_del(&p->on_answer);
 	ak_close(p->channel);
-	ak_close(p->listener);
 	free(p);
 }
 

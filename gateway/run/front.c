@@ -5,6 +5,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/say.h"
 #include "gateway/store/rundir.h"
+#include "gateway/store/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -46,6 +47,7 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 	f->paths = paths;
 	f->began_us = ak_now_us();
 	f->looked = false;
+	f->live = -1;
 	f->n_listeners = 0;
 	f->plan.n_env = 0;
 	f->plan.guard = NULL;
@@ -69,6 +71,7 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 void run_front_done(struct run_front *f)
 {
 	run_front_close_ports(f);
+	f->live = ak_close(f->live);
 	run_io_close_writers(f->stdio);
 	run_io_done(&f->io);
 	run_plan_done(&f->plan);
@@ -76,6 +79,8 @@ void run_front_done(struct run_front *f)
 
 void run_front_look(struct run_front *f)
 {
+	if (!f->looked)
+		f->live = shared_begin(f->paths, &f->plan, f->opts);
 	if (!f->looked && !f->opts->quiet)
 		run_plan_look(&f->plan, f->opts, f->paths);
 	f->looked = true;
@@ -83,7 +88,7 @@ void run_front_look(struct run_front *f)
 
 /* ---- end ---- */
 
-/* A command that the caller has and the sandbox has not: the plan knows why. */
+/* The host has the command and the sandbox does not: the plan knows why. */
 static void explain_missing(const struct run_plan *plan, struct run_outcome *o)
 {
 	size_t used = strlen(o->why.text);

@@ -19,6 +19,7 @@ struct run_front {
 	size_t n_listeners;
 	int stdio[3]; /* for the command; ends of our pipes are valid until run_io_close_writers */
 	uint64_t began_us;
+	int live; /* owned, or negative: our entry among the running commands (store/live.h) */
 	bool looked;
 };
 
@@ -29,7 +30,7 @@ void run_front_done(struct run_front *f);
 /* The gateway has the listeners of published ports: close ours, so that the ports end with it. */
 void run_front_close_ports(struct run_front *f);
 
-/* Call run_plan_look once, while the sandbox is being built. */
+/* Register the run among the running commands, and call run_plan_look; once, while the sandbox is being built. */
 void run_front_look(struct run_front *f);
 
 /*

@@ -79,6 +79,13 @@ int run_gw_publish(struct run_gw *g, const struct ak_publish *p, int fd, struct 
 	return rc < 0 ? ak_fail_errno(err, -rc, "gateway") : 0;
 }
 
+void run_gw_unpublish(struct run_gw *g, const struct ak_publish *p)
+{
+	struct gw_msg msg = { .type = GW_MSG_UNPUBLISH, .id = RUN_LINK_ID, .publish = *p };
+
+	(void)ak_send_fds(g->control, &msg, sizeof(msg), NULL, 0);
+}
+
 /* ---- messages from it ---- */
 
 static void hand_new_log(struct run_gw *g)

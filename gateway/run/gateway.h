@@ -26,6 +26,8 @@ int run_gw_start(struct run_gw *g, const struct gwns_link *link, int net_sock, s
 /* Pass a published port to it; FD, the listener, is borrowed. The sandbox is READY. */
 int run_gw_publish(struct run_gw *g, const struct ak_publish *p, int fd, struct ak_err *err);
 
+void run_gw_unpublish(struct run_gw *g, const struct ak_publish *p); /* and cut its connections */
+
 void run_gw_read(struct run_gw *g); /* g->control is readable */
 void run_gw_stop(struct run_gw *g); /* ask for its final statistics; they arrive by life_unhosted */
 void run_gw_tick(struct run_gw *g);

@@ -7,7 +7,7 @@
 
 #include "gateway/run/io.h"
 
-#define RUN_BACKEND_FDS 2
+#define RUN_BACKEND_FDS 3
 
 struct run_backend {
 	void (*poll)(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS]); /* fill in the descriptors to wait for */

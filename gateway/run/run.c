@@ -12,11 +12,13 @@
 #include "gateway/base/sabotage.h"
 #include "gateway/base/say.h"
 #include "gateway/run/gateway.h"
+#include "gateway/run/ports.h"
 #include "gateway/run/vm.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define START_MAX_MS 30000
 
@@ -24,10 +26,12 @@ struct cold {
 	struct run_front *front; /* borrowed */
 	struct run_life life;
 	struct run_gw gw;
+	struct run_desk desk;
 	struct gwns_link link;
 	int net_sock; /* owned: the sandbox's setup sends its sockets for the gateway here */
 	struct sandbox *sandbox; /* owned */
-	struct sandbox_vm vm; /* owned; only with opts->vm */
+	bool wants_vm;
+	struct sandbox_vm vm; /* owned; only with WANTS_VM */
 	struct sandbox_limits limits;
 };
 
@@ -41,7 +45,8 @@ static void fill_spec(const struct cold *c, char resolv[static PLAN_RESOLV_MAX],
 	spec->argv = f->plan.argv ? f->plan.argv : f->opts->argv;
 	spec->upper_dir = c->life.dir.upper[0] ? c->life.dir.upper : NULL;
 	spec->limits = c->limits;
-	spec->vm = f->opts->vm ? &c->vm : NULL;
+	spec->vm = c->wants_vm ? &c->vm : NULL;
+	spec->debug = f->opts->debug ? STDERR_FILENO : 0;
 	spec->tty = f->opts->tty;
 	memcpy(spec->stdio, f->stdio, sizeof(spec->stdio));
 }
@@ -94,18 +99,58 @@ static void going(struct run_life *l)
 		run_say_notes(l->plan->notes);
 }
 
+/* After the command has started, so that it does not wait for this. */
+static void started(struct run_life *l)
+{
+	struct cold *c = l->ctx;
+
+	if (l->plan->network && !c->wants_vm)
+		run_desk_open(&c->desk, l->dir.dir_fd);
+}
+
 static void unhost(struct run_life *l)
 {
 	struct cold *c = l->ctx;
 
+	run_desk_done(&c->desk);
 	run_gw_stop(&c->gw);
 }
 
-static const struct life_ops life_ops = { .build = build, .host = host, .going = going, .unhost = unhost };
+static const struct life_ops life_ops = { .build = build, .host = host, .going = going, .started = started, .unhost = unhost };
+
+/* ---- ports that are published later ---- */
+
+static int open_port(void *ctx, const struct ak_publish *p, int listener, struct ak_err *err)
+{
+	return run_gw_publish(&((struct cold *)ctx)->gw, p, listener, err);
+}
+
+static void close_port(void *ctx, const struct ak_publish *p)
+{
+	run_gw_unpublish(&((struct cold *)ctx)->gw, p);
+}
+
+static const struct run_ports_ops ports_ops = { .open = open_port, .close = close_port };
+
+static void serve_desk(struct cold *c)
+{
+	_cleanup_json_ cJSON *request = NULL, *answer = NULL;
+	struct run_front *f = c->front;
+	struct ak_err err;
+	int rc;
+
+	if (!run_desk_serve(&c->desk, &request))
+		return;
+	if (f->opts != &f->own)
+		f->own = *f->opts;
+	f->opts = c->life.opts = &f->own;
+	rc = run_ports_change(&c->life, &f->own, request, &ports_ops, &answer, &err);
+	run_desk_answer(&c->desk, rc, answer, &err);
+}
 
 /* ---- callbacks of run/loop.h ---- */
 
-enum { P_SANDBOX, P_CONTROL };
+enum { P_SANDBOX, P_CONTROL, P_DESK };
 
 static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS])
 {
@@ -114,6 +159,7 @@ static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS
 	/* The descriptor of an ended sandbox stays readable. */
 	p[P_SANDBOX] = (struct pollfd){ .fd = c->life.state < LIFE_ENDING ? sandbox_fd(c->sandbox) : -1, .events = POLLIN };
 	p[P_CONTROL] = (struct pollfd){ .fd = c->gw.control, .events = POLLIN };
+	p[P_DESK] = (struct pollfd){ .fd = run_desk_fd(&c->desk), .events = POLLIN };
 }
 
 /* Sandbox first: the loop opens the terminal between two calls, so a command's start and end must not happen in the same call. */
@@ -125,6 +171,8 @@ static void backend_serve(void *ctx, const struct pollfd p[static RUN_BACKEND_FD
 		life_poll(&c->life);
 	if (p[P_CONTROL].revents)
 		run_gw_read(&c->gw);
+	if (p[P_DESK].revents || (c->desk.until_ms && ak_now_ms() >= c->desk.until_ms))
+		serve_desk(c);
 	life_tick(&c->life);
 	run_gw_tick(&c->gw);
 }
@@ -132,9 +180,12 @@ static void backend_serve(void *ctx, const struct pollfd p[static RUN_BACKEND_FD
 static uint64_t backend_due_ms(const void *ctx)
 {
 	const struct cold *c = ctx;
-	uint64_t life = life_due_ms(&c->life), gw = run_gw_due_ms(&c->gw);
+	const uint64_t due[] = { life_due_ms(&c->life), run_gw_due_ms(&c->gw), c->desk.until_ms };
+	uint64_t first = 0;
 
-	return !life || (gw && gw < life) ? gw : life;
+	for (size_t i = 0; i < ARRAY_SIZE(due); i++)
+		first = due[i] && (!first || due[i] < first) ? due[i] : first;
+	return first;
 }
 
 static void backend_signal(void *ctx, int sig)
@@ -171,7 +222,8 @@ static void init(struct cold *c, struct run_front *f)
 	c->net_sock = -1;
 	c->sandbox = NULL;
 	c->limits = f->opts->limits;
-	c->vm = (struct sandbox_vm){ -1, -1, -1, -1, 0 };
+	c->vm = SANDBOX_VM_NONE;
+	c->wants_vm = f->plan.vm = run_vm_wanted(f->paths, f->opts);
 	life_init(&c->life, &life_ops, c);
 	c->life.paths = f->paths;
 	c->life.opts = f->opts;
@@ -180,6 +232,7 @@ static void init(struct cold *c, struct run_front *f)
 	c->life.began_us = f->began_us;
 	c->life.start_max_ms = START_MAX_MS;
 	run_gw_init(&c->gw, &c->life);
+	run_desk_init(&c->desk);
 }
 
 static int execute(struct cold *c, struct ak_err *err)
@@ -208,7 +261,7 @@ int run_cold(struct run_front *f, struct run_report *ret, struct ak_err *err)
 	if (rc < 0)
 		return rc;
 	init(&c, f);
-	if (f->opts->vm) /* before the run begins: making a template takes its time */
+	if (c.wants_vm) /* before the run begins: making a template takes its time */
 		rc = run_vm_open(f->paths, &c.limits, f->opts->quiet, &c.vm, err);
 	if (rc == 0)
 		rc = execute(&c, err);
@@ -217,6 +270,7 @@ int run_cold(struct run_front *f, struct run_report *ret, struct ak_err *err)
 		ret->notes = strdup(sandbox_notes(c.sandbox));
 	sandbox_free(c.sandbox);
 	run_gw_done(&c.gw);
+	run_desk_done(&c.desk);
 	ret->outcome = c.life.outcome;
 	if (c.life.ran && rc == 0)
 		rc = run_front_report(f, ret, err);

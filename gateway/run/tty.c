@@ -53,6 +53,14 @@ bool tty_in_front(void)
 	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && is_ours(STDIN_FILENO);
 }
 
+/* Member by member: the structure has padding. */
+static bool same_mode(const struct termios *a, const struct termios *b)
+{
+	return a->c_iflag == b->c_iflag && a->c_oflag == b->c_oflag && a->c_cflag == b->c_cflag && a->c_lflag == b->c_lflag &&
+		a->c_line == b->c_line && !memcmp(a->c_cc, b->c_cc, sizeof(a->c_cc)) && a->c_ispeed == b->c_ispeed &&
+		a->c_ospeed == b->c_ospeed;
+}
+
 static void restore_stream(int fd, const struct stream *s)
 {
 	struct termios mode;
@@ -67,7 +75,7 @@ static void restore_stream(int fd, const struct stream *s)
 	if (!s->exclusive)
 		ioctl(fd, TIOCNXCL);
 	tcflow(fd, TCOON);
-	if (tcgetattr(fd, &mode) == 0 && memcmp(&mode, &s->mode, sizeof(mode)) != 0)
+	if (tcgetattr(fd, &mode) == 0 && !same_mode(&mode, &s->mode))
 		tcsetattr(fd, TCSANOW, &s->mode);
 }
 

@@ -27,7 +27,7 @@ static bool is_users_own(const struct ak_paths *paths, const struct config *c)
 static const struct config_item *next_wide(const struct config *c, const struct run_request *o, const struct config_item *i)
 {
 	for (i = i ? i + 1 : c->items; i < c->items + c->n_items; i++) {
-		if (config_item_widens(i, o))
+		if (config_item_widens(c, i, o))
 			return i;
 	}
 	return NULL;
@@ -79,11 +79,24 @@ int service_config_file(const char *path, struct config **ret, struct ak_err *er
 	return rc;
 }
 
-int service_config_tell(
-	const struct ak_paths *paths, const struct config *c, const struct run_request *o, struct strbuf *out, struct ak_err *err)
+/*
+ * Would this item make some run wider, or take memory for warm sandboxes? Trust is for the whole file and for every later run, so what the request at hand
+ * gives itself is shown as well.
+ */
+static bool needs_trust(const struct config *c, const struct config_item *i)
+{
+	static const struct run_request plain = {
+		.mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .timeout_ms = 1, .vm = true
+	};
+
+	return config_item_widens(c, i, &plain) || !strncmp(i->key->table, "daemon", 6);
+}
+
+int service_config_tell(const struct ak_paths *paths, struct config *c, struct strbuf *out, struct ak_err *err)
 {
 	_cleanup_(trust_record_done) struct trust_record was = { 0 };
 	enum trust_state state;
+	bool any = false;
 	int rc = trust_check(paths, c, &state, &was, err);
 
 	if (rc < 0)
@@ -92,11 +105,14 @@ int service_config_tell(
 		strbuf_printf(out, "%s has changed since you trusted it:\n", c->path);
 		trust_diff(was.text, c->text, out);
 	}
-	if (next_wide(c, o, NULL))
-		strbuf_printf(out, "%s asks for:\n", c->path);
-	for (const struct config_item *i = NULL; (i = next_wide(c, o, i));) {
+	for (size_t i = 0; i < c->n_items; i++) {
+		if (!needs_trust(c, &c->items[i]))
+			continue;
+		if (!any)
+			strbuf_printf(out, "%s asks for:\n", c->path);
+		any = true;
 		strbuf_puts(out, "  ");
-		config_item_print(c, i, out);
+		config_item_print(c, &c->items[i], out);
 		strbuf_putc(out, '\n');
 	}
 	return out->failed ? ak_fail(err, ENOMEM, "out of memory") : 0;
@@ -104,22 +120,25 @@ int service_config_tell(
 
 int service_trust(const struct ak_paths *paths, const struct config *c, struct ak_err *err)
 {
-	return trust_store(paths, c->path, c->text, c->len, err);
+	return trust_store(paths, c, err);
 }
 
 /* PATH may be gone; then it names the file or its folder as it was listed. */
-int service_trust_revoke(const struct ak_paths *paths, const char *path, struct ak_err *err)
+int service_trust_revoke(const struct ak_paths *paths, const char *path, char ret[static PATH_MAX], struct ak_err *err)
 {
 	_cleanup_free_ char *real = realpath(path, NULL);
 	const char *named = real ? real : path;
 	struct ak_err ignored;
-	char file[PATH_MAX];
+	size_t len = strlen(named);
 
+	if (len >= PATH_MAX)
+		return ak_fail(err, ENAMETOOLONG, "'%.100s': path too long", named);
+	memcpy(ret, named, len + 1);
 	if (trust_revoke(paths, named, &ignored) == 0)
 		return 0;
-	if (ak_path_join(file, named, CONFIG_NAME, NULL) < 0)
+	if (ak_path_join(ret, named, CONFIG_NAME, NULL) < 0)
 		return ak_fail(err, ENAMETOOLONG, "'%.100s': path too long", named);
-	return trust_revoke(paths, file, err);
+	return trust_revoke(paths, ret, err);
 }
 
 /* ---- the daemon's pool ---- */
@@ -127,10 +146,14 @@ int service_trust_revoke(const struct ak_paths *paths, const char *path, struct 
 static void take_pool(const struct config_item *i, struct daemon_conf *ret)
 {
 	unsigned n = (unsigned)strtoul(i->word, NULL, 10);
-	bool min = !strcmp(i->key->key, "min_warm");
+	bool min = !strcmp(i->key->key, "min_warm"), backend = !strcmp(i->key->key, "backend");
 
 	for (int m = 0; m < AK_MODE_NUM; m++) {
-		if (!i->name || !strcmp(i->name, ak_mode_name((enum ak_mode)m)))
+		if (i->name && strcmp(i->name, ak_mode_name((enum ak_mode)m)) != 0)
+			continue;
+		if (backend)
+			ret->vm[m] = !strcmp(i->word, "vm");
+		else
 			*(min ? &ret->min_warm[m] : &ret->max_warm[m]) = n;
 	}
 }
@@ -147,7 +170,7 @@ int service_pool_settings(const char *dir, const struct ak_paths *paths, struct 
 		for (size_t i = 0; i < c->n_items; i++) {
 			const struct config_item *item = &c->items[i];
 
-			if (strncmp(item->key->table, "daemon", 6) != 0 || item->key->kind != CONFIG_NUMBER ||
+			if (strncmp(item->key->table, "daemon", 6) != 0 || !strcmp(item->key->key, "runtime") ||
 				(item->name != NULL) != own)
 				continue;
 			take_pool(item, ret);

@@ -78,6 +78,15 @@ static int unreadable(struct walk *w, int code, struct ak_err *err)
 	return skip(w, why);
 }
 
+/* Count and report what would be copied. */
+static int found(struct walk *w, uint64_t size)
+{
+	w->c->bytes += size;
+	if (w->c->found)
+		w->c->found(w->c->ctx, w->path.data ? w->path.data : "", size);
+	return 0;
+}
+
 /* ---- one file ---- */
 
 /* Copy LEN bytes from the current position of SRC; 1 if it ends earlier. */
@@ -151,9 +160,16 @@ static int copy_file(struct walk *w, int pinned, const struct stat *st, int dst_
 	char tmp[32];
 	_cleanup_close_ int out = -1;
 	_cleanup_close_ int in = ak_reopen(pinned, O_RDONLY | O_NONBLOCK);
-	int rc = in < 0 ? unreadable(w, -in, err) : service_file_replaceable(dst_dir, dst, err);
+	int rc = in < 0 ? unreadable(w, -in, err) : 0;
 
-	if (rc < 0 || in < 0)
+	if (in < 0)
+		return rc;
+	if (w->c->look) {
+		w->c->files++;
+		return found(w, (uint64_t)st->st_size);
+	}
+	rc = service_file_replaceable(dst_dir, dst, err);
+	if (rc < 0)
 		return rc;
 	rc = ak_fresh_name(tmp);
 	if (rc == 0)
@@ -171,19 +187,46 @@ static int copy_file(struct walk *w, int pinned, const struct stat *st, int dst_
 	return 0;
 }
 
+/* Whether TARGET, by its text, leads out of the folder that is copied: the link is in a folder DEPTH - 1 below that one. */
+static bool leads_out(const char *target, unsigned depth)
+{
+	unsigned level = depth ? depth - 1 : 0;
+
+	if (target[0] == '/' || depth == 0)
+		return true;
+	for (const char *at = target; *at; at += strspn(at, "/")) {
+		size_t len = strcspn(at, "/");
+
+		if (len == 2 && at[0] == '.' && at[1] == '.') {
+			if (level-- == 0)
+				return true;
+		} else if (!(len == 1 && at[0] == '.')) {
+			level++;
+		}
+		at += len;
+	}
+	return false;
+}
+
 static int copy_link(struct walk *w, int pinned, int dst_dir, const char *dst, struct ak_err *err)
 {
 	char target[PATH_MAX], tmp[32];
 	ssize_t n = readlinkat(pinned, "", target, sizeof(target) - 1);
 	int rc = n < 0 ? -errno : 0;
 
+	target[n < 0 ? 0 : n] = '\0';
+	if (rc == 0 && w->c->inner_links && leads_out(target, w->depth))
+		return skip(w, "is a link that leads out of the folder");
+	if (rc == 0 && w->c->look) {
+		w->c->links++;
+		return found(w, 0);
+	}
 	if (rc == 0 && service_file_replaceable(dst_dir, dst, err) < 0)
 		return -EINVAL;
 	if (rc == 0)
 		rc = ak_fresh_name(tmp);
 	if (rc < 0)
 		return fail(w, -rc, err);
-	target[n] = '\0';
 	rc = ak_make_link(dst_dir, tmp, target);
 	if (rc < 0)
 		return fail_there(w, -rc, err);
@@ -247,16 +290,18 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 		ak_close(in);
 		return fail(w, rc, err);
 	}
-	out = open_target(dst_dir, dst);
+	out = w->c->look ? -1 : open_target(dst_dir, dst);
 	if (out == -ELOOP || out == -ENOTDIR) {
 		closedir(d);
 		return ak_fail(err, ENOTDIR, "'%.300s' exists and is not a folder, but '%.300s' is one",
 			w->c->to ? w->c->to : dst, w->path.data);
 	}
 	w->depth++;
-	rc = out < 0 ? fail_there(w, -out, err) : copy_entries(w, d, out, err);
+	rc = out < 0 && !w->c->look ? fail_there(w, -out, err) : copy_entries(w, d, out, err);
 	w->depth--;
 	closedir(d);
+	if (w->c->look)
+		return rc;
 	if (rc == 0 && fchmod(out, st->st_mode & 0777) < 0)
 		rc = fail_there(w, errno, err);
 	if (rc == 0)
@@ -267,14 +312,11 @@ static int copy_folder(struct walk *w, int pinned, const struct stat *st, int ds
 
 /* ---- one entry of any type ---- */
 
-static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, const char *dst, struct ak_err *err)
+static int copy_pinned(struct walk *w, int pinned, int dst_dir, const char *dst, struct ak_err *err)
 {
-	_cleanup_close_ int pinned = openat(src_dir, src, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
-	if (pinned < 0 && errno == ENOENT && w->depth > 0)
-		return 0; /* deleted since the folder was read */
-	if (pinned < 0 || fstat(pinned, &st) < 0)
+	if (fstat(pinned, &st) < 0)
 		return unreadable(w, errno, err);
 	if (S_ISCHR(st.st_mode) && st.st_rdev == 0) /* a whiteout: overlayfs marks a removed file this way */
 		return w->depth > 0 ? 0 : fail(w, ENOENT, err);
@@ -296,7 +338,18 @@ static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, c
 	}
 }
 
-int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err)
+static int copy_one(struct walk *w, int src_dir, const char *src, int dst_dir, const char *dst, struct ak_err *err)
+{
+	_cleanup_close_ int pinned = openat(src_dir, src, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	if (pinned < 0 && errno == ENOENT && w->depth > 0)
+		return 0; /* deleted since the folder was read */
+	return pinned < 0 ? unreadable(w, errno, err) : copy_pinned(w, pinned, dst_dir, dst, err);
+}
+
+/* PINNED, or SRC in SRC_DIR if that is -1. */
+static int copy_tree(
+	int pinned, int src_dir, const char *src, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err)
 {
 	_cleanup_free_ char *buf = malloc(CHUNK);
 	struct walk w = { .c = c, .buf = buf };
@@ -305,7 +358,17 @@ int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst
 	if (!buf)
 		return ak_fail(err, ENOMEM, "out of memory");
 	strbuf_puts(&w.path, src);
-	rc = copy_one(&w, src_dir, src, dst_dir, dst, err);
+	rc = pinned < 0 ? copy_one(&w, src_dir, src, dst_dir, dst, err) : copy_pinned(&w, pinned, dst_dir, dst, err);
 	strbuf_done(&w.path);
 	return rc;
+}
+
+int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err)
+{
+	return copy_tree(-1, src_dir, src, dst_dir, dst, c, err);
+}
+
+int service_copy_pinned(int pinned, const char *name, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err)
+{
+	return copy_tree(pinned, -1, name, dst_dir, dst, c, err);
 }

@@ -5,10 +5,12 @@
 #include "gateway/base/io.h"
 #include "gateway/daemon/daemon.h"
 #include "gateway/ipc/ipc.h"
+#include "gateway/run/vm.h"
 #include "gateway/store/vitals.h"
 
 #include <errno.h>
 
+#define PREWARM_VM_MS 180000
 #define CALL_TIMEOUT_MS 60000 /* for a start on a busy machine; other requests are fast */
 
 static int connect_daemon(const struct ak_paths *paths, bool start, struct ak_err *err)
@@ -20,7 +22,8 @@ static int connect_daemon(const struct ak_paths *paths, bool start, struct ak_er
 	return sock;
 }
 
-int service_call(const struct ak_paths *paths, bool start, const char *op, cJSON *request, cJSON **ret, struct ak_err *err)
+static int call(
+	const struct ak_paths *paths, bool start, const char *op, cJSON *request, int timeout_ms, cJSON **ret, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *taken = request ? request : cJSON_CreateObject(), *answer = NULL;
 	_cleanup_close_ int sock = -1;
@@ -32,12 +35,22 @@ int service_call(const struct ak_paths *paths, bool start, const char *op, cJSON
 	sock = connect_daemon(paths, start, err);
 	if (sock < 0)
 		return sock;
-	rc = ipc_call(sock, taken, NULL, 0, CALL_TIMEOUT_MS, &answer, NULL, &n_fds, err);
+	rc = ipc_call(sock, taken, NULL, 0, timeout_ms, &answer, NULL, &n_fds, err);
 	if (rc < 0)
 		return rc;
 	if (ret)
 		*ret = TAKE(answer);
 	return 0;
+}
+
+int service_call(const struct ak_paths *paths, bool start, const char *op, cJSON *request, cJSON **ret, struct ak_err *err)
+{
+	return call(paths, start, op, request, CALL_TIMEOUT_MS, ret, err);
+}
+
+int service_call_long(const struct ak_paths *paths, const char *op, cJSON *request, cJSON **ret, struct ak_err *err)
+{
+	return call(paths, true, op, request, 0, ret, err);
 }
 
 bool service_daemon_runs(const struct ak_paths *paths)
@@ -81,12 +94,17 @@ int service_daemon_stop(const struct ak_paths *paths, struct ak_err *err)
 	return rc == -ENOTCONN ? 0 : rc;
 }
 
-int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned count, cJSON **ret, struct ak_err *err)
+int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, bool vm, unsigned count, cJSON **ret, struct ak_err *err)
 {
+	static const struct sandbox_limits none;
 	_cleanup_json_ cJSON *request = cJSON_CreateObject();
+	int rc = vm ? run_vm_prepare(paths, &none, false, err) : 0; /* here: the daemon boots none */
 
+	if (rc < 0)
+		return rc;
 	if (!request || !cJSON_AddStringToObject(request, "mode", ak_mode_name(mode)) ||
-		!cJSON_AddNumberToObject(request, "count", count))
+		!cJSON_AddNumberToObject(request, "count", count) ||
+		!cJSON_AddStringToObject(request, "backend", vm ? "vm" : "ns"))
 		return ak_fail(err, ENOMEM, "out of memory");
-	return service_call(paths, true, "prewarm", TAKE(request), ret, err);
+	return call(paths, true, "prewarm", TAKE(request), vm ? PREWARM_VM_MS : CALL_TIMEOUT_MS, ret, err);
 }

@@ -11,6 +11,7 @@
 #include "gateway/base/io.h"
 #include "gateway/base/title.h"
 #include "gateway/ipc/spawn.h"
+#include "gateway/run/vm.h"
 #include "gateway/store/rundir.h"
 
 #include <errno.h>
@@ -84,7 +85,9 @@ static void drain(struct keeper *k)
 
 static void record_end(const struct keeper *k, const cJSON *info)
 {
-	struct run_outcome o = { .exit_code = k->end.exit_code, .timed_out = k->end.timed_out };
+	struct run_outcome o = {
+		.exit_code = k->end.exit_code, .timed_out = k->end.timed_out, .out_of_memory = k->end.oom_limit > 0
+	};
 
 	o.duration_ms = ak_now_ms() - k->began_ms;
 	o.net.allowed = json_number(info, "allowed", 0);
@@ -243,10 +246,13 @@ int service_run_detached(const struct run_request *opts, const struct ak_paths *
 	k.started_us = ak_wall_us();
 	k.began_ms = ak_now_ms();
 	if (rc == 0)
+		rc = service_image_from_podman(paths, opts, err);
+	if (rc == 0)
 		rc = run_plan_init(&plan, opts, paths, empty, err);
 	*ret_code = 0;
 	if (rc < 0)
 		return rc;
+	plan.vm = run_vm_wanted(paths, opts);
 	rc = check_plan(&plan, err);
 	if (rc == 0) {
 		rc = begin(&k, err);

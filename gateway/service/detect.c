@@ -4,6 +4,7 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/image/image.h"
+#include "gateway/store/agent.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -107,6 +108,7 @@ static void detect_for(const struct run_request *o, const struct run_plan *plan,
 const char *service_missing(
 	const struct run_request *o, const struct run_plan *plan, const struct ak_paths *paths, char ret_hint[static AK_ERR_MAX])
 {
+	const struct agent *agent;
 	struct detect_answer fits;
 	struct ak_err ignored;
 	struct image img;
@@ -114,6 +116,11 @@ const char *service_missing(
 	ret_hint[0] = '\0';
 	if (!is_missing(o, plan))
 		return NULL;
+	agent = agent_named(o->argv[0]);
+	if (agent) { /* the image of a language does not have it */
+		snprintf(ret_hint, AK_ERR_MAX, "%s is not on your PATH; install it with: %s", agent->title, agent->install);
+		return NULL;
+	}
 	detect_for(o, plan, &fits);
 	if (fits.clue == DETECT_NOTHING)
 		return NULL;
@@ -123,9 +130,14 @@ const char *service_missing(
 			fits.why);
 		return fits.image;
 	}
-	snprintf(ret_hint, AK_ERR_MAX,
-		"'%.64s' is not on this host; an image that should have it (%s): agentkernel image pull %s", o->argv[0], fits.why,
-		fits.image);
+	if (fits.clue == DETECT_COMMAND)
+		snprintf(ret_hint, AK_ERR_MAX,
+			"'%.64s' is not on this host; an image has it, bring it with: agentkernel image pull %s", o->argv[0],
+			fits.image);
+	else
+		snprintf(ret_hint, AK_ERR_MAX,
+			"'%.64s' is not on this host; the image for this project may have it (%s), bring it with: agentkernel image pull %s",
+			o->argv[0], fits.why, fits.image);
 	return NULL;
 }
 

@@ -149,6 +149,7 @@ static int take_message(
 		ret->timed_out = json_truth(msg, "timed_out");
 		if (ret->timed_out)
 			ret->exit_code = AK_EXIT_TIMEOUT;
+		ret->oom_limit = json_number(msg, "oom_limit", 0);
 		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
 		ret->n_left = (unsigned)json_number(msg, "n_left", 0);
 		snprintf(ret->left, sizeof(ret->left), "%s", json_text(msg, "left", ""));
@@ -304,6 +305,8 @@ static int finish(const struct service_exit *end, struct run_report *ret, struct
 		return ak_fail(err, EIO, "%s", end->why.text);
 	ret->outcome.exit_code = end->exit_code;
 	ret->outcome.timed_out = end->timed_out;
+	ret->outcome.out_of_memory = end->oom_limit > 0;
+	ret->outcome.memory_bytes = end->oom_limit;
 	ret->outcome.why = end->why;
 	if (end->n_left)
 		run_report_note(ret, "%u process%s on in the background: %s", end->n_left, end->n_left == 1 ? " goes" : "es go",

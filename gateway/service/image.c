@@ -8,8 +8,10 @@
 #include "gateway/service/internal.h"
 
 #include "gateway/base/cleanup.h"
+#include "gateway/base/spawn.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,14 +21,10 @@
 
 #define TO_LAYOUT "oci:" IMAGE_BOX_LAYOUT ":image"
 
-int service_image_tools(struct ak_err *err)
+int service_image_tools(char ret[static PATH_MAX], struct ak_err *err)
 {
-	static const char *const dirs[] = { "/usr/bin/skopeo", "/usr/local/bin/skopeo", "/bin/skopeo" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-		if (access(dirs[i], X_OK) == 0)
-			return 0;
-	}
+	if (spawn_find("skopeo", ret))
+		return 0;
 	return ak_fail(err, ENOPKG, "skopeo is not installed; on Debian and Ubuntu: apt-get install skopeo");
 }
 
@@ -140,7 +138,7 @@ static int canonical(const char *name, char ret[static IMAGE_NAME_MAX], struct a
 }
 
 /* A tag that is a whole reference, as in archives, is the name. */
-static int import_name(const struct source *s, const char *given, char ret[static IMAGE_NAME_MAX], struct ak_err *err)
+static int find_name(const struct source *s, const char *given, char ret[static IMAGE_NAME_MAX], struct ak_err *err)
 {
 	char made[IMAGE_NAME_MAX];
 	struct ak_err ignored;
@@ -151,6 +149,65 @@ static int import_name(const struct source *s, const char *given, char ret[stati
 		return 0;
 	default_name(s, made);
 	return canonical(made, ret, err);
+}
+
+/* A digest in a name says which content it stands for, and only whoever has fetched the image by that digest has compared it. */
+static int import_name(
+	const struct source *s, const struct service_image *how, char ret[static IMAGE_NAME_MAX], struct ak_err *err)
+{
+	int rc = find_name(s, how->name, ret, err);
+
+	if (rc == 0 && strchr(ret, '@') && !how->digest_known)
+		return ak_fail(err, EINVAL, "'%s': an import cannot have a name with a digest; give it a tag, or pull it", ret);
+	return rc;
+}
+
+/* Is NAME in the folder FD a regular file, or absent? Whoever opens a FIFO waits for its writer. */
+static int check_regular(int fd, const char *name, struct ak_err *err)
+{
+	struct stat st;
+
+	if (fstatat(fd, name, &st, 0) < 0)
+		return errno == ENOENT ? 0 : ak_fail_errno(err, errno, "'%s'", name);
+	return S_ISREG(st.st_mode) ? 0 : ak_fail(err, EINVAL, "'%s' in the layout is not a regular file", name);
+}
+
+/* The same for the files in the folder NAME and, above LEVELS, in the folders in it. */
+static int check_files(int at, const char *name, unsigned levels, struct ak_err *err)
+{
+	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+
+	if (!d) {
+		rc = errno == ENOENT ? 0 : ak_fail_errno(err, errno, "'%s'", name);
+		ak_close(fd);
+		return rc;
+	}
+	while (rc == 0 && (e = readdir(d))) {
+		if (e->d_name[0] != '.')
+			rc = levels ? check_files(fd, e->d_name, levels - 1, err) : check_regular(fd, e->d_name, err);
+	}
+	closedir(d);
+	return rc;
+}
+
+static int check_layout(const struct source *s, struct ak_err *err)
+{
+	_cleanup_close_ int fd = -1;
+	int rc;
+
+	if (strcmp(s->transport, "oci") != 0)
+		return 0;
+	fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return ak_fail_errno(err, errno, "'%s'", s->path);
+	rc = check_regular(fd, "oci-layout", err);
+	if (rc == 0)
+		rc = check_regular(fd, "index.json", err);
+	if (rc == 0)
+		rc = check_files(fd, "blobs", 1, err); /* blobs/ALGORITHM/DIGEST */
+	return rc < 0 ? ak_err_prefix(err, rc, "'%s'", s->path) : 0;
 }
 
 static int copy_in(const struct image_work *w, const struct source *s, struct ak_err *err)
@@ -168,14 +225,17 @@ static int copy_in(const struct image_work *w, const struct source *s, struct ak
 int service_image_import(const struct ak_paths *paths, const char *source, const struct service_image *how,
 	char ret[static IMAGE_NAME_MAX], struct ak_err *err)
 {
+	char skopeo[PATH_MAX];
 	struct image_work w;
 	struct source s;
 	int rc = parse_source(source, &s, err);
 
 	if (rc == 0)
-		rc = import_name(&s, how->name, ret, err);
+		rc = check_layout(&s, err);
 	if (rc == 0)
-		rc = service_image_tools(err);
+		rc = import_name(&s, how, ret, err);
+	if (rc == 0)
+		rc = service_image_tools(skopeo, err);
 	if (rc == 0)
 		rc = image_work_begin(paths, &w, err);
 	if (rc < 0)

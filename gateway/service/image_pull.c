@@ -77,7 +77,7 @@ static int add_file(struct sandbox_mount *m, const char *path, const char *targe
 struct pull {
 	struct run_request o;
 	struct sandbox_mount mounts[3];
-	char layout[PATH_MAX], ca[PATH_MAX], auth[PATH_MAX], from[IMAGE_NAME_MAX + 16];
+	char skopeo[PATH_MAX], layout[PATH_MAX], ca[PATH_MAX], auth[PATH_MAX], from[IMAGE_NAME_MAX + 16];
 	char ported[RULES_MAX][IMAGE_NAME_MAX];
 	char *argv[12];
 };
@@ -99,7 +99,7 @@ static int prepare(struct pull *p, const struct image_work *w, const struct imag
 	p->mounts[m++] = (struct sandbox_mount){ .source = p->layout, .target = IMAGE_BOX_LAYOUT };
 	image_ref_print(ref, name);
 	snprintf(p->from, sizeof(p->from), "docker://%s", name);
-	add_word(p, &n, "skopeo");
+	add_word(p, &n, p->skopeo);
 	add_word(p, &n, "--insecure-policy");
 	add_word(p, &n, "copy");
 	if (how->auth_file) {
@@ -169,7 +169,9 @@ static int pull_now(const struct ak_paths *paths, const struct image_ref *ref, c
 		return rc;
 	memset(&p, 0, sizeof(p));
 	limit_files(how->max_bytes ? how->max_bytes : IMAGE_BYTES_DEFAULT);
-	rc = prepare(&p, &w, ref, how, err);
+	rc = service_image_tools(p.skopeo, err);
+	if (rc == 0)
+		rc = prepare(&p, &w, ref, how, err);
 	if (rc == 0)
 		rc = run_skopeo(paths, &p, err);
 	if (rc == 0)
@@ -183,11 +185,12 @@ int service_image_pull(const struct ak_paths *paths, const char *text, const str
 {
 	_cleanup_close_ int lock = -1;
 	uint64_t began_us = ak_wall_us(), last_us = 0;
+	char skopeo[PATH_MAX];
 	struct image_ref ref;
 	int rc = image_ref_parse(text, &ref, err);
 
 	if (rc == 0)
-		rc = service_image_tools(err);
+		rc = service_image_tools(skopeo, err);
 	if (rc < 0)
 		return rc;
 	image_ref_print(&ref, ret);

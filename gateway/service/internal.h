@@ -2,6 +2,7 @@
 #ifndef AK_SERVICE_INTERNAL_H
 #define AK_SERVICE_INTERNAL_H
 
+#include "gateway/run/front.h"
 #include "gateway/service/service.h"
 #include "gateway/store/state.h"
 
@@ -19,10 +20,16 @@ int service_claim_name(const struct ak_paths *paths, const char *name, struct ak
 int service_keep(const struct ak_paths *paths, const struct run_request *opts, const struct run_plan *plan,
 	const struct run_report *report, struct ak_err *err);
 
-/* service/image.c: -ENOPKG unless skopeo is installed; unpack and name the image in WORK/layout. */
-int service_image_tools(struct ak_err *err);
+/* service/settle.c: if the planned run is the first of an agent with its memory, make the memory ready. Best effort; waits for another run that does it. */
+void service_settle(struct run_front *f);
+
+/* service/image.c: the path of skopeo, or -ENOPKG; unpack and name the image in WORK/layout. */
+int service_image_tools(char ret[static PATH_MAX], struct ak_err *err);
 int service_image_finish(
 	const struct ak_paths *paths, const struct image_work *w, const char *name, uint64_t max_bytes, struct ak_err *err);
+
+/* service/image_podman.c: with --backend podman, copy the image of O to our store if only podman has it. Not for a call of the MCP server. */
+int service_image_from_podman(const struct ak_paths *paths, const struct run_request *o, struct ak_err *err);
 
 /*
  * service/detect.c: the command of O is not on this host. The local image that fits, or NULL; RET_HINT is a line for the user, "" if nothing is missing

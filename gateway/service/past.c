@@ -16,10 +16,11 @@
 /* Members of run.jsonl that are shown, and the names that they have everywhere else. */
 static const struct {
 	const char *from, *to;
-} shown[] = { { "mode", "mode" }, { "profile", "profile" }, { "network", "network" }, { "project", "dir" },
-	{ "command", "command" }, { "origin", "origin" }, { "exit_code", "exit_code" }, { "timed_out", "timed_out" },
-	{ "out_of_memory", "out_of_memory" }, { "duration_ms", "duration_ms" }, { "started", "created_at" },
-	{ "ended", "ended_at" }, { "allowed", "allowed" }, { "denied", "denied" }, { "publish", "publish" } };
+} shown[] = { { "backend", "backend" }, { "mode", "mode" }, { "profile", "profile" }, { "network", "network" },
+	{ "project", "dir" }, { "command", "command" }, { "origin", "origin" }, { "exit_code", "exit_code" },
+	{ "timed_out", "timed_out" }, { "out_of_memory", "out_of_memory" }, { "duration_ms", "duration_ms" },
+	{ "started", "created_at" }, { "ended", "ended_at" }, { "allowed", "allowed" }, { "denied", "denied" },
+	{ "publish", "publish" } };
 
 static bool copy_members(cJSON *to, const cJSON *record)
 {
@@ -56,8 +57,7 @@ static int run_info(const struct ak_paths *paths, const char *name, cJSON **ret,
 	if (rc < 0)
 		return ak_fail(err, -rc, "run '%s' has no record", name);
 	if (!obj || !cJSON_AddStringToObject(obj, "name", name) ||
-		!cJSON_AddStringToObject(obj, "status", status_of(dir, record)) ||
-		!cJSON_AddStringToObject(obj, "backend", "ns") || !copy_members(obj, record))
+		!cJSON_AddStringToObject(obj, "status", status_of(dir, record)) || !copy_members(obj, record))
 		return ak_fail(err, ENOMEM, "out of memory");
 	*ret = TAKE(obj);
 	return 0;

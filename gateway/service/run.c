@@ -12,6 +12,7 @@
 #include "gateway/ipc/ipc.h"
 #include "gateway/run/front.h"
 #include "gateway/run/life.h"
+#include "gateway/run/vm.h"
 #include "gateway/store/policy_dirs.h"
 #include "gateway/store/report.h"
 
@@ -81,7 +82,7 @@ static int on_message(struct warm_run *w)
 static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS])
 {
 	p[0] = (struct pollfd){ .fd = ((const struct warm_run *)ctx)->sock, .events = POLLIN };
-	p[1] = (struct pollfd){ .fd = -1 };
+	p[1] = p[2] = (struct pollfd){ .fd = -1 };
 }
 
 static void backend_serve(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS])
@@ -242,6 +243,17 @@ static int take_image(struct run_front *f, struct run_request **with, char hint[
 	return rc;
 }
 
+/* A warm sandbox would be spent on a job that its virtual machine cannot take. */
+static bool fits_machine(const struct run_front *f)
+{
+	char resolv[PLAN_RESOLV_MAX];
+	struct sandbox_spec spec;
+
+	run_plan_spec(&f->plan, NULL, resolv, &spec);
+	spec.limits = f->opts->limits;
+	return sandbox_warm_vm(&spec);
+}
+
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
 	static struct run_front
@@ -254,13 +266,18 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 	memset(ret, 0, sizeof(*ret));
 	if (rc == 0)
 		rc = run_request_pin(paths, &opts, &own, err);
+	if (rc == 0)
+		rc = service_image_from_podman(paths, opts, err);
 	if (rc < 0)
 		return rc;
 	rc = run_front_init(&f, opts, paths, err);
 	if (rc == 0)
 		rc = take_image(&f, &with, hint, err);
 	if (rc == 0)
-		rc = f.plan.network && !f.plan.image && !opts->keep && !opts->cold && !opts->vm && opts->mode != AK_MODE_OWN
+		service_settle(&f);
+	if (rc == 0)
+		rc = f.plan.network && !f.plan.image && !opts->keep && !opts->cold && !opts->podman &&
+				opts->mode != AK_MODE_OWN && !opts->vm_if_fast && (!opts->vm || fits_machine(&f))
 			? run_warm(&f, ret, err)
 			: -EAGAIN;
 	if (rc == -EAGAIN)

@@ -170,7 +170,8 @@ int service_fill_state(const struct ak_paths *paths, const struct run_request *o
 	s->profile = opts->profile;
 	s->no_network = opts->no_network;
 	s->nested = opts->nested;
-	s->vm = opts->vm;
+	s->vm = run_vm_wanted(paths, opts);
+	s->podman = opts->podman;
 	s->project_writable = opts->project_writable;
 	s->limits = opts->limits;
 	memcpy(s->publish, opts->publish, sizeof(s->publish));
@@ -239,6 +240,8 @@ int service_create(
 	if (opts->mcp_server && runs_dir(paths, name, taken, &ignored) == 0)
 		return ak_fail(err, EEXIST, "the name '%s' is taken already; choose another", name);
 	rc = service_claim_name(paths, name, err);
+	if (rc == 0)
+		rc = service_image_from_podman(paths, opts, err);
 	if (rc == 0)
 		rc = service_fill_state(paths, opts, NULL, &s, err);
 	if (rc == 0)

@@ -49,6 +49,27 @@ typedef int service_change_fn(
 	const struct ak_paths *paths, const char *name, const struct service_how *how, cJSON **ret, struct ak_err *err);
 service_change_fn service_start, service_stop, service_remove;
 
+/* ---- snapshots (service/snapshot.c): copies of the files that a persistent sandbox has written ---- */
+
+struct service_copy_how {
+	const char *tag; /* NULL: snapshot: made of the time; fork: the present files */
+	bool stop; /* if it is running, stop it for the copy and start it again; else -EBUSY */
+};
+
+/* RET: {"tag","bytes","files","created_at"}; or an array of them, oldest first, those that cannot be read with "damaged":true. */
+int service_snapshot(
+	const struct ak_paths *paths, const char *name, const struct service_copy_how *how, cJSON **ret, struct ak_err *err);
+int service_snapshots(const struct ak_paths *paths, const char *name, cJSON **ret, struct ak_err *err);
+int service_snapshot_remove(const struct ak_paths *paths, const char *name, const char *tag, struct ak_err *err);
+
+/* Replace the files of NAME by those of a snapshot. RET: SandboxInfo. */
+int service_restore(
+	const struct ak_paths *paths, const char *name, const struct service_copy_how *how, cJSON **ret, struct ak_err *err);
+
+/* Make a stopped sandbox FRESH with the files and settings of NAME. RET: its SandboxInfo. */
+int service_fork(const struct ak_paths *paths, const char *name, const char *fresh, const struct service_copy_how *how,
+	cJSON **ret, struct ak_err *err);
+
 /* Does NAME still have this UUID (else -ENOENT)? Whatever is opened by name between two successful checks belongs to that sandbox. */
 int service_same(const struct ak_paths *paths, const char *name, const char *uuid, struct ak_err *err);
 
@@ -95,11 +116,13 @@ bool service_ended(const struct ak_paths *p, const char *dir);
 
 /* Send {"op":OP} with the members of REQUEST to the daemon. Takes ownership of REQUEST (may be NULL). START: start a daemon if none is running. */
 int service_call(const struct ak_paths *paths, bool start, const char *op, cJSON *request, cJSON **ret, struct ak_err *err);
+/* The same for a request that takes as long as it needs. */
+int service_call_long(const struct ak_paths *paths, const char *op, cJSON *request, cJSON **ret, struct ak_err *err);
 
 bool service_daemon_runs(const struct ak_paths *paths);
 int service_daemon_status(const struct ak_paths *paths, cJSON **ret, struct ak_err *err);
 int service_daemon_stop(const struct ak_paths *paths, struct ak_err *err);
-int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, unsigned count, cJSON **ret, struct ak_err *err);
+int service_prewarm(const struct ak_paths *paths, enum ak_mode mode, bool vm, unsigned count, cJSON **ret, struct ak_err *err);
 
 /* ---- published ports (service/publish.c) ---- */
 
@@ -108,7 +131,10 @@ struct service_ports {
 	size_t n_add, n_drop;
 };
 
-/* Publish or remove ports of a persistent sandbox: at once if it runs, and for its later starts. RET: SandboxInfo with the ports in use. */
+/*
+ * Publish or remove ports of a persistent sandbox, at once if it runs, and for its later starts; or of a run in the foreground. RET: SandboxInfo with the
+ * ports in use.
+ */
 int service_publish(
 	const struct ak_paths *paths, const char *name, const struct service_ports *ports, cJSON **ret, struct ak_err *err);
 
@@ -227,6 +253,7 @@ struct service_exec {
 struct service_exit {
 	int exit_code; /* of the command; 128+N for signal N, 124 after a timeout, 125 to 127 if it never ran */
 	bool timed_out;
+	uint64_t oom_limit; /* the memory limit in bytes, if it killed a process meanwhile; else 0 */
 	struct ak_err why; /* reason of 125 to 127, or "" */
 	unsigned n_left; /* number of processes that the command left running */
 	char left[AK_ERR_MAX]; /* their pids and names, truncated: "7 sleep, 9 node" */
@@ -252,8 +279,6 @@ int service_exec_run(const struct ak_paths *paths, const char *name, const struc
 	const struct service_output *output, struct run_report *ret, struct ak_err *err);
 
 /* ---- files (service/files.c); paths are absolute, inside the sandbox ---- */
-
-#define SERVICE_FILE_MAX (64u << 20) /* limit for service_file_read */
 
 /* O_PATH descriptor of a running sandbox's root. The functions below take it and never reach outside of it. */
 int service_root(const struct ak_paths *paths, const char *name, struct ak_err *err);
@@ -306,12 +331,27 @@ bool service_fs_forbidden(int fd);
 /* ---- the memory of agents (service/agents.c; see store/agent.h) ---- */
 
 struct agent;
+struct service_memory {
+	/* Each file or folder of the home that is copied, before what is in it; REAL: where it leads to if it is a link, else NULL. May be NULL. */
+	void (*source)(void *ctx, const char *path, const char *real);
+	void (*found)(void *ctx, const char *path, uint64_t size); /* see struct service_copy */
+	void (*skipped)(void *ctx, const char *path, const char *why); /* see struct service_copy; may be NULL */
+	void *ctx;
+};
 /*
- * Copy the host's own files of A into its shared memory, which must be empty: -EEXIST if not. EACH gets every path of the home before it is copied; what
- * was copied is counted in *RET_FILES. -ENOENT if the host has none.
+ * Report what service_agent_import would copy. The same errors: -EEXIST if A has a memory, -ENOENT if the host has no files of it.
  */
-int service_agent_import(const struct ak_paths *paths, const struct agent *a, void (*each)(const char *path), uint64_t *ret_files,
-	struct ak_err *err);
+int service_agent_look(const struct ak_paths *paths, const struct agent *a, const struct service_memory *how, struct ak_err *err);
+
+/*
+ * Copy the host's own files of A into its shared memory, which must be empty: -EEXIST if not. A folder of the home that is a link is copied from where it leads
+ * to; links that lead out of such a folder are left out. What was copied is counted in *RET_FILES. -ENOENT if the host has none. Leaves nothing after a failure.
+ */
+int service_agent_import(const struct ak_paths *paths, const struct agent *a, uint64_t *ret_files, struct ak_err *err);
+
+/* Report what service_agent_reset would remove: paths below the agent's name, "codex/shared/…". -ENOENT if there is none. */
+int service_agent_memory(
+	const struct ak_paths *paths, const struct agent *a, const struct service_memory *how, struct ak_err *err);
 
 /* Remove all memory of A, the shared one and those of projects. -ENOENT if there is none. */
 int service_agent_reset(const struct ak_paths *paths, const struct agent *a, struct ak_err *err);
@@ -320,10 +360,14 @@ int service_agent_reset(const struct ak_paths *paths, const struct agent *a, str
 
 struct service_copy {
 	const volatile sig_atomic_t *stop; /* may be NULL; non-zero: clean up and end with -EINTR */
-	/* May be NULL; called for devices, FIFOs, sockets, unreadable files and folders that are too deep. */
+	/* May be NULL; called for devices, FIFOs, sockets, unreadable files, folders that are too deep, and links that are not copied. */
 	void (*skipped)(void *ctx, const char *path, const char *why);
 	void *ctx;
 	const char *to; /* borrowed; the destination as the user wrote it, for errors; may be NULL */
+	bool inner_links; /* skip links that lead out of the copied folder, and absolute ones */
+	bool look; /* only count and report what would be copied; there is no destination */
+	void (*found)(void *ctx, const char *path,
+		uint64_t size); /* may be NULL; with LOOK, each file and link (size 0), in order of their paths */
 	uint64_t files, folders, links, left_out, bytes; /* result: how many were copied or skipped */
 };
 
@@ -334,6 +378,9 @@ struct service_copy {
  * cannot be read are skipped.
  */
 int service_copy_tree(int src_dir, const char *src, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err);
+
+/* The same for what PINNED, opened with O_PATH, is; NAME is for messages. */
+int service_copy_pinned(int pinned, const char *name, int dst_dir, const char *dst, struct service_copy *c, struct ak_err *err);
 
 /* ---- runs in the background (service/detach.c) ---- */
 
@@ -359,9 +406,8 @@ int service_config(struct run_request *o, const char *dir, const struct ak_paths
 /* Read the file PATH, or the one in the folder PATH; -ENOENT. */
 int service_config_file(const char *path, struct config **ret, struct ak_err *err);
 
-/* Append lines that say what C changed since it was trusted, and how it would widen O. */
-int service_config_tell(const struct ak_paths *paths, const struct config *c, const struct run_request *o, struct strbuf *out,
-	struct ak_err *err);
+/* Append lines that say what C changed since it was trusted, and what of it counts only after that: for any run, not only for the one at hand. */
+int service_config_tell(const struct ak_paths *paths, struct config *c, struct strbuf *out, struct ak_err *err);
 
 /* The sizes of the daemon's pool that agentkernel.toml in DIR gives; RET is unchanged where it gives none. -EINVAL: wrong, or not trusted. */
 struct daemon_conf;
@@ -369,7 +415,7 @@ int service_pool_settings(const char *dir, const struct ak_paths *paths, struct 
 
 /* Trust exactly the content of C; forget a file or the one in a folder (-ENOENT); list [{path, status, sha256, time}]. */
 int service_trust(const struct ak_paths *paths, const struct config *c, struct ak_err *err);
-int service_trust_revoke(const struct ak_paths *paths, const char *path, struct ak_err *err);
+int service_trust_revoke(const struct ak_paths *paths, const char *path, char ret[static PATH_MAX], struct ak_err *err);
 int service_trust_list(const struct ak_paths *paths, cJSON **ret, struct ak_err *err);
 
 /* ---- images by language (service/detect.c) ---- */
@@ -392,6 +438,7 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 
 struct service_image {
 	const char *name; /* import: store it under this name; NULL: made from the source */
+	bool digest_known; /* import: who had the image has checked the digest in NAME */
 	uint64_t max_bytes; /* 0: the default */
 	const char *ca_file, *auth_file; /* pull: for the registry; NULL: none */
 	const struct policy_edit *edits; /* pull: rules besides those of the registry */

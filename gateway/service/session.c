@@ -152,7 +152,7 @@ int session_take(struct session *s, struct ak_err *err)
 static void backend_poll(const void *ctx, struct pollfd p[static RUN_BACKEND_FDS])
 {
 	p[0] = (struct pollfd){ .fd = ((const struct session *)ctx)->exec.sock, .events = POLLIN };
-	p[1] = (struct pollfd){ .fd = -1 };
+	p[1] = p[2] = (struct pollfd){ .fd = -1 };
 }
 
 static void backend_serve(void *ctx, const struct pollfd p[static RUN_BACKEND_FDS])

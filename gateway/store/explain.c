@@ -17,6 +17,7 @@ static const struct {
 	[PLAN_FROM_AUTHORITIES] = { "your certificate authorities, which the sandbox has too", true },
 	[PLAN_FROM_GIT] = { "your name in git", true },
 	[PLAN_FROM_SANDBOX] = { "the sandbox itself", true },
+	[PLAN_FROM_TMP] = { "the sandbox's own folder for temporary files", true },
 	[PLAN_FROM_PROFILE] = { "your environment (permissive profile)", false },
 	[PLAN_FROM_API_KEY] = { "--pass-api-key", false },
 	[PLAN_FROM_OPTION] = { "--env", false },

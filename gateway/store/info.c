@@ -56,7 +56,7 @@ cJSON *sandbox_info_json(const struct sandbox_info *i)
 	char when[AUDIT_TIME_MAX];
 
 	if (!obj || !put_text(obj, "name", s->name) || !put_text(obj, "uuid", s->uuid) || !put_text(obj, "status", i->status) ||
-		!put_text(obj, "backend", s->vm ? "vm" : "ns") || !put_text(obj, "mode", state_mode(s)) ||
+		!put_text(obj, "backend", run_backend_name(s->vm, s->podman)) || !put_text(obj, "mode", state_mode(s)) ||
 		!put_text(obj, "profile", ak_profile_name(s->profile)) || !put_limits(obj, &s->limits) || !put_network(obj, s) ||
 		(s->dir[0] && !put_text(obj, "dir", s->dir)) || (s->image[0] && !put_text(obj, "image", s->image)) ||
 		!put_text(obj, "created_at", audit_time_print(s->created_us, when)) ||
@@ -69,10 +69,9 @@ cJSON *sandbox_info_json(const struct sandbox_info *i)
 
 cJSON *sandbox_info_damaged(const char *name, const char *reason)
 {
-	static const char *const unknown[] = { "uuid", "mode", "profile", "vcpus", "memory_mb", "ip", "created_at" };
+	static const char *const unknown[] = { "uuid", "backend", "mode", "profile", "vcpus", "memory_mb", "ip", "created_at" };
 	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
-	bool ok = obj && put_text(obj, "name", name) && put_text(obj, "status", "damaged") && put_text(obj, "backend", "ns") &&
-		put_text(obj, "error", reason);
+	bool ok = obj && put_text(obj, "name", name) && put_text(obj, "status", "damaged") && put_text(obj, "error", reason);
 
 	for (size_t i = 0; ok && i < ARRAY_SIZE(unknown); i++)
 		ok = cJSON_AddNullToObject(obj, unknown[i]) != NULL;

@@ -200,7 +200,13 @@ static int name_source(const struct run_request *opts, const struct ak_paths *pa
 	rc = expand(in->source, typed);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "mount '%.200s'", in->source);
-	return shared_name(paths, typed, "mount", ret, ret_id, ret_mode, err);
+	rc = shared_name(paths, typed, "mount", ret, ret_id, ret_mode, err);
+	if (rc == 0 && in->id.ino && S_ISDIR(*ret_mode) && !project_id_same(&in->id, ret_id))
+		return ak_fail(err, ESTALE,
+			"mount '%s': it is not the folder that was there when you trusted agentkernel.toml; nothing was mounted. "
+			"If you have replaced it, run: agentkernel trust",
+			ret);
+	return rc;
 }
 
 /* A place in the project is the host's too: nothing is created there. */

@@ -297,12 +297,16 @@ static int plan_env(struct run_plan *plan, const struct run_request *opts, const
 	const char *path = plan->tools.path ? plan->tools.path : TOOLS_SYSTEM_PATH;
 	int rc = plan_env_setf(plan, "PATH", path, plan->tools.n ? PLAN_FROM_CALLER_PATH : PLAN_FROM_SYSTEM);
 
+	if (rc == 0)
+		rc = plan_env_set(plan, "TMPDIR=/tmp", PLAN_FROM_TMP);
 	if (rc == 0 && !opts->fixed_env)
 		rc = env_caller(plan, opts);
 	if (rc == 0 && plan->image)
 		rc = env_image(plan);
 	if (rc == 0)
 		rc = plan_git(plan, !opts->fixed_env);
+	if (rc == 0)
+		rc = plan_mise(plan);
 	if (rc == 0)
 		rc = env_identity(plan, opts, user);
 	for (char *const *e = opts->fixed_env; e && *e && rc == 0; e++)
@@ -315,7 +319,7 @@ static int plan_env(struct run_plan *plan, const struct run_request *opts, const
 /* Each sandbox has its own values of these; the profile's defaults do not replace them. */
 static bool is_identity(const char *pair)
 {
-	static const char *const own[] = { "HOME=", "USER=", "LOGNAME=", SANDBOX_VARIABLE "=", "AGENTKERNEL_MODE=" };
+	static const char *const own[] = { "HOME=", "USER=", "LOGNAME=", (SANDBOX_VARIABLE "="), "AGENTKERNEL_MODE=" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
 		if (same_key(pair, own[i]))
@@ -406,20 +410,6 @@ static enum project_word word_of(const struct run_request *opts)
 	return !opts->dir ? PROJECT_STOOD_IN : opts->allow_broad_dir ? PROJECT_CONFIRMED : PROJECT_NAMED;
 }
 
-/* The current folder, unless the user came to it by a link that a sandbox may have made. */
-static int name_current(const struct ak_paths *paths, char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
-{
-	const char *named = getenv("PWD");
-	struct stat here, there;
-	int rc = 0;
-
-	/* PWD may name another folder. */
-	if (named && stat(named, &there) == 0 && stat(".", &here) == 0 && here.st_dev == there.st_dev &&
-		here.st_ino == there.st_ino)
-		rc = shared_check_way(paths, named, err);
-	return rc < 0 ? ak_err_prefix(err, rc, "project folder") : project_name(".", "project folder", ret, ret_id, err);
-}
-
 static int name_project(const struct run_request *opts, const struct ak_paths *paths, struct owndir *own,
 	char ret[static PATH_MAX], struct project_id *ret_id, struct ak_err *err)
 {
@@ -433,7 +423,7 @@ static int name_project(const struct run_request *opts, const struct ak_paths *p
 		snprintf(ret, PATH_MAX, "%s", opts->dir);
 		rc = project_again(ret, &opts->dir_id, ret_id, err);
 	} else {
-		rc = opts->dir ? shared_name_folder(paths, opts->dir, ret, ret_id, err) : name_current(paths, ret, ret_id, err);
+		rc = shared_name_folder(paths, opts->dir ? opts->dir : ".", ret, ret_id, err);
 	}
 	return rc < 0 ? rc : project_check(ret, word_of(opts), own, err);
 }
@@ -537,8 +527,8 @@ static int plan_tools(struct run_plan *plan, const struct run_request *opts, con
 			plan->tools.missing);
 		run_plan_note(plan, note);
 	}
-	if (rc == 0 && plan->tools.partly)
-		run_plan_note(plan, plan->tools.partly);
+	if (rc == 0 && (plan->tools.partly || (plan->tools.refused && opts->n_tools)))
+		run_plan_note(plan, plan->tools.partly ? plan->tools.partly : plan->tools.refused);
 	for (size_t i = 0; rc == 0 && i < plan->tools.n; i++) {
 		const struct tool *t = &plan->tools.list[i];
 
@@ -599,17 +589,17 @@ static int plan_project(struct run_plan *plan, const struct run_request *opts, c
 
 void run_plan_look(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths)
 {
+	struct shared_lines shared;
 	char line[512];
 
 	plan_mounts_look(plan);
-	if (!plan->project[0] && !plan->n_asked)
-		return;
 	if (plan->project[0]) {
 		project_sockets(plan->project, "the project", line, sizeof(line));
 		run_plan_note(plan, line);
 	}
-	shared_note(paths, plan, opts, line, sizeof(line));
-	run_plan_note(plan, line);
+	shared_note(paths, plan, opts, &shared);
+	run_plan_note(plan, shared.project);
+	run_plan_note(plan, shared.agent);
 }
 
 static void plan_name(struct run_plan *plan, const struct run_request *opts)
@@ -666,21 +656,6 @@ static int plan_isolation(struct run_plan *plan, const struct run_request *opts,
 	return 0;
 }
 
-/* What a virtual machine cannot do yet. */
-static int plan_backend(const struct run_request *opts, struct ak_err *err)
-{
-	if (!opts->vm)
-		return 0;
-	if (opts->nested)
-		return ak_fail(
-			err, EINVAL, "--nested-namespaces: not with --backend vm, where programs have a kernel of their own");
-	if (opts->n_publish)
-		return ak_fail(err, EINVAL, "--publish: not available with --backend vm");
-	if (opts->image)
-		return ak_fail(err, EINVAL, "--image: not available with --backend vm");
-	return 0;
-}
-
 int run_plan_publish(const struct run_request *opts, struct ak_err *err)
 {
 	if (!opts->n_publish || (profiles[opts->profile].network && !opts->no_network))
@@ -696,8 +671,10 @@ static void clear(struct run_plan *plan)
 {
 	memset(plan, 0, offsetof(struct run_plan, notes));
 	memset(plan->files, 0, sizeof(plan->files)); /* passed on as a whole */
-	plan->notes[0] = plan->gitconfig[0] = plan->home[0] = plan->project[0] = plan->workdir[0] = plan->host_home[0] =
-		plan->empty[0] = '\0';
+	plan->notes[0] = plan->gitconfig[0] = plan->mise[0] = plan->home[0] = plan->project[0] = plan->workdir[0] =
+		plan->host_home[0] = plan->empty[0] = '\0';
+	for (size_t i = 0; i < AGENT_STATE_MAX; i++)
+		plan->agent_state[i].source[0] = '\0';
 	plan->env[0] = NULL;
 }
 
@@ -718,11 +695,13 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 	if (rc == 0)
 		rc = run_plan_publish(opts, err);
 	if (rc == 0)
-		rc = plan_backend(opts, err);
+		rc = plan_backend(plan, opts, err);
 	if (rc == 0 && opts->image)
 		rc = plan_image(plan, opts, paths, err);
-	if (rc < 0)
+	if (rc < 0) {
+		free(TAKE(plan->podman));
 		return rc;
+	}
 	user = plan->image ? NULL : plan_user(plan);
 	rc = owndir_new(paths, &own, err);
 	if (rc == 0)
@@ -747,6 +726,8 @@ int run_plan_init(struct run_plan *plan, const struct run_request *opts, const s
 		rc = plan_project(plan, opts, paths, err);
 	if (rc == 0)
 		rc = plan_mounts_add(plan, opts, paths, own, empty_dir, PLAN_MOUNTS_OTHER, err);
+	if (rc == 0 && !opts->explain)
+		rc = written_add_plan(paths, plan, err);
 	for (size_t i = 0; rc == 0 && i < opts->n_own_mounts && i < PLAN_OWN_MOUNTS_MAX; i++) {
 		plan->mounts_why[plan->n_mounts] = "a folder of agentkernel's own";
 		plan->mounts[plan->n_mounts++] = opts->own_mounts[i];
@@ -765,6 +746,7 @@ void run_plan_done(struct run_plan *plan)
 	plan_mounts_free(TAKE(plan->brought));
 	tools_done(&plan->tools);
 	plan_image_done(plan);
+	free(TAKE(plan->podman));
 }
 
 void run_plan_spec(
@@ -790,6 +772,7 @@ void run_plan_spec(
 		.gw_user_ns = -1,
 		.gw_net_ns = -1,
 		.resolv_conf = resolv,
+		.podman = plan->podman,
 	};
 	memcpy(ret->files, plan->files, sizeof(ret->files));
 	if (plan->image)

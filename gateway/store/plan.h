@@ -38,7 +38,7 @@ bool ak_profile_network(enum ak_profile profile);
 enum run_origin { RUN_ORIGIN_CLI, RUN_ORIGIN_HTTP, RUN_ORIGIN_MCP, RUN_ORIGIN_NUM };
 const char *run_origin_name(enum run_origin origin);
 
-/* Whose memory an agent's run has: see store/agent.h. AUTO is SHARED when the command is an agent, and NONE for any other. */
+/* Whose memory an agent's run has: see store/agent.h. AUTO is SHARED when the user starts an agent by its name, and NONE otherwise. */
 enum agent_state { AGENT_STATE_AUTO, AGENT_STATE_SHARED, AGENT_STATE_PROJECT, AGENT_STATE_NONE, AGENT_STATE_NUM };
 int agent_state_parse(const char *text, enum agent_state *ret, struct ak_err *err);
 #define AGENT_STATE_MAX 3 /* folders of one agent */
@@ -51,7 +51,8 @@ struct run_mount {
 	const char *source; /* on the host */
 	const char *target; /* inside; NULL: the same path as the source */
 	bool writable;
-	struct project_id id; /* of the source when the sandbox was created; unknown in a new request */
+	struct project_id
+		id; /* of the source when the sandbox was created, or the file that names it was trusted; else unknown */
 };
 #define RUN_MOUNTS_MAX 16
 #define RUN_TOOLS_MAX 16
@@ -70,6 +71,9 @@ struct run_request {
 	bool explain; /* print the plan and run nothing */
 	bool nested; /* allow nested namespaces */
 	bool vm; /* in a virtual machine */
+	bool debug; /* show the console of the virtual machine */
+	bool vm_if_fast; /* the same, where hardware virtualisation runs one (run/vm.h) */
+	bool podman; /* in a container of podman's */
 	bool mcp; /* create: MCP servers of the project may use it */
 	const char *mcp_server; /* create: the server that creates it, or NULL; with KEEP, it outlives that server */
 	const char *image; /* name of a local image that becomes the root; NULL: the host's programs */
@@ -104,6 +108,12 @@ struct run_request {
 	char *const *argv; /* empty with an image: its own command */
 };
 
+/* Set the backend by its name; -EINVAL for docker, with the reason. */
+int run_request_backend(struct run_request *o, const char *name, struct ak_err *err);
+
+/* The name of a backend, for records and lists. */
+const char *run_backend_name(bool vm, bool podman);
+
 #define PLAN_ENV_MAX 1024
 #define PLAN_OWN_MOUNTS_MAX 4
 #define PLAN_INNER_MAX 96 /* mounts on top of the user's own, in all */
@@ -119,6 +129,7 @@ enum plan_source {
 	PLAN_FROM_AUTHORITIES,
 	PLAN_FROM_GIT,
 	PLAN_FROM_SANDBOX,
+	PLAN_FROM_TMP, /* TMPDIR */
 	PLAN_FROM_PROFILE,
 	PLAN_FROM_API_KEY,
 	PLAN_FROM_OPTION,
@@ -135,6 +146,8 @@ struct run_plan {
 	const char *policy; /* name of the policy file */
 	enum sandbox_isolation isolation;
 	bool readonly_root;
+	bool vm; /* in a virtual machine; set by whoever starts it, if the request leaves the choice to the host */
+	struct sandbox_podman *podman; /* owned; NULL: another backend */
 	struct image *image; /* owned; NULL: the host's programs */
 	char **argv; /* owned; the request's command after the image's entry point; NULL without an image */
 	struct project_id project_id;
@@ -160,7 +173,7 @@ struct run_plan {
 	struct sandbox_link links[TOOLS_MAX];
 	struct sandbox_file files[SANDBOX_FILES_MAX]; /* borrowed texts */
 	const char *files_why[SANDBOX_FILES_MAX];
-	char gitconfig[1200]; /* text of one of them */
+	char gitconfig[1200], mise[2048]; /* texts of two of them */
 	char *env[PLAN_ENV_MAX + 1]; /* owned strings, NULL-terminated */
 	enum plan_source env_from[PLAN_ENV_MAX]; /* of each */
 };

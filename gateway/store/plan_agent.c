@@ -11,19 +11,20 @@
 #include <string.h>
 
 /* One folder of an agent's memory, made on first use. */
-static int plan_agent_folder(struct run_plan *plan, size_t i, const char *dir, const char *folder, struct ak_err *err)
+static int plan_agent_folder(
+	struct run_plan *plan, const struct ak_paths *paths, const struct agent *a, size_t i, const char *dir, struct ak_err *err)
 {
-	char path[PATH_MAX];
+	_cleanup_close_ int fd = agent_state_open(paths, a, dir, a->state[i], err);
 	struct project_id id;
-	int rc = ak_path_join(path, dir, folder, NULL);
+	mode_t mode = 0;
+	int rc;
 
-	if (rc == 0)
-		rc = ak_mkdir_p(path, 0700);
-	if (rc == 0)
-		rc = ak_path_join(plan->agent_state[i].target, plan->home, folder, NULL);
+	if (fd < 0)
+		return fd;
+	rc = ak_path_join(plan->agent_state[i].target, plan->home, a->state[i], NULL);
 	if (rc < 0)
-		return ak_fail_errno(err, -rc, "the agent's folder '%s/%s'", dir, folder);
-	rc = project_name(path, "the agent's folder", plan->agent_state[i].source, &id, err);
+		return ak_fail_errno(err, -rc, "the agent's folder '%s'", a->state[i]);
+	rc = project_name_open(fd, "the agent's folder", plan->agent_state[i].source, &id, &mode, err);
 	if (rc == 0)
 		plan_add_mount(plan, plan->agent_state[i].source, plan->agent_state[i].target, false, &id,
 			"sign-in, settings and sessions of the agent, kept for the next run");
@@ -68,6 +69,32 @@ static const struct agent *agent_that_runs(const struct run_request *opts)
 	return a || (opts->argv && !asked) ? a : agent_of_mode(opts->mode);
 }
 
+/*
+ * Whether the run has a memory of the agent. Without being asked, only if the user has started the agent itself: a script of that name, which a sandbox may
+ * have left in the project, would have the user's sign-in, and so would whatever an image has under that name, or as its entry point. A model that calls a
+ * tool never has it, and an HTTP client must ask.
+ */
+static bool has_memory(struct run_plan *plan, const struct run_request *opts)
+{
+	const char *program = plan->tools.program ? plan->tools.program : opts->argv ? opts->argv[0] : "";
+	char note[512];
+
+	if (opts->fixed_env || !opts->argv || opts->agent_state == AGENT_STATE_NONE || opts->origin == RUN_ORIGIN_MCP)
+		return false;
+	if (opts->agent_state != AGENT_STATE_AUTO)
+		return true;
+	if (opts->origin != RUN_ORIGIN_CLI)
+		return false;
+	if (!plan->image && plan->tools.own)
+		return true;
+	snprintf(note, sizeof(note), "'%.300s' runs without your sign-in: %s; --agent-state shared gives it the sign-in", program,
+		plan->image ? "it is a program of the image"
+			    : "it was not found by its name on your PATH, or a sandbox may have written it");
+	if (plan->image || plan->tools.program || strchr(program, '/'))
+		run_plan_note(plan, note);
+	return false;
+}
+
 static int plan_agent_memory(struct run_plan *plan, const struct run_request *opts, const struct agent *a,
 	const struct ak_paths *paths, struct ak_err *err)
 {
@@ -81,7 +108,7 @@ static int plan_agent_memory(struct run_plan *plan, const struct run_request *op
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "%s", paths->state);
 	for (size_t i = 0; a->state[i] && rc == 0; i++)
-		rc = plan_agent_folder(plan, i, dir, a->state[i], err);
+		rc = plan_agent_folder(plan, paths, a, i, dir, err);
 	return rc;
 }
 
@@ -100,7 +127,5 @@ int plan_agent(struct run_plan *plan, const struct run_request *opts, const stru
 	rc = plan_agent_env(plan, a);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "environment");
-	if (opts->fixed_env || !opts->argv || opts->agent_state == AGENT_STATE_NONE)
-		return 0;
-	return plan_agent_memory(plan, opts, a, paths, err);
+	return has_memory(plan, opts) ? plan_agent_memory(plan, opts, a, paths, err) : 0;
 }

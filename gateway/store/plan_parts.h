@@ -8,6 +8,9 @@
 int plan_env_set(struct run_plan *plan, const char *pair, enum plan_source from);
 int plan_env_setf(struct run_plan *plan, const char *key, const char *value, enum plan_source from);
 
+/* plan_backend.c: refuse what the backend cannot do, and find what it needs. */
+int plan_backend(struct run_plan *plan, const struct run_request *opts, struct ak_err *err);
+
 /* plan_agent.c: what the agent that runs needs. Call it when the variables of the user are set. */
 int plan_agent(struct run_plan *plan, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err);
 
@@ -25,5 +28,8 @@ void plan_add_file(struct run_plan *plan, const char *path, const char *text, co
  * of that kind, too.
  */
 int plan_git(struct run_plan *plan, bool with_env);
+
+/* plan_mise.c: if a shim of mise is brought in, the versions that it chooses from. */
+int plan_mise(struct run_plan *plan);
 
 #endif

@@ -441,6 +441,7 @@ static const struct member members[] = {
 	{ "edits", put_edits, get_edits, REQUEST(edits), 0 },
 	{ "publish", put_publish, get_publish, REQUEST(publish), 0 },
 	{ "limits", put_limits, get_limits, REQUEST(limits), 0 },
+	{ "vm", put_bool, get_bool, REQUEST(vm), 0 },
 	{ "tty", put_bool, get_bool, REQUEST(tty), 0 },
 	{ "timeout_ms", put_uint, get_uint, REQUEST(timeout_ms), RUN_TIMEOUT_MAX_MS },
 };
@@ -466,6 +467,7 @@ int run_ask_from_json(struct run_ask *a, struct ak_err *err)
 	a->plan.network = true; /* clients execute runs without a network themselves */
 	for (size_t i = 0; rc >= 0 && i < ARRAY_SIZE(members); i++)
 		rc = members[i].get(a->obj, &members[i], a, err);
+	a->plan.vm = a->opts.vm;
 	return rc < 0 ? rc : 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
+#include "gateway/base/say.h"
 #include "gateway/log/audit.h"
 #include "gateway/log/events.h"
 #include "gateway/store/mounts.h"
@@ -281,20 +282,23 @@ static void put_mounts(struct strbuf *out, const struct run_plan *plan)
 	run_mounts_event(out, list, plan->tools.n, plan->asked, plan->n_asked);
 }
 
-/* The JSON members that start and end share; each begins with a comma. */
-static void put_published(struct strbuf *out, const struct run_request *opts)
+static void put_ports(struct strbuf *out, const char *key, const struct ak_publish *list, size_t n)
 {
-	for (size_t i = 0; i < opts->n_publish; i++) {
+	for (size_t i = 0; i < n; i++) {
 		char text[AK_PUBLISH_TEXT];
 
-		strbuf_printf(out, "%s\"%s\"", i ? "," : ",\"publish\":[", ak_publish_print(&opts->publish[i], text));
+		if (i == 0)
+			strbuf_printf(out, ",\"%s\":[", key);
+		strbuf_printf(out, "%s\"%s\"", i ? "," : "", ak_publish_print(&list[i], text));
 	}
-	if (opts->n_publish)
+	if (n)
 		strbuf_putc(out, ']');
 }
 
+/* The JSON members that start and end share; each begins with a comma. */
 static void put_run(struct strbuf *out, const struct run_plan *plan, const struct run_request *opts)
 {
+	event_put_text(out, "backend", run_backend_name(plan->vm, opts->podman));
 	event_put_text(out, "mode", ak_mode_policy(opts->mode, opts->own));
 	event_put_text(out, "profile", ak_profile_name(opts->profile));
 	event_put_text(out, "origin", run_origin_name(opts->origin));
@@ -303,7 +307,7 @@ static void put_run(struct strbuf *out, const struct run_plan *plan, const struc
 	if (plan->project[0])
 		event_put_text(out, "project", plan->project);
 	put_mounts(out, plan);
-	put_published(out, opts);
+	put_ports(out, "publish", opts->publish, opts->n_publish);
 }
 
 static void put_outcome(struct strbuf *out, const struct run_outcome *o)
@@ -408,6 +412,24 @@ int rundir_record_start(struct rundir *d, const struct run_plan *plan, const str
 	d->recorded = rc == 0;
 	d->origin = opts->origin;
 	return rc;
+}
+
+void rundir_record_ports(struct rundir *d, const struct run_plan *plan, const struct run_request *opts, const char *key,
+	const struct ak_publish *list, size_t n)
+{
+	_cleanup_strbuf_ struct strbuf out = { 0 };
+	struct ak_err err = { .text = "out of memory" };
+	int rc = write_run_json(d, plan, opts, NULL);
+
+	if (rc < 0)
+		(void)fail_state(&err, -rc, d->path);
+	strbuf_printf(&out, "\"event\":\"sandbox_publish\",\"sandbox\":\"%s\"", plan->name);
+	put_ports(&out, key, list, n);
+	event_put_text(&out, "origin", run_origin_name(opts->origin));
+	if (rc == 0)
+		rc = out.failed ? -ENOMEM : audit_event(d->events_path, out.data, &err);
+	if (rc < 0)
+		ak_say("%s", err.text);
 }
 
 /* STATE/last contains the name of the newest run in its first line. What a longer name left behind that line is ignored. */

@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <stdint.h>
 
-#define RUNDIR_FILE "run.jsonl" /* one line at the start of the run, one at its end */
+#define RUNDIR_FILE "run.jsonl" /* one line at the start of the run, one for each change of its ports, one at its end */
 #define RUNDIR_KEEP 200 /* past runs whose logs are kept: this many per origin, and as many again that had denials */
 #define RUNDIR_CLEAN_MAX 400 /* runs younger than a day are kept beyond that, up to this many … */
 #define RUNDIR_DENIED_MAX 1000 /* … or this many with denials, … */
@@ -52,6 +52,13 @@ int rundir_write(const char *dir, uint64_t started_us, const struct run_plan *pl
  */
 int rundir_archive(const struct ak_paths *paths, const char *from, const char *name, struct ak_err *err);
 
+/*
+ * The published ports of the running command are now those in OPTS: write another line of run.jsonl, and an event with the N ports of LIST that were
+ * changed, under KEY ("publish" or "remove"). A failure is told on stderr: the change has happened.
+ */
+void rundir_record_ports(struct rundir *d, const struct run_plan *plan, const struct run_request *opts, const char *key,
+	const struct ak_publish *list, size_t n);
+
 /* The command is running: `--last` refers to this run from now on. */
 void rundir_point_last(const struct ak_paths *paths, const char *name);
 
@@ -76,6 +83,9 @@ void rundir_prune_sometimes(const struct ak_paths *paths);
  * Free the name of a past run that a user chose: prune that run now. False if the run is alive, was kept or cannot be recorded as pruned. NAME is valid.
  */
 bool rundir_forget(const struct ak_paths *paths, const char *name);
+
+/* Append the denials in the network log of the folder DIR, of a run or a sandbox, as members of an event: the first kinds, and how many. Returns the number of kinds. */
+int rundir_put_denials(const char *dir, uint64_t now_us, struct strbuf *out);
 
 void rundir_done(struct rundir *d);
 

@@ -206,14 +206,13 @@ static void put_rows(struct strbuf *out, struct netlog_row *const *rows, size_t 
 	strbuf_printf(out, "],\"kinds\":%zu,\"denied\":%llu", n, (unsigned long long)total);
 }
 
-/* Append the run's denials as members of its event. */
-static int put_denials(const struct pass *p, const struct past *run, struct strbuf *out)
+int rundir_put_denials(const char *dir, uint64_t now_us, struct strbuf *out)
 {
 	_cleanup_(netlog_freep) struct netlog *log = NULL;
 	_cleanup_free_ struct netlog_row **rows = NULL;
 	static struct audit_reader r; /* too large for the stack */
 	struct summary s = { 0 };
-	char dir[PATH_MAX], path[PATH_MAX];
+	char path[PATH_MAX];
 	struct ak_err err;
 	size_t n = 0;
 	int rc = netlog_new(&log);
@@ -221,15 +220,15 @@ static int put_denials(const struct pass *p, const struct past *run, struct strb
 	if (rc < 0)
 		return rc;
 	s.log = log;
-	if (ak_path_join(dir, p->runs, run->name, NULL) < 0 || ak_path_join(path, dir, "network.jsonl", NULL) < 0)
+	if (ak_path_join(path, dir, "network.jsonl", NULL) < 0)
 		return -ENAMETOOLONG;
 	r = (struct audit_reader){ .fd = -1 };
 	(void)audit_reader_drain(&r, path, true, add_record, &s, &err); /* as much as can be read */
 	audit_reader_done(&r);
-	rc = netlog_rows(log, NETLOG_DENIED, p->now_us, 0, &rows, &n);
+	rc = netlog_rows(log, NETLOG_DENIED, now_us, 0, &rows, &n);
 	if (rc == 0)
 		put_rows(out, rows, n);
-	return rc < 0 ? rc : out->failed ? -ENOMEM : 0;
+	return rc < 0 ? rc : out->failed ? -ENOMEM : (int)n;
 }
 
 static void let_go(const struct pass *p, const struct past *run, int fd)
@@ -243,13 +242,14 @@ static void prune_denied(struct pass *p, const struct past *run)
 {
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_close_ int fd = lock_run(p->fd, run->name);
+	char dir[PATH_MAX];
 	struct ak_err err;
 
-	if (fd < 0)
+	if (fd < 0 || ak_path_join(dir, p->runs, run->name, NULL) < 0)
 		return;
 	strbuf_printf(&out, "\"event\":\"run_prune\",\"sandbox\":\"%s\",\"origin\":\"%s\"", run->name,
 		run_origin_name(origin_of(run->share)));
-	if (put_denials(p, run, &out) == 0 && audit_event(p->events, out.data, &err) == 0)
+	if (rundir_put_denials(dir, p->now_us, &out) >= 0 && audit_event(p->events, out.data, &err) == 0)
 		let_go(p, run, fd);
 }
 

@@ -402,24 +402,42 @@ struct sweep {
 	void *ctx;
 };
 
-/* Remove the folders whose name begins with PREFIX. */
-static void sweep_named(const struct sweep *s, const char *prefix)
+/* Call FN for each entry whose name is PREFIX and REST. */
+static void each_named(
+	const struct sweep *s, const char *prefix, void (*fn)(const struct sweep *s, const char *name, const char *rest))
 {
 	int fd = openat(s->all, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	char where[AK_WHERE_MAX];
 
 	if (!dir) {
 		ak_close(fd);
 		return;
 	}
 	for (struct dirent *e; (e = readdir(dir));) {
-		int rc = strncmp(e->d_name, prefix, strlen(prefix)) ? 0 : ak_remove_tree_told(s->all, e->d_name, where);
-
-		if (rc < 0 && s->left)
-			s->left(s->ctx, e->d_name + strlen(prefix), where, -rc);
+		if (!strncmp(e->d_name, prefix, strlen(prefix)))
+			fn(s, e->d_name, e->d_name + strlen(prefix));
 	}
 	closedir(dir);
+}
+
+static void sweep_one(const struct sweep *s, const char *name, const char *rest)
+{
+	char where[AK_WHERE_MAX];
+	int rc = ak_remove_tree_told(s->all, name, where);
+
+	if (rc < 0 && s->left)
+		s->left(s->ctx, rest, where, -rc);
+}
+
+/* A copy of files (store/snapshot.h) that nobody holds locked is left from a crash. */
+static void give_up_copy(const struct sweep *s, const char *name, const char *rest)
+{
+	_cleanup_close_ int fd = openat(s->all, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char gone[NAME_MAX + 1];
+
+	snprintf(gone, sizeof(gone), ".gone-%.200s", rest);
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+		(void)renameat(s->all, name, s->all, gone);
 }
 
 void state_sweep(const struct ak_paths *paths, void (*left)(void *ctx, const char *name, const char *where, int error), void *ctx)
@@ -431,10 +449,12 @@ void state_sweep(const struct ak_paths *paths, void (*left)(void *ctx, const cha
 	if (all < 0)
 		return;
 	/* Only the lock distinguishes a half-created folder from one being created. Removed folders need no lock and may take long. */
-	if (lock_dir(all) == 0)
-		sweep_named(&s, ".new-");
+	if (lock_dir(all) == 0) {
+		each_named(&s, ".new-", sweep_one);
+		each_named(&s, ".copy-", give_up_copy);
+	}
 	flock(all, LOCK_UN);
-	sweep_named(&s, ".gone-");
+	each_named(&s, ".gone-", sweep_one);
 }
 
 /* ---- all sandboxes ---- */

@@ -4,6 +4,7 @@
  *   policy.json      the canonical effective policy, for `network check NAME`
  *   network.jsonl    the network log (rotated next to it)
  *   upper/           the files that the sandbox wrote
+ *   snapshots/TAG/   copies of them (store/snapshot.h)
  *   run.jsonl        only of a kept run: how that run ended (store/rundir.h)
  * Every change holds an exclusive lock on the folder, so that concurrent commands and crashes never lose or half-write one.
  * A folder is created under a name that starts with a dot and renamed when it is complete; it is renamed again before it is removed.
@@ -53,6 +54,7 @@ struct state_sandbox {
 	bool no_network, project_writable;
 	bool nested; /* nested namespaces are allowed */
 	bool vm; /* its commands run in a virtual machine */
+	bool podman; /* its commands run in a container of podman's */
 	struct sandbox_limits limits;
 	struct run_mount *mounts; /* owned; the user's mounts, resolved at create */
 	size_t n_mounts;

@@ -102,7 +102,8 @@ cJSON *state_to_json(const struct state_sandbox *s)
 		cJSON_AddStringToObject(obj, "mode", state_mode(s)) &&
 		cJSON_AddStringToObject(obj, "profile", ak_profile_name(s->profile)) && put_dir(obj, s) &&
 		cJSON_AddBoolToObject(obj, "no_network", s->no_network) && cJSON_AddBoolToObject(obj, "nested", s->nested) &&
-		cJSON_AddBoolToObject(obj, "vm", s->vm) && cJSON_AddNumberToObject(obj, "created_us", (double)s->created_us) &&
+		cJSON_AddBoolToObject(obj, "vm", s->vm) && cJSON_AddBoolToObject(obj, "podman", s->podman) &&
+		cJSON_AddNumberToObject(obj, "created_us", (double)s->created_us) &&
 		cJSON_AddNumberToObject(obj, "link_id", s->link_id) && cJSON_AddBoolToObject(obj, "running", s->running) &&
 		cJSON_AddNumberToObject(obj, "generation", (double)s->generation) &&
 		cJSON_AddNumberToObject(obj, "allowed", (double)s->allowed) &&
@@ -232,7 +233,7 @@ int state_mcp_get(const cJSON *obj, struct state_mcp *m, struct ak_err *err)
 static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err *err)
 {
 	uint64_t link = 0;
-	int no_network = 0, nested = 0, vm = 0, running = 0, writable = 0;
+	int no_network = 0, nested = 0, vm = 0, podman = 0, running = 0, writable = 0;
 	int rc = get_number(obj, "created_us", EXACT_MAX, &s->created_us, err);
 
 	if (rc == 0)
@@ -250,6 +251,8 @@ static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err 
 	if (rc >= 0)
 		rc = json_get_bool(obj, "vm", &vm, err);
 	if (rc >= 0)
+		rc = json_get_bool(obj, "podman", &podman, err);
+	if (rc >= 0)
 		rc = json_get_bool(obj, "project_writable", &writable, err);
 	if (rc >= 0)
 		rc = json_get_bool(obj, "running", &running, err);
@@ -257,6 +260,7 @@ static int get_numbers(const cJSON *obj, struct state_sandbox *s, struct ak_err 
 	s->no_network = no_network != 0;
 	s->nested = nested != 0;
 	s->vm = vm != 0;
+	s->podman = podman != 0;
 	s->project_writable = writable != 0;
 	s->running = running != 0;
 	return rc < 0 ? rc : 0;
@@ -383,8 +387,8 @@ static int check_version(const cJSON *obj, struct ak_err *err)
 int state_from_json(const cJSON *obj, struct state_sandbox *ret, struct ak_err *err)
 {
 	static const char *const known[] = { "version", "name", "uuid", "mode", "profile", "dir", "dir_id", "project_writable",
-		"no_network", "nested", "vm", "limits", "env", "created_us", "link_id", "running", "generation", "allowed",
-		"denied", "edits", "mcp", "mounts", "publish", "tools", "path", "image", "image_id", NULL };
+		"no_network", "nested", "vm", "podman", "limits", "env", "created_us", "link_id", "running", "generation",
+		"allowed", "denied", "edits", "mcp", "mounts", "publish", "tools", "path", "image", "image_id", NULL };
 	_cleanup_(
 		state_done) struct state_sandbox s = { .mode = AK_MODE_NATIVE, .profile = AK_PROFILE_MODERATE, .generation = 1 };
 	int rc = cJSON_IsObject(obj) ? check_version(obj, err) : ak_fail(err, EINVAL, "must be an object");

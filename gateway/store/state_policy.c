@@ -261,6 +261,7 @@ int state_plan(const struct ak_paths *paths, const struct state_sandbox *s, cons
 	opts->no_network = s->no_network;
 	opts->nested = s->nested;
 	opts->vm = s->vm;
+	opts->podman = s->podman;
 	opts->project_writable = s->project_writable;
 	opts->limits = s->limits;
 	opts->name = s->name;

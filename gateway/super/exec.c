@@ -160,6 +160,7 @@ static int start(struct super *v, struct ipc_peer *peer, const struct ask *a, co
 		return ak_fail(err, ENOMEM, "out of memory");
 	if (!a->tty)
 		memcpy(ex.stdio, fds, sizeof(ex.stdio));
+	e->oom_before = sandbox_oom_kills(v->sandbox);
 	rc = sandbox_exec(v->sandbox, e->id, &ex, err);
 	if (rc < 0)
 		exec_free(e);
@@ -226,6 +227,8 @@ static void tell_exit(struct ipc_peer *peer, const struct super_exec *e, const s
 	if (ok && !e->timed_out && ev->err.text[0])
 		ok = cJSON_AddStringToObject(obj, "error", ev->err.text) &&
 			cJSON_AddNumberToObject(obj, "code", reason_code(code));
+	if (ok && sandbox_oom_kills(e->super->sandbox) > e->oom_before)
+		ok = cJSON_AddNumberToObject(obj, "oom_limit", (double)e->super->state->limits.memory_bytes);
 	if (ok && ev->n_left)
 		ok = cJSON_AddNumberToObject(obj, "n_left", ev->n_left) && cJSON_AddStringToObject(obj, "left", ev->left);
 	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);

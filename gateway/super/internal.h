@@ -21,12 +21,14 @@ struct super_exec {
 	uint64_t peer_id; /* 0 once the client has disconnected */
 	struct event *on_timeout; /* owned; NULL without a timeout */
 	bool timed_out;
+	uint64_t oom_before; /* sandbox_oom_kills when it started */
 };
 
 struct super {
 	const struct ak_paths *paths; /* borrowed, like state: both live as long as the process */
 	const struct state_sandbox *state;
 	int user_ns, net_ns, peer_rtnl; /* owned; -1 without network */
+	struct sandbox_vm vm; /* owned until the sandbox has it; what the daemon has lent, if anything */
 	int control; /* owned until the server has it */
 	int listener; /* owned until the server has it */
 	char path[PATH_MAX]; /* of the socket */
@@ -34,6 +36,7 @@ struct super {
 	struct gwns_link net_link;
 	struct sandbox *sandbox; /* owned */
 	struct run_life life; /* used until it runs */
+	int live; /* owned; our entry among what runs (store/shared.h); negative if there is none */
 	int net_sock; /* owned: the sandbox's setup sends its sockets for the gateway here */
 	uint64_t started_us;
 	struct event_base *base; /* owned */

@@ -70,22 +70,11 @@ static void on_signal_op(struct super *v, struct ipc_peer *peer, struct ipc_mess
 
 /* ---- stopping ---- */
 
-/* Does init have children? If the kernel cannot tell, assume yes: then the grace period runs out. */
-static bool anyone_left(const struct super *v)
-{
-	_cleanup_free_ char *text = NULL;
-	pid_t pid = sandbox_init_pid(v->sandbox);
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
-	return ak_read_file(AT_FDCWD, path, 65536, &text, NULL) < 0 || text[strspn(text, " \n")] != '\0';
-}
-
 static void look_again(struct super *v)
 {
 	static const struct timeval delay = { 0, STOP_LOOK_MS * 1000 };
 
-	if (ak_now_ms() >= v->kill_at_ms || !anyone_left(v))
+	if (ak_now_ms() >= v->kill_at_ms || sandbox_idle(v->sandbox))
 		(void)sandbox_signal(v->sandbox, SIGKILL);
 	else
 		evtimer_add(v->on_stop, &delay);
@@ -182,6 +171,7 @@ void super_finish(struct super *v)
 	unlink(v->path);
 	v->path[0] = '\0';
 	sandbox_free(TAKE(v->sandbox));
+	v->live = ak_close(v->live);
 	changed = run_plan_tell(&v->plan, v->paths, state_origin(v->state));
 	for (size_t i = 0; i < v->n_waiters; i++) {
 		struct ipc_peer *peer = ipc_server_find(v->server, v->waiters[i]);

@@ -67,9 +67,9 @@ static int plan(struct super *v, struct ak_err *err)
 
 static int start_sandbox(struct super *v, int net_sock, struct ak_err *err)
 {
-	struct sandbox_vm vm = { -1, -1, -1, -1, 0 };
 	char upper[PATH_MAX], resolv[PLAN_RESOLV_MAX];
 	struct sandbox_spec spec;
+	uint32_t mb = 0;
 	int rc = 0;
 
 	gwns_link_plan(v->state->link_id, &v->net_link);
@@ -83,12 +83,13 @@ static int start_sandbox(struct super *v, int net_sock, struct ak_err *err)
 	for (int i = 0; i < 3; i++)
 		spec.stdio[i] = i;
 	if (v->state->vm) {
-		rc = run_vm_open(v->paths, &spec.limits, true, &vm, err);
-		spec.vm = &vm;
+		rc = v->vm.memory >= 0 ? run_vm_limits(&spec.limits, &mb, err)
+				       : run_vm_open(v->paths, &spec.limits, true, &v->vm, err);
+		spec.vm = &v->vm;
 	}
 	if (rc == 0)
 		rc = sandbox_start(&spec, net_sock, &v->sandbox, err);
-	sandbox_vm_done(&vm);
+	sandbox_vm_done(&v->vm);
 	return rc;
 }
 
@@ -107,6 +108,7 @@ static int take_rtnl(struct super *v, int net_sock, struct ak_err *err)
 /* Collect notes about the project for the user, while the sandbox is being built. */
 static void note_project(struct super *v)
 {
+	struct shared_lines shared;
 	char line[512];
 
 	plan_mounts_look(&v->plan);
@@ -116,8 +118,8 @@ static void note_project(struct super *v)
 		project_sockets(v->plan.project, "the project", line, sizeof(line));
 		run_plan_note(&v->plan, line);
 	}
-	shared_note_state(v->paths, v->state, guard_outside(v->plan.guard), line, sizeof(line));
-	run_plan_note(&v->plan, line);
+	shared_note_state(v->paths, v->state, guard_outside(v->plan.guard), &shared);
+	run_plan_note(&v->plan, shared.project);
 }
 
 static int build(struct run_life *l, struct ak_err *err)
@@ -131,8 +133,10 @@ static int build(struct run_life *l, struct ak_err *err)
 	ak_close(pair[0]);
 	v->net_sock = pair[1];
 	l->sandbox = v->sandbox;
-	if (rc == 0)
+	if (rc == 0) {
+		v->live = shared_begin_state(v->paths, &v->plan);
 		note_project(v);
+	}
 	return rc;
 }
 
@@ -230,18 +234,35 @@ static void run_supervisor(struct super *v)
 
 /* ---- receiving the task ---- */
 
-/* The daemon first sends the state and, for a sandbox with a network, the gateway's namespaces. */
+/*
+ * The daemon first sends the state and, for a sandbox with a network, the gateway's namespaces; then, with "machine", a saved guest.
+ */
+#define NET_FDS 2
+#define VM_FDS 4
+
 static int receive_task(struct super *v, struct state_sandbox *state, struct ak_err *err)
 {
-	_cleanup_json_ cJSON *obj = NULL;
-	int fds[2] = { -1, -1 }, rc;
+	_cleanup_json_ cJSON *obj = NULL, *machine = NULL;
+	int fds[NET_FDS + VM_FDS] = { -1, -1, -1, -1, -1, -1 }, rc;
 	size_t n = ARRAY_SIZE(fds);
+	uint64_t mb = 0;
+	int kvm = 0;
 
 	rc = ipc_recv(v->control, &obj, fds, &n);
 	if (rc <= 0)
 		return ak_fail(err, EPIPE, "the daemon ended");
-	v->user_ns = fds[0];
-	v->net_ns = fds[1];
+	machine = cJSON_DetachItemFromObject(obj, "machine");
+	if (machine) {
+		const int *vm = fds + n - VM_FDS;
+
+		if (n < VM_FDS || json_get_uint(machine, "memory_mb", UINT32_MAX, &mb, err) < 0 ||
+			json_get_bool(machine, "kvm", &kvm, err) < 0)
+			return ak_fail(err, EPROTO, "malformed task");
+		v->vm = (struct sandbox_vm){ vm[0], vm[1], vm[2], vm[3], .memory_mb = (uint32_t)mb, .kvm = kvm != 0 };
+		n -= VM_FDS;
+	}
+	v->user_ns = n == NET_FDS ? fds[0] : -1;
+	v->net_ns = n == NET_FDS ? fds[1] : -1;
 	return state_from_json(obj, state, err);
 }
 
@@ -255,10 +276,12 @@ static bool started_by_daemon(void)
 
 int super_main(void)
 {
-	static struct super v = { .user_ns = -1,
+	static struct super v = { .vm = SANDBOX_VM_INIT,
+		.user_ns = -1,
 		.net_ns = -1,
 		.peer_rtnl = -1,
 		.net_sock = -1,
+		.live = -1,
 		.control = SPAWN_FD,
 		.listener = -1,
 		.daemon_pidfd = -1,
@@ -286,14 +309,28 @@ int super_main(void)
 	return 0;
 }
 
-static int send_task(int control, const struct state_sandbox *s, int user_ns, int net_ns)
+static int send_task(int control, const struct state_sandbox *s, int user_ns, int net_ns, const struct sandbox_vm *vm)
 {
 	_cleanup_json_ cJSON *obj = state_to_json(s);
+	cJSON *machine = obj && vm->memory >= 0 ? cJSON_AddObjectToObject(obj, "machine") : NULL;
+	int fds[NET_FDS + VM_FDS];
+	size_t n = 0;
 
-	return obj ? ipc_send(control, obj, (const int[]){ user_ns, net_ns }, user_ns >= 0 ? 2 : 0) : -ENOMEM;
+	if (!obj ||
+		(vm->memory >= 0 &&
+			(!machine || !cJSON_AddNumberToObject(machine, "memory_mb", vm->memory_mb) ||
+				!cJSON_AddBoolToObject(machine, "kvm", vm->kvm))))
+		return -ENOMEM;
+	for (const int *fd = (const int[]){ user_ns, net_ns, vm->memory, vm->state, vm->kernel, vm->initrd, -2 }; *fd != -2;
+		fd++) {
+		if (*fd >= 0)
+			fds[n++] = *fd;
+	}
+	return ipc_send(control, obj, fds, n);
 }
 
-int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err)
+int super_spawn(
+	const struct state_sandbox *s, int user_ns, int net_ns, const struct sandbox_vm *vm, int *ret_control, struct ak_err *err)
 {
 	static char name[] = "agentkernel", word[] = SUPER_WORD;
 	char sandbox[AK_NAME_MAX], *const argv[] = { name, word, sandbox, NULL };
@@ -308,7 +345,7 @@ int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret
 	rc = spawn_detached(argv, theirs, err);
 	if (rc < 0)
 		return rc;
-	rc = send_task(ours, s, user_ns, net_ns);
+	rc = send_task(ours, s, user_ns, net_ns, vm);
 	if (rc < 0)
 		return ak_fail_errno(err, -rc, "supervisor");
 	*ret_control = TAKE_FD(ours);

@@ -5,7 +5,8 @@
  *
  *   {"op":"exec","argv":[…],"env":[…],"workdir":…,"tty":bool,"rows":N,"cols":N,"timeout_ms":N} + fds 0,1,2 (none with tty)
  *        → {"event":"started","id":N} [+ the pty's master], later {"event":"exit","id":N,"exit_code":N,"timed_out":bool}, also with
- *          "error" and "code" for 125, 126 and 127, and with "n_left" and "left" ("7 sleep, 9 node") if background processes are left.
+ *          "error" and "code" for 125, 126 and 127, and with "n_left" and "left" ("7 sleep, 9 node") if background processes are left. "oom_limit" is the memory
+ *          limit in bytes, if it killed a process of the sandbox meanwhile.
  *          Meanwhile the client may send {"op":"signal","sig":N}. When the client disconnects or the timeout expires, the command and all
  *          processes that it started are killed. One command at a time per connection.
  *   {"op":"root"}        → {} + O_PATH descriptor of the sandbox's root (for openat2 with RESOLVE_IN_ROOT)
@@ -22,6 +23,7 @@
 #include "gateway/base/err.h"
 #include "gateway/base/paths.h"
 #include "gateway/store/state.h"
+#include "vmctl/vm.h"
 
 #include <sys/types.h>
 
@@ -29,7 +31,7 @@
 
 /*
  * Start a supervisor for S, detached from the caller (own session, reparented, survives it), inside the gateway's namespaces USER_NS and NET_NS
- * (-1, -1 without network). Returns at once; the start continues with messages on *RET_CONTROL (ipc/ipc.h):
+ * (-1, -1 without network). A virtual machine is restored from VM (borrowed); if that is SANDBOX_VM_NONE, the supervisor opens its own. Returns at once; the start continues with messages on *RET_CONTROL (ipc/ipc.h):
  *
  *   ← {"event":"ready","pid":N,"init_pid":N,"notes":…} [+ the sandbox's rtnetlink socket]: init waits and no command runs yet; the gateway may
  *     install rules and bring the link up. Or {"error":…,"code":N}, and the supervisor ends
@@ -38,7 +40,8 @@
  *
  * If *RET_CONTROL is closed before "go", the supervisor ends.
  */
-int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, int *ret_control, struct ak_err *err);
+int super_spawn(const struct state_sandbox *s, int user_ns, int net_ns, const struct sandbox_vm *vm, int *ret_control,
+	struct ak_err *err);
 
 #define SUPER_WORD "supervise" /* hidden command: run as a supervisor */
 int super_main(void);

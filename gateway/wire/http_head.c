@@ -1,6 +1,8 @@
 /* HTTP/1.x request heads and bodies: see wire/http_head.h. */
 #include "gateway/wire/http_head.h"
 
+#include "gateway/base/number.h"
+
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -344,17 +346,6 @@ void http_body_init(struct http_body *b, const struct http_head *h)
 	b->left = h->chunked ? 0 : h->length;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 /* The state after the size line of a chunk: its data, or the trailers after the last chunk. */
 static enum http_body_state after_size(struct http_body *b)
 {
@@ -364,7 +355,7 @@ static enum http_body_state after_size(struct http_body *b)
 
 static int body_size_char(struct http_body *b, char c)
 {
-	int digit = hex_digit(c);
+	int digit = ak_hex_digit(c);
 
 	if (digit >= 0 && b->digits < 15) {
 		b->left = b->left << 4 | (uint64_t)digit;

@@ -58,7 +58,7 @@ class Machine:
             with open(path, "w") as f:
                 f.write(content if isinstance(content, str) else json.dumps(content))
             self.own(path)
-        r = self.lab.ak(["agents", "import", agent])
+        r = self.lab.ak(["agents", "import", agent, "--yes"])
         assert r.code == 0, r
 
     def start(self, agent, words, prompt):
@@ -116,6 +116,20 @@ def test_an_agent_works_by_its_name_also_two_at_once_and_goes_on_where_it_was(la
 
 
 @pytest.mark.xdist_group("agents")
+def test_two_first_starts_at_once_do_not_disturb_each_other(lab):
+    """OpenCode's would: each makes the tables of the one database. One of them has it made before, and the other waits."""
+    with machine_for(lab, "user", "prefix") as machine:
+        machine.sign_in("opencode")
+        both = [machine.start("opencode", AGENTS["opencode"]["new"], prompt(mark)) for mark in ("left", "right")]
+        ends = [proc.wait(180) for proc in both]
+        for mark, r in zip(("left", "right"), ends):
+            finished(lab, r, mark)
+        assert sum(r.err.count("agentkernel: preparing the memory of OpenCode") for r in ends) == 1, ends
+        again = lab.ak(["opencode", "--version"], env=machine.env)
+        assert again.code == 0 and "preparing" not in again.err, again
+
+
+@pytest.mark.xdist_group("agents")
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_agent_below_a_node_of_nvm_works_with_an_api_key_of_the_environment(lab, agent):
     row, key = AGENTS[agent], {"codex": "CODEX_API_KEY", "gemini": "GEMINI_API_KEY"}.get(agent, "ANTHROPIC_API_KEY")
@@ -124,3 +138,32 @@ def test_an_agent_below_a_node_of_nvm_works_with_an_api_key_of_the_environment(l
         r = lab.run(["--compatibility-mode", agent, "--pass-api-key", "--", agent, *row["new"], ask], env=dict(machine.env, **{key: KEY}), timeout=180)
         finished(lab, r, "nvm")
         assert "/home/.nvm/versions/node/v" in results(lab, "nvm")[0], results(lab, "nvm")
+
+
+@pytest.mark.xdist_group("agents")
+def test_signing_in_works_as_the_readme_tells_up_to_the_browser(lab):
+    with machine_for(lab, "user", "prefix") as machine:
+        def ak(*args, env=(), **kw):
+            return lab.ak(list(args), env=dict(machine.env, **dict(env)), timeout=60, **kw)
+
+        def start(*args):
+            return lab.spawn([lab.binary, *args], env=lab.env(**machine.env), stdin="pipe")
+        r = ak("codex", "login", "--with-api-key", stdin=KEY.encode())
+        assert r.code == 0, r
+        r = ak("codex", "login", "status")
+        assert r.code == 0 and "API key" in r.out + r.err, r
+        assert ak("codex", "logout").code == 0
+        login = start("run", "-m", "codex", "-p", "1455", "--", "codex", "login")
+        login.wait_output(b"https://auth.openai.com/", stream=2, timeout=60)
+        r = lab.host(["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:1455/"])
+        assert r.code == 0 and r.out == "404", r  # Codex answers: only its own addresses are known there
+        login.signal(15)
+        login.wait(60)
+        login = start("claude", "auth", "login")
+        login.wait_output(b"https://claude.com/", timeout=60)
+        login.signal(15)
+        login.wait(60)
+        r = ak("run", "-m", "claude", "--pass-api-key", "--", "claude", "auth", "status", env={"CLAUDE_CODE_OAUTH_TOKEN": "lab"})
+        assert r.code == 0 and json.loads(r.out)["loggedIn"] is True, r
+        r = ak("opencode", "auth", "list")
+        assert r.code == 0 and "0 credentials" in r.out + r.err, r

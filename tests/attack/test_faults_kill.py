@@ -55,7 +55,7 @@ def test_faults_killed_at_every_step(any_user, victim):
         where = "AK_SEED=%d: %s killed at call %d of %d: %r %s" % (seed, victim, call, calls, out, err)
         assert not out["stuck"], "it hangs: " + where
         assert out["code"] != 0, "it claims success: " + where
-        left = lab.leaks(timeout=5)
+        left = lab.leaks()
         assert left == "", where + "\n" + left
         killed += out["killed"]
         if killed == KILLS:

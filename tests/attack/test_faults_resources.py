@@ -23,7 +23,7 @@ def told_or_right(lab, r):
         assert r.code != 0, r  # refused by us, or the program itself could not go on with so little
         assert r.code < 125 or "agentkernel: " in r.err, r
     assert lab.strangers("11.1.0.5", "2a00:1::5") == []
-    assert lab.leaks(timeout=5) == "", r
+    assert lab.leaks() == "", r
 
 
 @pytest.mark.xdist_group("descriptors")
@@ -36,7 +36,7 @@ def test_faults_small_limits(any_user, limit):
         r = lab.run([*allow("ok.test"), "--", *lab.probe_command(CHECK)], rlimits={limit: value}, timeout=30)
         if r.code in (-11, -9, -6, -25) or r.code == 125 and "cannot spawn" in r.err or r.code == 127:
             # The loader itself could not start the program with so little: nothing of ours ran.
-            assert lab.strangers() == [] and lab.leaks(timeout=5) == "", (value, r)
+            assert lab.strangers() == [] and lab.leaks() == "", (value, r)
             continue
         told_or_right(lab, r)
     next_run_works(lab)
@@ -125,7 +125,7 @@ def test_faults_what_vanishes_from_the_kernel_closes_and_never_opens(any_user, w
             worked(do([["tcp", "11.1.0.6", 7, b"x".hex()]])[0])
         assert lab.strangers("11.1.0.5", "2a00:1::5", "11.1.0.6") == [], (what, lab.strangers())
         assert lab.arrived("11.1.0.6", 443) == 0
-    assert lab.leaks(timeout=5) == ""
+    assert lab.leaks() == ""
     next_run_works(lab)
 
 

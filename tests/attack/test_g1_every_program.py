@@ -118,7 +118,6 @@ def test_g1_static_and_unusual_clients_meet_the_same_fence(lab):
             for key in ("denied", "metadata", "private", "sendmmsg", "fastopen", "uring"):
                 assert row[key] != 0, (static, mode, row)
             assert row["sendmmsg"] != -1, "the datagram was dropped in silence"
-            assert r.seconds < 5
     assert lab.strangers() == []
     denied(lab.netlog(), NOT_LEARNED, dst="11.66.0.1", port=443, proto="tcp")
 

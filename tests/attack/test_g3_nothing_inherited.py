@@ -4,6 +4,7 @@ import socket
 import tempfile
 
 from expect import CODEX, NATIVE, allow, worked
+from lab import PYTHON
 
 LOOK = r"""
 import ctypes
@@ -56,6 +57,41 @@ def test_g3_nothing_of_the_host_is_reachable(any_user):
     a.close()
     b.close()
     os.close(root)
+
+
+WRITE = r"""
+import mmap, os
+fd = 0
+def tries():
+    yield lambda: os.write(fd, b'evil')
+    yield lambda: os.open('/proc/self/fd/0', os.O_WRONLY)
+    yield lambda: os.open('/proc/self/fd/0', os.O_RDWR | os.O_APPEND)
+    yield lambda: os.truncate('/proc/self/fd/0', 0)
+    yield lambda: os.ftruncate(fd, 0)
+    yield lambda: mmap.mmap(fd, 4, mmap.MAP_SHARED, mmap.PROT_WRITE)
+    yield lambda: os.rename('/proc/self/fd/0', 'x')
+    yield lambda: os.link('/proc/self/fd/0', 'x', follow_symlinks=True)
+for number, attempt in enumerate(tries()):
+    try:
+        attempt()
+        print('succeeded:', number)
+    except OSError:
+        pass
+print('tried', number + 1)
+"""
+
+
+def test_g3_a_file_that_is_given_for_reading_keeps_its_content(any_user):
+    lab = any_user
+    name = lab.path("home", "input")
+    with open(name, "w") as f:
+        f.write("mine\n")
+    os.chmod(name, 0o666)
+    for args in (CODEX, NATIVE, ["--compatibility-mode", "claude"]):
+        r = lab.spawn(["sh", "-c", 'f=$1; shift; exec "$@" <"$f"', "sh", name, lab.binary, "run", *args, "--", PYTHON, "-c", WRITE], env=lab.env()).wait()
+        assert r.out == "tried 8\n", r
+        with open(name) as f:
+            assert f.read() == "mine\n"
 
 
 def test_g3_the_environment_of_the_supervisor_is_not_in_proc(lab):

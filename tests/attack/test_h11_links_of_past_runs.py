@@ -52,6 +52,71 @@ def test_h11_a_link_of_a_past_run_makes_no_project_of_another_folder(planted):
     assert os.listdir(lab.private) == ["s"]
 
 
+@pytest.mark.parametrize("link", ["out", "sub/hop"])
+def test_h11_a_relative_path_begins_with_the_links_to_the_current_folder(planted, link):
+    """A shell that followed the link shows its name, not where the user is."""
+    b, lab = planted, planted.lab
+    b.up("x")
+    b.sh("x", "echo evil > /tmp/f")
+    there = dict(cwd=lab.private, env=dict(PWD=os.path.join(lab.p, link)))
+    put(lab, lab.private + "/env", "A=hunter2")
+    for args in ([*CLAUDE, "--dir", ".", "--", "touch", "made"], [*CLAUDE, "--dir", "../private", "--", "touch", "made"],
+                 ["--mount", "./s:/mnt/s", "--", "cat", "/mnt/s"], ["--env-file", "env", "--", "env"]):
+        r = lab.run(args, **there)
+        assert r.code in (2, 125) and "symbolic link" in r.err and link in r.err and "hunter2" not in r.out, (args, r)
+    for args in (["cp", "x:/tmp/f", "."], ["cp", "x:/tmp/f", "f"], ["cp", "s", "x:/tmp/got"]):
+        r = lab.ak(args, **there)
+        assert r.code == 1 and "symbolic link" in r.err, (args, r)
+    assert sorted(os.listdir(lab.private)) == ["env", "s"]
+    # The control: by its own name, and with a PWD that names another folder.
+    for pwd in (lab.private, lab.p):
+        assert lab.run(["--mount", "./s:/mnt/s", "--", "cat", "/mnt/s"], cwd=lab.private, env=dict(PWD=pwd)).out == "hunter2"
+
+
+def test_h11_a_link_that_was_renamed_after_the_user_followed_it(any_boxes):
+    """PWD no longer names the current folder, or names another one that the sandbox has put there."""
+    b, lab = any_boxes, any_boxes.lab
+    lab.private, lab.p = mkdir(lab, "home", "private"), mkdir(lab, "home", "p")
+    put(lab, lab.private + "/s", "hunter2")
+    b.up("x", *CLAUDE, "--dir", lab.p)
+    for before, after in (("ln -s ../private sub", "mv sub gone"), ("ln -s ../private sub", "rm sub; mkdir sub"),
+                          ("mkdir sub; ln -s ../../private sub/deep", "mv sub gone")):
+        link = "sub/deep" if "deep" in before else "sub"
+        # A shell of the user's goes there, and starts us when the sandbox has renamed the link.
+        script = 'cd "$1" && export PWD && echo there && read go && shift && exec "$@"'
+        for args in ([*CLAUDE, "--dir", ".", "--", "touch", "made"], [*CLAUDE, "--", "touch", "made"], ["--mount", "./s:/mnt/s", "--", "cat", "/mnt/s"]):
+            b.sh("x", "rm -rf sub gone; " + before)
+            shell = lab.spawn(["sh", "-c", script, "sh", os.path.join(lab.p, link), lab.binary, "run", *args], stdin="pipe", env=lab.env())
+            shell.wait_output(b"there")
+            b.sh("x", after)
+            shell.write(b"go\n")
+            shell.close_stdin()
+            r = shell.wait()
+            assert r.code == 125 and "PWD" in r.err and lab.private in r.err and "hunter2" not in r.out, (args, r)
+    assert os.listdir(lab.private) == ["s"]
+
+
+def test_h11_a_path_too_long_to_be_made_absolute(planted):
+    """It is opened from the current folder, so that the links to that are not seen."""
+    lab = planted.lab
+    long = "./" * 2040
+    r = lab.run([*CLAUDE, "--dir", long, "--", "touch", "made"], cwd=lab.private, env=dict(PWD=lab.p + "/out"))
+    assert r.code == 125 and "PWD" in r.err and os.listdir(lab.private) == ["s"], r
+    r = lab.run([*CLAUDE, "--dir", long, "--", "pwd"], cwd=lab.private, env=dict(PWD=lab.private))
+    assert (r.code, r.out) == (0, lab.private + "\n"), r
+
+
+def test_h11_a_program_that_changed_the_folder_and_not_pwd(planted):
+    """Controls: within the project, to it from elsewhere, and from its top folder, whose name no sandbox could change."""
+    lab = planted.lab
+    for cwd, pwd in ((lab.p + "/a2", lab.p + "/sub"), (lab.p, lab.p + "/sub/none"), (lab.p, lab.private), (lab.private, lab.p), (lab.private, "/none/x")):
+        r = lab.run([*CLAUDE, "--dir", ".", "--", "pwd"], cwd=cwd, env=dict(PWD=pwd))
+        assert (r.code, r.out) == (0, cwd + "\n"), (cwd, pwd, r)
+    there = dict(cwd=lab.private, env=dict(PWD=lab.p + "/none"))
+    assert lab.run([*CLAUDE, "--dir", ".", "--", "pwd"], **there).code == 125
+    assert lab.run([*CLAUDE, "--dir", lab.private, "--", "pwd"], **there).out == lab.private + "\n"
+
+
 def test_h11_a_mount_of_a_trusted_file_is_not_turned_by_a_link(planted):
     lab = planted.lab
     os.unlink(lab.p + "/a/data")

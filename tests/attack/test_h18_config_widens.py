@@ -67,6 +67,22 @@ def test_h18_a_new_file_does_not_widen_the_next_run(any_user, way):
     assert lab.run([*CLAUDE, "--explain", "true"], env={"SECRET": "x"}).code == 2
 
 
+SINGLE = {
+    "image": '[sandbox]\nbase_image = "box"\n', "backend": '[sandbox]\nbackend = "podman"\n', "mode": '[agent]\ncompatibility_mode = "codex"\n', "profile": '[security]\nprofile = "permissive"\n',
+    "host": '[network]\nallow = ["evil.test"]\n', "range": '[network]\nallow_cidr = ["11.66.0.0/16"]\n', "policy": '[network]\npolicies = ["native"]\n',
+    "group": '[network]\ngroups = ["source-hosting"]\n', "older host": '[security.domains]\nallow = ["evil.test"]\n', "variable": "[env]\nSECRET = true\n", "value": '[env]\nPATH = "/tmp"\n',
+    "port": '[publish]\nports = ["127.0.0.1:15999:80"]\n', "mount": '[[mounts]]\nsource = "/etc"\ntarget = "/mnt/x"\n',
+}
+
+
+@pytest.mark.parametrize("what", SINGLE)
+def test_h18_each_setting_that_widens_is_asked_about_by_itself(any_user, what):
+    lab = any_user
+    write(lab, SINGLE[what])
+    r = lab.run(["sh", "-c", "exit 7"], env={"SECRET": "hunter2"})
+    assert r.code == 2 and "agentkernel trust" in r.err, r
+
+
 @pytest.mark.parametrize("way", ["created", "by-rename", "by-hard-link", "by-link"])
 @pytest.mark.parametrize("trusted", [False, True], ids=["untrusted", "trusted"])
 def test_h18_an_existing_file_stays_as_it_is(any_user, way, trusted):
@@ -101,6 +117,29 @@ def test_h18_what_trusted_content_denied_cannot_be_taken_away_unseen(any_user):
     assert r.code == 2 and '- deny = ["evil.test"]' in r.err, r
 
 
+def test_h18_what_a_request_gives_itself_is_shown_before_the_file_is_trusted(any_user):
+    """Trust is for the next runs as well, which may not have these options."""
+    lab = any_user
+    wide = WIDE + '[resources]\ntimeout = "10h"\n[[mounts]]\nsource = "%s"\ntarget = "/mnt/x"\n[daemon]\nmin_warm = 128\n' % lab.path("home")
+    inside(lab, "printf '%s' \"$WIDE\" > agentkernel.toml", "-e", "WIDE=" + wide)
+    options = ["--profile", "moderate", "-e", "SECRET=none", "--timeout", "5s", "--mount", lab.path("project") + ":/mnt/x"]
+    r = lab.run([*CLAUDE, *options, "--", "true"], env={"SECRET": "hunter2"})
+    assert r.code == 2, r
+    for item in ("evil.test", "10.0.0.0/8", "permissive", "SECRET", "10h", "/mnt/x", "min_warm = 128"):
+        assert item in r.err, (item, r)
+
+
+def test_h18_the_name_in_a_file_removes_no_log(any_user):
+    """A run that knows its own name could otherwise have the user's next `create` replace its log."""
+    lab = any_user
+    r = inside(lab, "getent hosts evil.test; printf '[sandbox]\\nname = \"%s\"\\n' $AGENTKERNEL_SANDBOX | tee agentkernel.toml")
+    name = r.out.split('"')[1]
+    r = lab.ak(["create"])
+    assert r.code == 1 and name in r.err and "log" in r.err, r
+    assert "evil.test" in lab.ak(["network", "log", name]).out
+    assert lab.ak(["create", name]).code == 0  # on the user's own word
+
+
 def test_h18_trust_in_one_project_is_none_in_a_nested_one(any_user):
     lab = any_user
     write(lab, WIDE)
@@ -119,3 +158,48 @@ def test_h18_records_of_trust_are_out_of_reach(any_user):
     have = sorted(os.listdir(state))
     r = inside(lab, script)
     assert have and have[0] not in r.out and sorted(os.listdir(state)) == have, r
+
+
+# ---- resources ----
+
+ABOVE = {"pids": "pids = 5000", "tmp": "tmp_mb = 4096"}
+GUEST = {"memory": "memory_mb = 60000"}
+BELOW = 'memory_mb = 512\nvcpus = 64\npids = 1024\ntmp_mb = 512\ntimeout = "9h"'
+
+
+@pytest.mark.parametrize("backend", ["ns", "vm", "auto", "podman"])
+def test_h18_a_new_file_gives_no_more_resources_than_a_run_without_it_has(any_user, backend):
+    lab = any_user
+    options = [*CLAUDE, "--backend", backend, "--explain", "--", "true"]
+    plain = lab.run(options)
+    if plain.code != 0:
+        assert backend == "podman", plain  # not installed, or not usable in the lab
+        pytest.skip(plain.err)
+    wider = dict(ABOVE, **(GUEST if backend in ("vm", "auto") else {}))
+    for line in wider.values():
+        inside(lab, "rm -f agentkernel.toml; printf '[resources]\\n%s\\n' > agentkernel.toml" % line)
+        r = lab.run(options)
+        assert r.code == 2 and "agentkernel trust" in r.err, (line, r)
+        os.unlink(project(lab, "agentkernel.toml"))
+    write(lab, "[resources]\n%s\n" % BELOW)
+    r = lab.run(options)
+    assert r.code == 0 and "agentkernel.toml" in r.out, r
+    write(lab, "[resources]\n%s\n" % "\n".join(wider.values()))
+    assert lab.ak(["trust", "--yes"]).code == 0
+    assert lab.run(options).code == 0
+
+
+def test_h18_the_file_does_not_choose_a_machine_and_its_size(any_boxes):
+    """Both settings by the file, in either order, for run and create; the user's own option is not asked about."""
+    b, lab = any_boxes, any_boxes.lab
+    parts = ['[sandbox]\nbackend = "vm"\n', "[resources]\nmemory_mb = 60000\n"]
+    for text in ("".join(parts), "".join(reversed(parts))):
+        write(lab, text)
+        r = lab.run([*CLAUDE, "--explain", "--", "true"])
+        assert r.code == 2 and "memory_mb = 60000" in r.err, r
+        r = lab.ak(["create", "big", *CLAUDE])
+        assert r.code != 0 and "memory_mb = 60000" in r.err and "big" not in b.list(), r
+        assert lab.run([*CLAUDE, "--backend", "ns", "--explain", "--", "true"]).code == 0
+        assert lab.run([*CLAUDE, "--memory", "256M", "--explain", "--", "true"]).code == 0
+    shown = lab.ak(["trust", "--yes"])
+    assert shown.code == 0 and "memory_mb = 60000" in shown.out, shown

@@ -9,8 +9,10 @@ from lab import PYTHON
 CLAUDE = ("--compatibility-mode", "claude")
 CODEX = ("--compatibility-mode", "codex")
 FILES = [".gitmodules", ".mcp.json", "agentkernel.toml", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv",
-         ".zprofile", ".zlogin", ".zlogout"]
-FOLDERS = {".vscode": "tasks.json", ".idea": "workspace.xml", ".claude": "settings.json", ".codex": "config.toml", ".gemini": "settings.json"}
+         ".zprofile", ".zlogin", ".zlogout", "mise.toml", ".mise.toml", ".aider.conf.yml", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", "lefthook.yml",
+         ".hg/hgrc", ".cargo/config.toml"]
+WATCHED = [".pre-commit-config.yaml", ".npmrc", ".yarnrc.yml", ".tool-versions", ".github/workflows/ci.yml"]
+FOLDERS = {".zed": "tasks.json", ".windsurf": "mcp.json", ".vscode": "tasks.json", ".idea": "workspace.xml", ".claude": "settings.json", ".codex": "config.toml", ".gemini": "settings.json"}
 GIT = "git -c user.name=a -c user.email=a@b.test -c init.defaultBranch=main -c protocol.file.allow=always "
 
 
@@ -25,14 +27,17 @@ def project(lab, *parts):
     return lab.path("project", *parts)
 
 
-@pytest.fixture
-def repo(any_user):
-    """A project with one of everything."""
-    lab = any_user
-    script(lab, "GIT init -q; echo one > file; GIT add file; GIT commit -qm one; mkdir .claude/ .claude/hooks .claude/commands .claude/agents .vscode .idea .codex .gemini;"
+def one_of_everything(lab):
+    """A project with all files and folders that tools run."""
+    script(lab, "GIT init -q; echo one > file; GIT add file; GIT commit -qm one; mkdir .claude/ .claude/hooks .claude/commands .claude/agents .vscode .idea .codex .gemini .hg .cargo .zed .windsurf;"
            + "".join("echo '# mine' > %s;" % f for f in FILES) + "".join("echo mine > %s/%s;" % kv for kv in FOLDERS.items())
            + "echo mine > .claude/hooks/h; echo mine > .claude/commands/c; echo mine > .claude/agents/a; echo mine > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit")
     return lab
+
+
+@pytest.fixture
+def repo(any_user):
+    return one_of_everything(any_user)
 
 
 def state_of(lab):
@@ -518,3 +523,94 @@ def test_h18_settings_of_further_tools_are_protected(any_user):
     script(lab, "echo mine > opencode.json; for d in .husky .cursor .devcontainer .opencode; do mkdir $d; done")
     r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > opencode.json; for d in .husky .cursor .devcontainer .opencode; do echo evil > $d/x; done"])
     assert script(lab, "cat opencode.json; ls .husky .cursor .devcontainer .opencode | grep x || true") == "mine\n", r
+
+
+MORE = ["web.code-workspace", ".code-workspace", "Deep Blue.Code-Workspace", "x.sublime-project", ".dir-locals-2.el", ".helix/languages.toml", ".vim/coc-settings.json",
+        ".lvimrc", ".ideavimrc", ".fleet/run.json", ".project", ".externalToolBuilders/a.launch", ".roo/mcp.json", ".kilocode/mcp.json", ".kiro/settings/mcp.json",
+        ".amazonq/mcp.json", ".qwen/settings.json", ".junie/mcp/mcp.json", ".trae/mcp.json", ".factory/mcp.json", ".continue/config.yaml", "crush.json", ".crush.json",
+        "mise.local.toml", ".mise.local.toml", ".mise/config.toml", ".config/mise.toml", ".config/mise/config.toml", "lefthook.yaml", ".lefthook.yaml", "lefthook.toml",
+        "lefthook.json", "lefthook-local.yml", ".lefthook/pre-commit/x", ".lefthook-local/x", ".overcommit.yml", ".jj/repo/config.toml", ".Rprofile", ".octaverc", ".irbrc",
+        ".pryrc", ".gdbinit", ".lldbinit"]
+MORE_WATCHED = [".yarnrc", ".yarn/releases/yarn.cjs", ".yarn/plugins/p.cjs", ".pnpmfile.cjs", "bunfig.toml", "rust-toolchain.toml", "rust-toolchain", "AGENTS.md", "CLAUDE.md",
+                "CLAUDE.local.md", "GEMINI.md", ".cursorrules", ".windsurfrules", ".clinerules", ".github/copilot-instructions.md"]
+
+
+def fill(lab, names, text="mine"):
+    for name in names:
+        script(lab, "mkdir -p \"$(dirname '%s')\"; echo %s > '%s'" % (name, text, name))
+
+
+def contents(lab, names):
+    out = set()
+    for name in names:
+        with open(project(lab, name)) as f:
+            out.add(f.read())
+    return out
+
+
+def told_of(r):
+    lines = [line for line in r.err.splitlines() if "your own tools may run later were" in line]
+    assert len(lines) <= 1, r
+    return lines[0] if lines else ""
+
+
+@pytest.mark.parametrize("part", [slice(0, 15), slice(15, 30), slice(30, 99)], ids=["editors", "agents", "tools"])
+def test_h18_workspaces_and_settings_of_further_tools_are_read_only(any_user, part):
+    lab = any_user
+    fill(lab, MORE[part])
+    r = lab.run([*CLAUDE, "--", PYTHON, "-c", ATTACKS, *MORE[part]])
+    assert r.code == 0 and contents(lab, MORE[part]) == {"mine\n"}, r
+    assert not any(name in told_of(r) for name in MORE[part]), r
+
+
+def test_h18_new_workspaces_and_settings_are_told(any_user):
+    lab = any_user
+    r = lab.run([*CLAUDE, "--", PYTHON, "-c", "import os, sys\nfor n in sys.argv[1:]:\n  os.makedirs(os.path.dirname(n) or '.', exist_ok=True)\n  open(n, 'w').write('evil')",
+                 *MORE, "ordinary.workspace"])
+    line = told_of(r)
+    assert all(name in line for name in MORE) and "ordinary" not in line, r
+    r = lab.run([*CLAUDE, "--", "true"])
+    assert r.code == 0 and told_of(r) == "", r
+
+
+def test_h18_instructions_and_settings_that_agents_write_are_told(any_user):
+    lab = any_user
+    fill(lab, MORE_WATCHED)
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", "for f in %s; do echo other > $f; done" % " ".join(MORE_WATCHED)])
+    assert r.code == 0 and all(name in told_of(r) for name in MORE_WATCHED), r
+
+
+def test_h18_a_workspace_is_no_writable_mount(any_user):
+    lab = any_user
+    fill(lab, ["web.code-workspace", "plain"])
+    for name, code in (("web.code-workspace", 2), ("plain", 0)):
+        r = lab.run(["--mount", project(lab, name) + ":/m:rw", "--", "true"])
+        assert r.code == code, r
+
+
+def test_h18_what_a_run_can_leave_does_not_keep_the_next_one_from_starting(any_user):
+    """Every protected name and more workspaces than there are mounts. The oldest protections stay, and the user is told that others are not."""
+    lab = any_user
+    everything = [*FILES, *("%s/%s" % kv for kv in FOLDERS.items()), *MORE]
+    fill(lab, [name for name in everything if name != "agentkernel.toml"])
+    script(lab, "GIT init -q; i=0; while [ $i -lt 200 ]; do : > w$i.code-workspace; i=$((i + 1)); done")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > .envrc; echo evil > .vscode/tasks.json; echo evil > .git/config; echo evil > .pryrc; echo ran"])
+    assert r.code == 0 and r.out == "ran\n", r
+    assert "there are too many of them" in r.err and "not every *.code-workspace was found" in r.err, r
+    assert contents(lab, [".envrc", ".vscode/tasks.json"]) == {"mine\n"} and "evil" not in script(lab, "cat .git/config")
+    assert contents(lab, [".pryrc"]) == {"mine\n"} or ".pryrc" in told_of(r), r
+
+
+def test_h18_a_workspace_among_very_many_files_is_not_passed_over_in_silence(any_user):
+    lab = any_user
+    script(lab, "echo mine > web.code-workspace; seq 3000 | sed s/^/some-other-file-/ | xargs touch")
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "echo evil > web.code-workspace; echo evil > new.code-workspace"])
+    assert contents(lab, ["web.code-workspace"]) == {"mine\n"} and "new.code-workspace" in told_of(r), r
+
+
+def test_h18_settings_that_agents_change_are_told(any_user):
+    lab = any_user
+    script(lab, "mkdir -p .github/workflows;" + "".join("echo mine >%s;" % name for name in WATCHED), cwd=project(lab))
+    r = lab.run([*CLAUDE, "--", "sh", "-ec", "; ".join("echo other >%s" % name for name in WATCHED)])
+    told = [line for line in r.err.splitlines() if "your own tools may run later" in line]
+    assert r.code == 0 and len(told) == 1 and all(name.split("/")[0] in told[0] for name in WATCHED[:2]), r

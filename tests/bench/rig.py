@@ -27,7 +27,7 @@ PR_SET_PDEATHSIG = 1
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DNS, WEB = "11.0.0.53", "11.1.0.5"  # the Internet's resolver, and its server
 OPEN_FILES = 1024
-BOUND = "/run/bound"  # on the private /run
+BOUND = "/mnt/bound"  # on a private /mnt; programs below /run are not brought into a sandbox
 ROUTER = "10.77.0.1"  # the router, as the client sees it
 LINKS = """
 link add eth0 type veth peer name host netns inet
@@ -144,6 +144,7 @@ class Rig:
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV)
         real = os.path.realpath("/etc/resolv.conf")
         mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
+        mount("tmpfs", "/mnt", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
         if real.startswith("/run/"):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             write(real, "")

@@ -184,7 +184,7 @@ static void check_restore(uint64_t now_us)
 	_cleanup_strbuf_ struct strbuf out = { 0 };
 	_cleanup_json_ cJSON *list = NULL;
 	struct ak_err err;
-	int n = adopt_learned(path, now_us, &out);
+	int n = adopt_learned(path, 0, now_us, &out);
 
 	must(n >= 0 && !out.failed);
 	plain_json(out.data, out.len);

@@ -127,7 +127,7 @@ static struct sandbox *make_sandbox(uint8_t begin, int ctl)
 	struct epoll_event ev = { .events = EPOLLIN };
 
 	cgroup_init(&sb->cgroup, "fuzz", &none, &sb->notes);
-	sb->setup_pidfd = sb->init_pidfd = sb->tty = sb->root = sb->mounts = -1;
+	sb->setup_pidfd = sb->init_pidfd = sb->tty = sb->root = sb->children = sb->mounts = -1;
 	sb->ctl = ctl;
 	sb->epoll = epoll_create1(EPOLL_CLOEXEC);
 	must(sb->epoll >= 0 && epoll_ctl(sb->epoll, EPOLL_CTL_ADD, ctl, &ev) == 0);
@@ -166,6 +166,7 @@ static void begin(uint8_t how)
 		.net_ns = -1,
 		.peer_rtnl = -1,
 		.listener = -1,
+		.live = -1,
 		.healer = -1,
 		.daemon_pidfd = -1,
 		.sandbox = make_sandbox(how, pair[0]) };

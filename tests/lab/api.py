@@ -1,6 +1,7 @@
 """`agentkernel serve` in the lab, and ways to talk to it: whole requests, raw bytes, event streams."""
 import contextlib
 import json
+import os
 import re
 import select
 import socket
@@ -307,3 +308,9 @@ def children(lab, pid):
     """Processes below PID, on the lab's host."""
     r = lab.host(["sh", "-c", "cat /proc/%d/task/*/children 2>/dev/null" % pid])
     return [int(x) for x in r.out.split()]
+
+
+def cpu_seconds(lab, pid):
+    """Processor time that PID and its ended children have used."""
+    r = lab.host(["cat", "/proc/%d/stat" % pid])
+    return sum(map(int, r.out.rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")

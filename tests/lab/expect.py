@@ -9,7 +9,7 @@ import time
 
 import dnswire
 import pytest
-from lab import HERE, PYTHON
+from lab import HERE, PATIENCE_S, PYTHON
 
 CODEX = ["--compatibility-mode", "codex"]
 NATIVE = ["--compatibility-mode", "native"]
@@ -70,6 +70,7 @@ def brief(log):
 NOT_LISTED = ("default", "not in allowlist")
 NOT_THIS_PORT = ("default", "not allowed on this port")
 NOT_LEARNED = ("default", "no allowed name has this address")
+STALLED = ("default", "gave no name in time")
 NO_SNI = ("default", "TLS without a server name (SNI)")
 NOT_TLS = ("default", "not TLS")
 SNI_NOT_ALLOWED = ("default", "SNI not allowed here")
@@ -128,14 +129,14 @@ def probe_server(script):
 
 
 @contextlib.contextmanager
-def talking(proc):
-    """PROC runs a probe_server; yields (process, do) where do(steps) → results."""
-    proc.wait_output(b"ready\n")
+def talking(proc, timeout=20):
+    """PROC runs a probe_server, which starts within TIMEOUT; yields (process, do) where do(steps) → results."""
+    proc.wait_output(b"ready\n", timeout)
 
     def do(steps, timeout=60):
         lines = proc.output[1].count(b"\n")
         proc.write(json.dumps(steps).encode() + b"\n")
-        if not proc._pump(time.monotonic() + timeout, lambda: proc.output[1].count(b"\n") > lines or proc.code is not None):
+        if not proc._pump(time.monotonic() + max(timeout, proc.lab.patience_s), lambda: proc.output[1].count(b"\n") > lines or proc.code is not None):
             raise AssertionError("no answer from the sandbox: %r" % proc.output)
         assert proc.code is None, "ended with %s: %r" % (proc.code, proc.output)
         return json.loads(proc.output[1].split(b"\n")[lines])
@@ -150,9 +151,30 @@ def talking(proc):
                 proc.result = proc.wait(10)
 
 
-def holding(lab, args, script="", **kw):
+def holding(lab, args, script="", timeout=20, **kw):
     """A sandbox that stays for as long as the context does; see probe_server and talking."""
-    return talking(lab.start([*args, "--", *probe_server(script)], stdin="pipe", **kw))
+    return talking(lab.start([*args, "--", *probe_server(script)], stdin="pipe", **kw), timeout)
+
+
+# A program that tries to reach 11.66.0.1 for ever, and prints when it began each attempt that has ended.
+TRYING = """import socket, time
+print('up', flush=True)
+while True:
+    began, s = time.monotonic(), socket.socket()
+    s.settimeout(0.5)
+    try:
+        s.connect(('11.66.0.1', 7)); s.send(b'alive'); s.recv(5)
+    except OSError:
+        pass
+    s.close()
+    print(began, flush=True)
+"""
+
+
+def tries_again(proc, times=3):
+    """PROC runs TRYING: until it has begun and ended TIMES more attempts."""
+    now = time.monotonic()
+    assert proc._pump(now + PATIENCE_S, lambda: sum(float(t) > now for t in proc.output[1].split(b"\n")[1:-1]) >= times), proc.output
 
 
 class Gate:
@@ -214,6 +236,18 @@ def in_gateway(lab, proc, *cmd):
     return lab.host([PYTHON, INSIDE, "gateway", str(gateway_pid(lab, proc)), *cmd])
 
 
+def vmm_pid(lab, proc):
+    """The virtual machine monitor of the sandbox that PROC runs."""
+    found = [pid for pid, row in processes(lab, proc).items() if "qemu-system" in row["exe"]]
+    assert len(found) == 1, processes(lab, proc)
+    return found[0]
+
+
+def on_tap(lab, proc, *cmd):
+    """CMD as the lab's root in the gateway's namespace, with a copy of the descriptor that QEMU has of the sandbox's tap; its number is in TAP."""
+    return lab.spawn([PYTHON, INSIDE, "tap", str(gateway_pid(lab, proc)), str(vmm_pid(lab, proc)), *cmd], who="root", cwd="/")
+
+
 def in_sandbox(lab, proc, *cmd):
     return lab.host([PYTHON, INSIDE, "sandbox", str(lab.sandbox_init(proc)), *cmd])
 
@@ -236,3 +270,16 @@ def compile_c(lab, source, name, static=False, flags=()):
 
 def table_is_clean(text):
     assert not [c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160], "control characters in: %r" % text
+
+
+@contextlib.contextmanager
+def instead_of(lab, program, path):
+    """PATH in the place of a program of the system, in the lab only."""
+    if not lab.is_root:
+        pytest.skip("mounts in the lab want its root")
+    real = shutil.which(program)
+    assert lab.host(["mount", "--bind", path, real]).code == 0
+    try:
+        yield
+    finally:
+        lab.host(["umount", real])

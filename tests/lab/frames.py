@@ -2,11 +2,11 @@
 
 FRAMES is source text: tests append what to send and run it with `python3 -c` in there.
 """
-from expect import in_sandbox
+from expect import in_sandbox, on_tap
 from lab import PYTHON
 
 FRAMES = r'''
-import ipaddress, json, socket, struct, subprocess
+import errno, fcntl, ipaddress, json, os, socket, struct, subprocess
 
 def checksum(data):
     if len(data) % 2:
@@ -57,31 +57,76 @@ def icmp6(src, dst, kind, code, rest, hops=255):
 def arp(op, smac, sip, tmac, tip):
     return b"\x08\x06", struct.pack("!HHBBH", 1, 0x800, 6, 4, op) + smac + socket.inet_aton(sip) + tmac + socket.inet_aton(tip)
 
-class Link:
+def ip(*a):
+    return json.loads(subprocess.run(["ip", "-j", *a], capture_output=True, check=True).stdout or "[]")
+
+def mac_bytes(text):
+    return bytes.fromhex(text.replace(":", ""))
+
+class Frames:
+    """What a link is to the rows: its addresses, and send()."""
+    sent = 0
+    def send(self, packet, src_mac=None, dst_mac=None, tags=b"", **how):
+        kind, data = packet
+        self.raw((dst_mac or self.gw_mac) + (src_mac or self.mac) + tags + kind + data, **how)
+        self.sent += 1
+
+class Link(Frames):
     """The sandbox's eth0."""
     def __init__(self, name="eth0"):
-        run = lambda *a: json.loads(subprocess.run(["ip", "-j", *a], capture_output=True, check=True).stdout or "[]")
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.sock.bind((name, 0))
-        self.mac = bytes.fromhex(run("link", "show", name)[0]["address"].replace(":", ""))
-        infos = run("addr", "show", name)[0]["addr_info"]
+        self.raw = self.sock.send
+        self.mac = mac_bytes(ip("link", "show", name)[0]["address"])
+        infos = ip("addr", "show", name)[0]["addr_info"]
         self.addr4 = next(i["local"] for i in infos if i["family"] == "inet")
         self.addr6 = next((i["local"] for i in infos if i["family"] == "inet6" and i["scope"] == "global"), None)
-        self.gw4 = next(r["gateway"] for r in run("route") if r["dst"] == "default")
-        self.gw6 = next((r["gateway"] for r in run("-6", "route") if r["dst"] == "default"), None)
-        near = run("neigh", "show", "dev", name)
-        self.gw_mac = bytes.fromhex(next((n["lladdr"] for n in near if "lladdr" in n), "ff:ff:ff:ff:ff:ff").replace(":", ""))
+        self.gw4 = next(r["gateway"] for r in ip("route") if r["dst"] == "default")
+        self.gw6 = next((r["gateway"] for r in ip("-6", "route") if r["dst"] == "default"), None)
+        near = ip("neigh", "show", "dev", name)
+        self.gw_mac = mac_bytes(next((n["lladdr"] for n in near if "lladdr" in n), "ff:ff:ff:ff:ff:ff"))
 
-    def send(self, packet, src_mac=None, dst_mac=None, tags=b""):
-        kind, data = packet
-        self.sock.send((dst_mac or self.gw_mac) + (src_mac or self.mac) + tags + kind + data)
-        self.sent = getattr(self, "sent", 0) + 1
+class Tap(Frames):
+    """A virtual machine's link, as its monitor sees it: frames behind a virtio header, written to the tap. The gateway knows the addresses of both ends."""
+    def __init__(self):
+        self.fd = int(os.environ["TAP"])
+        name = fcntl.ioctl(self.fd, 0x800454D2, bytes(40)).split(b"\0")[0].decode()  # TUNGETIFF
+        self.head = struct.unpack("i", fcntl.ioctl(self.fd, 0x800454D7, bytes(4)))[0]  # TUNGETVNETHDRSZ
+        self.gw_mac = mac_bytes(ip("link", "show", name)[0]["address"])
+        infos = ip("addr", "show", name)[0]["addr_info"]
+        self.gw4 = next(i["local"] for i in infos if i["family"] == "inet")
+        self.gw6 = next((i["local"] for i in infos if i["family"] == "inet6" and i["scope"] == "global"), None)
+        near = {n["dst"]: n["lladdr"] for n in ip("neigh", "show", "dev", name, "nud", "permanent")}
+        self.addr4 = next(a for a in near if "." in a)
+        self.addr6 = next((a for a in near if ":" in a), None)
+        self.mac = mac_bytes(near[self.addr4])
+        self.refused = 0
+
+    def raw(self, frame, head=b""):
+        """With HEAD, a virtio header of the attacker's choice: the kernel may refuse the frame."""
+        try:
+            os.write(self.fd, head.ljust(self.head, b"\0") + frame)
+        except OSError as e:
+            if not head or e.errno != errno.EINVAL:
+                raise
+            self.refused += 1
 '''
 
 
 def send_frames(lab, proc, code):
     """Run CODE (it has `link`) on the sandbox's own link; how many frames it sent."""
-    r = in_sandbox(lab, proc, PYTHON, "-c", FRAMES + "\nlink = Link()\n" + code + "\nprint(link.sent)\n")
+    tail = "\n" + code + "\nprint(link.sent)\n"
+    if lab.backend == "vm":
+        r = on_tap(lab, proc, PYTHON, "-c", FRAMES + "\nlink = Tap()" + tail).wait()
+    else:
+        r = in_sandbox(lab, proc, PYTHON, "-c", FRAMES + "\nlink = Link()" + tail)
     assert r.code == 0, r
     return int(r.out)
 
+
+def frames_of(lab, proc, code):
+    """What CODE would send on the tap of a virtual machine: the frames."""
+    keep = "\nlink = Tap()\nkept = []\nlink.raw = lambda frame: kept.append(frame.hex())\n"
+    r = on_tap(lab, proc, PYTHON, "-c", FRAMES + keep + code + "\nprint(json.dumps(kept))\n").wait()
+    assert r.code == 0, r
+    return [bytes.fromhex(frame) for frame in r.json()]

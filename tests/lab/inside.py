@@ -2,6 +2,7 @@
 
     inside.py sandbox PID CMD…    PID is the sandbox's init
     inside.py fds PID             what PID holds open, one a line
+    inside.py tap PID QEMU CMD…   like gateway, and the descriptor TAP is the tap that the process QEMU holds
     inside.py gateway PID CMD…    PID is the gateway process: the namespace is found through one of its sockets, for no process lives in it
 
 The namespaces belong to a user namespace below the lab's, so that one is joined first.
@@ -11,7 +12,7 @@ import fcntl
 import os
 import sys
 
-NS_GET_USERNS, SIOCGSKNS = 0xB701, 0x894C
+NS_GET_USERNS, SIOCGSKNS, TUNGETIFF = 0xB701, 0x894C, 0x800454D2
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,6 +54,23 @@ def descriptors(pid):
     return out
 
 
+def tap_of(pid):
+    """The first descriptor of PID that is one of a tap."""
+    pidfd = libc.syscall(SYS_PIDFD_OPEN, pid, 0)
+    for number in range(256):
+        fd = libc.syscall(SYS_PIDFD_GETFD, pidfd, number, 0)
+        if fd < 0:
+            continue
+        try:
+            fcntl.ioctl(fd, TUNGETIFF, bytes(40))
+        except OSError:
+            os.close(fd)
+            continue
+        os.set_inheritable(fd, True)
+        return fd
+    raise SystemExit("pid %d holds no tap" % pid)
+
+
 def enter(net_fd):
     user_fd = fcntl.ioctl(net_fd, NS_GET_USERNS)
     if os.fstat(user_fd).st_ino != os.stat("/proc/self/ns/user").st_ino:
@@ -89,5 +107,8 @@ if __name__ == "__main__":
         for number, (what, mode) in descriptors(int(sys.argv[2])).items():
             print(number, ("read", "write", "both")[mode], what)
         sys.exit()
-    enter({"sandbox": sandbox_ns, "gateway": gateway_ns}[sys.argv[1]](int(sys.argv[2])))
+    if sys.argv[1] == "tap":
+        os.environ["TAP"] = str(tap_of(int(sys.argv[3])))
+        del sys.argv[3]
+    enter({"tap": gateway_ns, "sandbox": sandbox_ns, "gateway": gateway_ns}[sys.argv[1]](int(sys.argv[2])))
     os.execvp(sys.argv[3], sys.argv[3:])

@@ -5,6 +5,7 @@ arrive. A packet socket on the one link in counts all that does arrive: those co
 Controlled by JSON lines on a socket; see Internet.rpc_*.
 """
 import asyncio
+import base64
 import collections
 import json
 import os
@@ -142,6 +143,7 @@ class Internet:
     async def do_http(self, entry, reader, writer):
         """Requests one after the other; `ECHO` as the first line turns the connection into an echo."""
         while not writer.is_closing():  # requests of one that has gone may still be in the buffer, thousands of them after a flood
+            await asyncio.sleep(0)  # others have their turn: what is in the buffer is read without waiting
             head = await reader.readuntil(b"\n")
             entry["first"] = entry["first"] or head[:64].hex()
             if head.startswith(b"ECHO"):
@@ -157,7 +159,7 @@ class Internet:
             entry.setdefault("hosts", []).append(host)
             method, path = lines[0].split(" ")[:2]
             heads = {line.split(":")[0].strip().lower(): line.partition(":")[2].strip() for line in lines[1:]}
-            body = await self.read_body(heads, reader)
+            body = await self.read_body(heads, reader, writer)
             if entry["kind"] == "tls" and self.models.serves(host):
                 await self.models.answer(host, method, path, heads, body, writer)
                 continue
@@ -174,16 +176,20 @@ class Internet:
     do_tls = do_http
 
     @staticmethod
-    async def read_body(heads, reader):
-        body = b""
+    async def read_body(heads, reader, writer):
+        body = bytearray()
         if heads.get("transfer-encoding", "").lower() == "chunked":
             while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
                 body += (await reader.readexactly(size + 2))[:-2]
+                if len(body) % 64 == 0:
+                    await asyncio.sleep(0)
+                if writer.is_closing():
+                    raise ConnectionAbortedError
             while await reader.readuntil(b"\r\n") != b"\r\n":
                 pass
         elif heads.get("content-length", "").isdigit():
             body = await reader.readexactly(int(heads["content-length"]))
-        return body
+        return bytes(body)
 
     @staticmethod
     async def send_bytes(writer, size):
@@ -263,6 +269,10 @@ class Internet:
             self.counter.drain()
             if self.counter.frames == before:
                 return
+
+    def rpc_put(self, host, path, data):
+        """Serve DATA (base64) at a registry's PATH."""
+        registries.put(host, path, base64.b64decode(data))
 
     def rpc_models(self):
         return self.models.log

@@ -16,7 +16,6 @@ import ipaddress
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -105,12 +104,22 @@ def unmount(folder, table):
 
 
 def remove(folder):
-    """All of FOLDER; overlayfs leaves folders of mode 0 there, which only their owner's capabilities open."""
-    def open_up(function, path, _):
-        for place in (os.path.dirname(path), path):
-            os.chmod(place, 0o700)
-        function(path)
-    shutil.rmtree(folder, onerror=open_up)
+    """All of FOLDER. Each folder is moved to the top before it is entered, because a test may leave trees of any depth. Overlayfs leaves folders of mode 0,
+    which only their owner's capabilities open. Without child processes: we are in a pid namespace that has ended."""
+    pending, serial = [folder], 0
+    while pending:
+        at = pending.pop()
+        for row in list(os.scandir(at)):
+            if not row.is_dir(follow_symlinks=False):
+                os.unlink(row.path)
+                continue
+            serial += 1
+            os.chmod(row.path, 0o700)
+            pending.append(os.path.join(folder, ".gone-%d" % serial))
+            os.rename(row.path, pending[-1])
+        if at != folder:
+            os.rmdir(at)
+    os.rmdir(folder)
 
 
 def ip_batch(lines, netns_pid=None):
@@ -367,6 +376,8 @@ def main():
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(sig, lambda *_: os.kill(pid, signal.SIGKILL))
         _, status = os.waitpid(pid, 0)
+        for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(sig, signal.SIG_IGN)  # it ends soon anyway, and removes the folder first
         unmount(folder, table)
         remove(folder)
         sys.exit(os.waitstatus_to_exitcode(status) & 0xFF)

@@ -39,7 +39,7 @@ class Mcp:
             found[:] = [m for m in self.lines()[since:] if which(m)][:1]
             return found or self.proc.code is not None
 
-        self.proc._pump(time.monotonic() + timeout, look)
+        self.proc._pump(time.monotonic() + max(timeout, self.lab.patience_s), look)
         assert found, "never heard: %r %r code %r" % (self.proc.output[1][-3000:], self.proc.output[2][-3000:], self.proc.code)
         return found[0]
 

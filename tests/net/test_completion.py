@@ -8,6 +8,7 @@ import time
 
 import pytest
 from expect import missing
+from screen import Screen
 
 CASES = [
     ("ne", {"network"}),
@@ -116,6 +117,35 @@ def test_fish(lab, on_path):
     code = "agentkernel completion fish | source; for l in $argv; echo (complete -C $l | string replace -r '\\t.*' '' | sort); end"
     r = lab.spawn([shell("fish"), "-Nc", code, *[line for line, _ in LINES]], env=on_path).wait(20)
     assert [row.strip() for row in r.out.splitlines()] == [want or "--profile=moderate" for _, want in LINES], r
+
+
+HOSTILE = ["report;touch $HOME$(printf %b '\\057')HIT;.txt", "a b", "$(touch HIT)", "`touch HIT`", "'q", '"q', "x&touch HIT", "x|touch HIT", "x>HIT", "!!", "#c", "~", "*", "\\q"]
+
+
+def test_a_file_name_of_a_sandbox_is_a_word_in_bash_and_no_command(boxes, tmp_path):
+    """TAB and Enter at a terminal: the name reaches the command as it is."""
+    shell("bash")
+    boxes.up("web")
+    make = """for n; do i=$((i + 1)); mkdir -p /tmp/out/$i; printf '%s\\n' "$n" >"/tmp/out/$i/$n"; done"""
+    boxes.ak("exec", "web", "--", "sh", "-c", make, "sh", *HOSTILE)
+    os.symlink(boxes.lab.binary, tmp_path / "agentkernel")
+    screen = Screen(boxes.lab, [], shell=True)
+    try:
+        screen.line("export HOME='%s' PATH='%s':$PATH; cd; source <(agentkernel completion bash)" % (tmp_path, tmp_path))
+        for i, name in enumerate(HOSTILE, 1):
+            screen.type(b"agentkernel cp web:/tmp/out/%d/\t" % i)
+            screen.type(b" got%d; echo end''ed$?\n" % i)
+            assert screen.until(rb"ended(\d+)").group(1) == b"0", name
+            assert (tmp_path / ("got%d" % i)).read_text() == name + "\n" and not list(tmp_path.rglob("HIT")), name
+    finally:
+        screen.close()
+
+
+def test_names_that_would_control_a_terminal_are_not_offered(boxes):
+    boxes.up("web")
+    boxes.ak("exec", "web", "--", "python3", "-c", "import os\nos.mkdir('/tmp/out')\n"
+             "for n in (b'a\\nb', b'a\\x1b[2J', b'a\\x7f', b'a\\xc2\\x9b', b'a\\tb', b'a\\xff', 'aä'.encode()): open(b'/tmp/out/' + n, 'w')")
+    assert ask(boxes.lab, "cp web:/tmp/out/a")[1] == {"web:/tmp/out/aä"}
 
 
 def interactive(argv, env, steps, seconds=20):

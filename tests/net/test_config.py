@@ -27,6 +27,12 @@ def test_what_narrows_counts_at_once(any_user):
     assert r.code == 124 and "timed out" in r.err, r
 
 
+def test_what_needs_trust_is_shown_as_the_file_says_it(lab):
+    write(lab, "[resources]\ntmp_mb = 600\npids = 2000\n")
+    r = lab.run(["true"])
+    assert r.code == 2 and "agentkernel.toml:2: [resources] tmp_mb = 600\n" in r.err and "agentkernel.toml:3: [resources] pids = 2000\n" in r.err, r
+
+
 def test_deny_rules_and_the_older_spelling_count_at_once(lab):
     write(lab, '[network]\ndeny = ["ok.test"]\n')
     got = lab.probe([], [["resolve", "ok.test"], ["resolve", "evil.test"]])
@@ -48,11 +54,11 @@ def test_a_wrong_file_is_wrong_usage_and_says_where(lab, text, place):
 
 
 def test_an_option_beats_the_file_which_beats_mode_and_profile(lab):
-    write(lab, '[resources]\nmemory_mb = 300\npids = 300\n[security]\nprofile = "restrictive"\n')
-    r = lab.run(["--explain", "--pids", "200", "--compatibility-mode", "claude", "true"])
+    write(lab, '[resources]\nmemory_mb = 300\npids = 300\ntmp_mb = 30\n[security]\nprofile = "restrictive"\n')
+    r = lab.run(["--explain", "--pids", "200", "--tmp", "20M", "--compatibility-mode", "claude", "true"])
     lines = [" ".join(line.split()) for line in r.out.split("SETTINGS")[1].splitlines()]
-    for want in ("mode claude (--compatibility-mode)", "profile restrictive (agentkernel.toml:5)", "network none (profile)", "memory 300 MiB (agentkernel.toml:2)",
-                 "pids 200 (--pids)", "vcpus no limit (default)", "/tmp 512 MiB (default)"):
+    for want in ("mode claude (--compatibility-mode)", "profile restrictive (agentkernel.toml:6)", "network none (profile)", "memory 300 MiB (agentkernel.toml:2)",
+                 "pids 200 (--pids)", "vcpus no limit (default)", "/tmp 20 MiB (--tmp)"):
         assert want in lines, (want, r)
     r = lab.run(["--profile", "moderate", "--explain", "true"])
     assert "profile    moderate  (--profile)" in r.out and "network    by policy  (mode)" in r.out, r
@@ -94,7 +100,8 @@ def test_what_widens_needs_trust_in_exactly_this_content(any_user):
     write(lab, OK + '[env]\nA = "from the file"\nSECRET = true\n')
     assert lab.run(["true"], env=env).code == 0
     assert "trusted" in lab.ak(["trust", "--list"], env=env).out
-    assert lab.ak(["trust", "--revoke"]).code == 0 and lab.run(["true"], env=env).code == 2
+    r = lab.ak(["trust", "--revoke"])
+    assert r.code == 0 and r.out == "no longer trusted: %s\n" % lab.path("project", "agentkernel.toml") and lab.run(["true"], env=env).code == 2
     r = lab.ak(["trust", "--revoke"])
     assert r.code == 1 and "was not trusted" in r.err, r
 
@@ -146,6 +153,17 @@ def on_terminal(lab, args, answer, **kw):
     finally:
         os.close(master)
     return code, seen.decode()
+
+
+def test_on_a_terminal_forgetting_a_folder_is_asked_about(any_user):
+    lab = any_user
+    assert lab.run(["--compatibility-mode", "codex", "true"]).code == 0
+    listed = lab.ak(["trust", "--written"]).out
+    assert listed == lab.path("project") + "\n"
+    code, seen = on_terminal(lab, ["trust", "--forget", "."], b"\n")
+    assert code == 1 and "could write in " + lab.path("project") in seen and lab.ak(["trust", "--written"]).out == listed, seen
+    code, seen = on_terminal(lab, ["trust", "--forget", "."], b"y\n")
+    assert code == 0 and "forgot " + lab.path("project") in seen and lab.ak(["trust", "--written"]).out == "", seen
 
 
 def test_on_a_terminal_the_lines_are_shown_and_asked_about(any_user):

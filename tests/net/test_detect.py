@@ -38,6 +38,13 @@ def test_a_missing_command_names_the_image_and_the_pull(any_user):
     lab = any_user
     r = lab.run([TOOL, "plan"])
     assert r.code == 127 and "agentkernel image pull " + IMAGE in r.err and "'%s' is not on this host" % TOOL in r.err, r
+    with open(lab.path("project", "package.json"), "w") as f:
+        f.write("{}")
+    r = lab.run(["no-such-tool"], cwd=lab.path("project"))
+    assert r.code == 127 and "may have it (the project has 'package.json'), bring it with: agentkernel image pull node:22-alpine" in r.err, r
+    os.unlink(lab.path("project", "package.json"))
+    r = lab.ak(["image", "list"])
+    assert r.code == 0 and not r.out and "image pull" in r.err, r
     r = lab.run(["--image", IMAGE, TOOL])
     assert r.code == 125 and "agentkernel image pull " + IMAGE in r.err, r
     r = lab.run(["no-such-command"])

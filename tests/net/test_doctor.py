@@ -1,8 +1,10 @@
 """`doctor` finds what is there and what is missing by trying it; `setup` does what it can and says what is left."""
 import json
 import os
+import shutil
 
 import pytest
+from expect import instead_of
 
 NONE = dict.fromkeys(("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"))
 MUST = ("kernel", "namespaces", "sandbox", "gateway", "resolver", "state")
@@ -28,6 +30,17 @@ def test_it_leaves_the_list_of_runs_alone(any_user):
     assert any_user.ak(["network", "log", "--last"]).code == 0
     with open(any_user.path("state", "agentkernel", "last")) as f:
         assert f.read().strip() == first
+
+
+def test_limits_that_are_off_have_a_fix_for_this_host(lab):
+    """An ordinary user without a manager of services: no control group is theirs."""
+    with lab.acting_as("user"):
+        _, found = rows(lab.ak(["doctor", "--json", "--offline"], env=NONE))
+    row = found["limits"]
+    if row["status"] == "ok":
+        return  # a group was delegated to whoever runs the tests
+    want = "loginctl enable-linger" if os.path.exists("/run/systemd/system") else "root must delegate one"
+    assert row["status"] == "warn" and "memory limit off" in row["found"] and "--pids" in row["found"] and want in row["fix"], row
 
 
 def test_settings_of_the_project_do_not_matter(any_user):
@@ -115,3 +128,16 @@ def test_setup_is_done_once(lab):
         again = lab.ak(["setup"], env=NONE)
         assert again.code == 0 and "done already: create the folders" in again.out, again
         assert "sudo" not in first.out or "left to you" in first.out, "an ordinary user is told what root must do"
+
+
+def test_the_container_backends_are_tried(any_user):
+    """podman by a container that runs; docker by what is there of it. Without podman both the row and its fix say so."""
+    _, found = rows(any_user.ak(["doctor", "--json", "--offline"], timeout=60))
+    assert (found["podman"]["status"] == "ok") == (shutil.which("podman") is not None), found["podman"]
+    assert ("docker" in found) == (shutil.which("docker", path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") is not None)
+
+
+def test_a_missing_podman_is_told_with_its_fix(any_user):
+    with instead_of(any_user, "podman", "/dev/null"):
+        _, found = rows(any_user.ak(["doctor", "--json", "--offline"], timeout=60))
+    assert found["podman"]["status"] == "warn" and "not installed" in found["podman"]["found"] and "apt install podman" in found["podman"]["fix"], found

@@ -1,5 +1,6 @@
-"""Package managers in an image: apt-get with dpkg, as root inside, from a repository on the lab's Internet."""
+"""Package managers in an image: apt-get with dpkg, apk, and npm, as root inside, from repositories on the lab's Internet."""
 import contextlib
+import gzip
 import hashlib
 import io
 import os
@@ -77,6 +78,19 @@ def package(arch):
     return out, control
 
 
+@contextlib.contextmanager
+def serving(lab, folder, name, file):
+    lab.dns.set(name, A=ADDRESS)
+    p = lab.spawn([PYTHON, "-m", "http.server", "--bind", ADDRESS, "--directory", str(folder), str(PORT)], who="root", internet=True)
+    probe = [PYTHON, "-c", "import urllib.request as u; u.urlopen('http://%s:%d/%s')" % (ADDRESS, PORT, file)]
+    wait_for(lambda: lab.host(probe).code == 0)
+    try:
+        yield
+    finally:
+        p.signal(9)
+        p.wait()
+
+
 @pytest.fixture
 def repository(any_user, tmp_path):
     lab = any_user
@@ -91,13 +105,8 @@ def repository(any_user, tmp_path):
     (tmp_path / "Packages").write_bytes(packages)
     (tmp_path / "Release").write_text("Date: Thu, 01 Jan 2026 00:00:00 UTC\nArchitectures: %s\nSHA256:\n %s %d Packages\n" % (
         arch.decode(), hashlib.sha256(packages).hexdigest(), len(packages)))
-    lab.dns.set("deb.test", A=ADDRESS)
-    p = lab.spawn([PYTHON, "-m", "http.server", "--bind", ADDRESS, "--directory", str(tmp_path), str(PORT)], who="root", internet=True)
-    probe = [PYTHON, "-c", "import urllib.request as u; u.urlopen('http://%s:%d/Release')" % (ADDRESS, PORT)]
-    wait_for(lambda: lab.host(probe).code == 0)
-    yield lab
-    p.signal(9)
-    p.wait()
+    with serving(lab, tmp_path, "deb.test", "Release"):
+        yield lab
 
 
 def test_apt_get_installs_from_an_allowed_repository_in_an_image(repository):
@@ -112,3 +121,105 @@ def test_apt_get_installs_from_an_allowed_repository_in_an_image(repository):
     assert r.out.endswith("installed0\n" if "one user inside" in r.err else "installed42\n"), r
     r = lab.run([*command[:2], *command[4:]], timeout=60)
     assert r.code != 0 and "installed" not in r.out, r
+
+
+# ---- apk: AK_APK names programs that are to be tried, as Debian has none; both 2.14 and 3.0 work the same way ----
+
+APKS = os.environ.get("AK_APK", find_program("apk") or "").split(":")
+APK_SCRIPT = "#!/bin/sh\nset -e\nid -u > /etc/lab-installed\nchown 1000:42 /etc/lab-installed 2>/dev/null || true\nmkdir -p /var/lab\n"
+
+
+def gzipped(entries, end):
+    """One stream of a package: a tar, and zeros at its end for the last one only."""
+    buf = io.BytesIO()
+    with tarfile.open(fileobj=buf, mode="w", format=tarfile.PAX_FORMAT) as t:
+        for info, content in entries:
+            t.addfile(info, io.BytesIO(content))
+        size = t.offset
+    return gzip.compress(buf.getvalue() if end else buf.getvalue()[:size], mtime=0)
+
+
+def entry(name, content=b"", mode=0o644, **kw):
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(content), mode
+    for key, value in kw.items():
+        setattr(info, key, value)
+    if info.isreg() or info.issym():
+        info.pax_headers = {"APK-TOOLS.checksum.SHA1": hashlib.sha1(info.linkname.encode() if info.issym() else content).hexdigest()}
+    return info, content
+
+
+def apk_package(arch):
+    """A folder of another user, a file of the group shadow, a link, a program, and a script that runs after the installation."""
+    data = gzipped([entry("usr/", mode=0o755, type=tarfile.DIRTYPE), entry("usr/share/", mode=0o755, type=tarfile.DIRTYPE),
+                    entry("usr/share/lab-apk", b"installed", 0o640, gid=42, gname="shadow"), entry("usr/share/lab-link", type=tarfile.SYMTYPE, linkname="lab-apk", mode=0o777),
+                    entry("usr/share/lab-run", b"#!/bin/sh\necho ran\n", 0o755), entry("usr/share/lab-home/", mode=0o750, type=tarfile.DIRTYPE, uid=1000, gid=1000, uname="node", gname="node")], True)
+    head = "pkgname = lab-apk\npkgver = 1-r0\npkgdesc = x\nurl = http://ok.test\nbuilddate = 1000000000\nsize = 4096\narch = %s\nlicense = MIT\norigin = lab-apk\ndatahash = %s\n" % (
+        arch, hashlib.sha256(data).hexdigest())
+    control = gzipped([entry(".PKGINFO", head.encode()), entry(".post-install", APK_SCRIPT.encode(), 0o755)], False)
+    return control + data
+
+
+@pytest.mark.parametrize("apk", APKS, ids=os.path.dirname)
+def test_apk_adds_a_package_in_an_image(any_user, tmp_path, apk):
+    lab = any_user
+    if not apk or images.missing_tools():
+        pytest.skip("no apk on this host: set AK_APK")
+    arch = subprocess.run([apk, "--print-arch"], capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / arch).mkdir()
+    (tmp_path / arch / "lab-apk-1-r0.apk").write_bytes(apk_package(arch))
+    subprocess.run([apk, "index", "--allow-untrusted", "-o", "APKINDEX.tar.gz", "lab-apk-1-r0.apk"], cwd=tmp_path / arch, check=True)
+    layer = images.base_layer()
+    for path, real in sorted(with_libraries([apk]).items()):
+        with open(real, "rb") as f:
+            layer.add(("sbin/apk" if path == apk else path).lstrip("/"), f.read(), mode=0o755)
+    for folder in ("etc/apk/keys", "lib/apk/db", "var/cache/apk", "var/cache/misc"):
+        layer.folder(folder)
+    layer.add("etc/apk/repositories", "http://apk.test:%d\n" % PORT).add("etc/apk/arch", arch + "\n").add("etc/apk/world", "")
+    layer.add("lib/apk/db/installed", "").add("lib/apk/db/scripts.tar", b"\0" * 1024).add("lib/apk/db/triggers", "").add("lib/apk/db/lock", "")
+    folder = images.write_layout(lab.path("project", "layout"), [layer.done()], {"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]})
+    r = lab.ak(["image", "import", "--name", "apk", folder + ":latest"])
+    assert r.code == 0, r
+    script = ("apk --allow-untrusted update && apk --allow-untrusted add lab-apk && cat /usr/share/lab-link && stat -c ' %u:%g:%a' /usr/share/lab-apk /usr/share/lab-home /etc/lab-installed && "
+              "ls -d /var/lab && /usr/share/lab-run && apk info -e lab-apk && apk del lab-apk && ! ls /usr/share/lab-apk && echo gone")
+    command = ["--compatibility-mode", "claude", "--allow-host", "apk.test:%d" % PORT, "--image", "apk", "sh", "-c", script]
+    with serving(lab, tmp_path, "apk.test", arch + "/APKINDEX.tar.gz"):
+        r = lab.run(command, timeout=60)
+        assert r.code == 0 and r.out.endswith("gone\n") and "error" not in r.out.lower() + r.err.lower(), r
+        owners = ["0:0:640", "0:0:750", "0:0:644"] if "one user inside" in r.err else ["0:42:640", "1000:1000:750", "1000:42:644"]
+        assert "\n".join(["installed " + owners[0], *(" " + o for o in owners[1:]), "/var/lab", "ran", "lab-apk", ""]) in r.out, r
+        r = lab.run([*command[:2], *command[4:]], timeout=60)
+        assert r.code != 0 and "installed" not in r.out, r
+
+
+def node_layer(lab):
+    """This host's Node.js and npm on top of busybox, and the lab's authority."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if images.missing_tools() or not node or not npm:
+        missing("not installed: " + (images.missing_tools() or "node and npm"))
+    layer = images.base_layer()
+    for path, real in sorted(with_libraries([node]).items()):
+        with open(real, "rb") as f:
+            layer.add(("usr/local/bin/node" if path == node else path).lstrip("/"), f.read(), mode=0o755)
+    top = os.path.dirname(os.path.dirname(os.path.realpath(npm)))
+    for folder, _, names in os.walk(top):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as f:
+                layer.add("usr/local/lib/node_modules/npm/" + os.path.relpath(os.path.join(folder, name), top), f.read())
+    layer.link("usr/local/bin/npm", "../lib/node_modules/npm/bin/npm")
+    layer.add("usr/local/lib/node_modules/npm/bin/npm", '#!/bin/sh\nexec node /usr/local/lib/node_modules/npm/bin/npm-cli.js "$@"\n', mode=0o755)
+    return layer.add("etc/lab.pem", lab.ca)
+
+
+def test_npm_installs_a_package_for_all_in_an_image(any_user):
+    lab = any_user
+    env = ["PATH=/usr/local/bin:/usr/bin:/bin", "NODE_EXTRA_CA_CERTS=/etc/lab.pem"]
+    folder = images.write_layout(lab.path("project", "layout"), [node_layer(lab).done()], {"Env": env})
+    r = lab.ak(["image", "import", "--name", "node", folder + ":latest"], timeout=120)
+    assert r.code == 0, r
+    script = "npm install -g --no-audit --no-fund labpack && cd / && node -p \"require('/usr/local/lib/node_modules/labpack').answer()\""
+    r = lab.run(["--compatibility-mode", "claude", "--image", "node", "sh", "-c", script], timeout=120)
+    assert r.code == 0 and "added 1 package" in r.out and r.out.endswith("42\n"), r
+    assert not os.path.exists("/usr/local/lib/node_modules/labpack")
+    r = lab.run(["--compatibility-mode", "claude", "--block-host", "*.npmjs.org", "--image", "node", "sh", "-c", script], timeout=120)
+    assert r.code != 0, r

@@ -37,15 +37,20 @@ def stored(lab):
 
 def test_an_imported_layout_runs_with_its_environment_and_command(any_user):
     lab = any_user
-    config = {"Env": ["PATH=/bin:/usr/bin", "FOO=bar baz"], "WorkingDir": "/home", "Cmd": ["sh", "-c", "echo $FOO; pwd; id -u; echo $HOME; cat /etc/passwd"],
+    config = {"Env": ["PATH=/bin:/usr/bin", "FOO=bar baz"], "WorkingDir": "/home", "Cmd": ["sh", "-c", "echo $FOO; pwd; id -u; echo $HOME $TMPDIR; cat /etc/passwd"],
               "Labels": {"kind": "test"}}
     name = imported(lab, config=config)
     assert name == "docker.io/library/box:latest"
     r = lab.run(["--image", name])
-    assert r.code == 0 and r.out == "bar baz\n/home\n0\n/root\n" + images.PASSWD, r
+    assert r.code == 0 and r.out == "bar baz\n/home\n0\n/root /tmp\n" + images.PASSWD, r
     assert [(row["name"], len(row["id"]), row["labels"]) for row in stored(lab)] == [(name, 64, {"kind": "test"})]
     r = lab.run(["--image", "box", "-e", "FOO=mine", "-w", "/usr", "sh", "-c", "echo $FOO; pwd; ls /usr/share /usr/lib 2>&1 | wc -l"])
     assert r.out == "mine\n/usr\n2\n", r  # nothing of the host's /usr
+
+
+def test_the_folder_for_temporary_files_is_the_image_s_if_it_names_one(lab):
+    imported(lab, config={"Env": ["TMPDIR=/var/tmp"], "Cmd": ["sh", "-c", "echo $TMPDIR"]})
+    assert lab.run(["--image", "box"]).out == "/var/tmp\n"
 
 
 def test_an_entry_point_gets_the_arguments(lab):

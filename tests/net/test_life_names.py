@@ -170,7 +170,7 @@ def test_a_run_in_the_foreground_is_listed_and_told_apart(boxes):
     b, lab = boxes, boxes.lab
     p = lab.start(["--no-network", "--name", "front", "--", "sh", "-c", "echo up; read line"], stdin="pipe")
     p.wait_output(b"up\n")
-    assert rows(b, "-a")["front"]["status"] == "running" and "front" not in rows(b)
+    assert rows(b, "-a")["front"]["status"] == rows(b)["front"]["status"] == "running"
     b.fails("stop", "front", says="in the foreground")
     b.fails("exec", "front", "true", code=125, says="in the foreground")
     r = lab.run(["--no-network", "--name", "front", "true"])

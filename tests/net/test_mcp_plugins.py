@@ -138,9 +138,13 @@ def script(lab, name, text, folder="bin"):
 
 def test_agents_tells_what_is_installed_and_never_a_key(any_user):
     lab = any_user
-    folder = script(lab, "claude", "echo '2.1.3 (Claude Code)'\n")
-    script(lab, "codex", "echo codex-cli 0.42.0-beta.1\n")
-    script(lab, "gemini", "printf '\\033[31mhostile\\n'; exit 1\n")
+    folder = script(lab, "gemini", "exit 1\n")
+    for name, version in (("claude", "2.1.3"), ("codex", "0.42.0-beta.1")):
+        package = lab.path("project", "lib", name)
+        script(lab, name, "exit 1\n", folder="lib/%s/bin" % name)
+        with open(os.path.join(package, "package.json"), "w") as f:
+            json.dump({"name": name, "version": version}, f)
+        os.symlink(os.path.join(package, "bin", name), os.path.join(folder, name))
     env = {"PATH": folder, "ANTHROPIC_AUTH_TOKEN": "sk-secret", "GEMINI_API_KEY": ""}
     r = lab.ak(["agents"], env=env)
     assert r.code == 0 and r.out.splitlines()[0].split() == ["AGENT", "STATUS", "API", "KEY"]
@@ -154,10 +158,19 @@ def test_agents_tells_what_is_installed_and_never_a_key(any_user):
     assert data["Gemini CLI"]["installed"] and data["Gemini CLI"]["version"] is None and data["OpenCode"]["path"] is None
 
 
-def test_agents_runs_nothing_of_the_current_folder_and_does_not_wait_for_ever(lab):
+@pytest.mark.parametrize("package", ['{"version":"\\u001b[31m1"}', '{"version":["1"]}', "{", "", '{"version":"1 2"}', "FIFO", "FOLDER"])
+def test_agents_runs_nothing_and_reads_any_package(lab, package):
+    folder = script(lab, "codex", "touch ran; echo 1.2; /bin/sleep 4716 & /bin/sleep 4716\n")
     script(lab, "claude", "touch ran; echo 1.0\n", folder=".")
-    folder = script(lab, "codex", "echo 1.2; /bin/sleep 4716 & /bin/sleep 4716\n")
+    path = os.path.join(folder, "package.json")
+    if package == "FIFO":
+        os.mkfifo(path)
+    elif package == "FOLDER":
+        os.mkdir(path)
+    else:
+        with open(path, "w") as f:
+            f.write(package)
     r = lab.ak(["agents", "--json"], env={"PATH": ".::%s" % folder})
     data = {row["agent"]: row for row in r.json()}
     assert not data["Claude Code"]["installed"] and not os.path.exists(lab.path("project", "ran"))
-    assert data["Codex"]["version"] == "1.2" and r.seconds < 8
+    assert data["Codex"]["installed"] and data["Codex"]["version"] == ("1" if "1 2" in package else None)

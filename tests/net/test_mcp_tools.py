@@ -2,9 +2,9 @@
 import base64
 import json
 import os
-import time
 
 import pytest
+from expect import Gate
 from lab import PYTHON, wait_for
 from mcp import Mcp, serving
 from persist import Boxes
@@ -43,10 +43,8 @@ def test_the_projects_files_are_there_and_stay(lab):
 
 def test_time_limits_hold(lab):
     with serving(lab, *CODEX) as m:
-        start = time.monotonic()
-        got, text = m.good("sandbox_run", command=["sh", "-c", "echo before; trap '' TERM INT; sleep 60"], timeout_ms=400)
+        got, text = m.good("sandbox_run", command=["sh", "-c", "echo before; trap '' TERM INT; sleep 1000"], timeout_ms=400)
         assert got["timed_out"] is True and got["exit_code"] == 124 and got["stdout"] == "before\n" and "timed out" in text
-        assert time.monotonic() - start < 5
 
 
 def test_long_output_is_cut_in_the_middle_and_says_so(lab):
@@ -61,18 +59,24 @@ def test_long_output_is_cut_in_the_middle_and_says_so(lab):
 
 
 def test_calls_run_at_the_same_time_and_more_than_fit_wait(lab):
-    with serving(lab, *CODEX, "--no-network") as m:
-        slow = m.ask("tools/call", name="sandbox_run", arguments={"command": ["sleep", "3"]})
-        start = time.monotonic()
+    with serving(lab, *CODEX, "--no-network") as m, Gate(lab) as gate:
+        slow = m.ask("tools/call", name="sandbox_run", arguments={"command": ["sh", "-c", gate.wait]})
         m.good("sandbox_list")
         ids = [m.ask("tools/call", name="sandbox_run", arguments={"command": ["echo", str(i)]}) for i in range(40)]
         for i, ident in enumerate(ids):
             assert m.answer(ident, 60)["result"]["structuredContent"]["stdout"] == "%d\n" % i
+        assert not [x for x in m.lines() if x.get("id") == slow]
+        gate.open()
         assert m.answer(slow)["result"]["structuredContent"]["exit_code"] == 0
-        assert time.monotonic() - start < 30
-        m.say({"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": {"name": "sandbox_run", "arguments": {"command": ["sleep", "1"]}}})
+
+
+def test_an_id_that_is_in_use_is_refused(lab):
+    with serving(lab, *CODEX, "--no-network") as m, Gate(lab) as gate:
+        m.say({"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": {"name": "sandbox_run", "arguments": {"command": ["sh", "-c", gate.wait]}}})
         m.say({"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": {"name": "sandbox_list"}})
         assert m.answer("same")["error"]["code"] == -32600
+        gate.open()
+        m.hear(lambda x: x.get("id") == "same" and "result" in x)
 
 
 def test_too_many_calls_are_refused_not_kept(lab):
@@ -86,11 +90,14 @@ def test_too_many_calls_are_refused_not_kept(lab):
 
 
 def test_progress_is_told_when_asked_for(lab):
-    with serving(lab, *CODEX) as m:
-        ident = m.ask("tools/call", name="sandbox_run", arguments={"command": ["sleep", "2.5"]}, _meta={"progressToken": "tok"})
+    with serving(lab, *CODEX) as m, Gate(lab) as gate:
+        ident = m.ask("tools/call", name="sandbox_run", arguments={"command": ["sh", "-c", gate.wait]}, _meta={"progressToken": "tok"})
+        heard = lambda: [x["params"] for x in m.lines() if x.get("method") == "notifications/progress"]
+        m.hear(lambda _: len(heard()) >= 3)
+        gate.open()
         m.answer(ident)
-        told = [x["params"] for x in m.lines() if x.get("method") == "notifications/progress"]
-        assert len(told) >= 3 and all(x["progressToken"] == "tok" and x["message"] for x in told), told
+        told = heard()
+        assert all(x["progressToken"] == "tok" and x["message"] for x in told), told
         assert [x["progress"] for x in told] == sorted({x["progress"] for x in told})
         m.call("sandbox_run", command=["true"])
         assert len([x for x in m.lines() if "method" in x]) == len(told)
@@ -104,10 +111,8 @@ def test_cancelling_kills_the_sandbox_and_is_not_answered(any_user):
         ident = m.ask("tools/call", name="sandbox_run", timeout=0, arguments={"command": ["sh", "-c", "trap '' TERM INT HUP; sleep 4711; sleep 4711"],
                                                                              "timeout_ms": 600000})
         wait_for(lambda: lab.running("sleep 4711"))
-        start = time.monotonic()
         m.notify("notifications/cancelled", requestId=ident, reason="changed my mind")
         wait_for(lambda: not lab.running("sleep 4711"))
-        assert time.monotonic() - start < 3
         m.good("sandbox_list")
         assert not [x for x in m.lines() if x.get("id") == ident]
 
@@ -118,9 +123,7 @@ def test_at_the_end_of_input_what_is_short_is_answered_and_what_is_long_is_ended
     short = m.ask("tools/call", name="sandbox_run", arguments={"command": ["echo", "done"]})
     m.ask("tools/call", name="sandbox_run", arguments={"command": ["sh", "-c", "trap '' TERM INT; sleep 4712; sleep 4712"], "timeout_ms": 600000})
     wait_for(lambda: lab.running("sleep 4712"))
-    start = time.monotonic()
-    r = m.close()
-    assert r.code == 0 and time.monotonic() - start < 2.5
+    assert m.close().code == 0
     assert m.answer(short)["result"]["structuredContent"]["stdout"] == "done\n"
     assert not lab.running("sleep 4712") and not lab.leaks()
 
@@ -134,7 +137,7 @@ def test_a_server_that_is_killed_leaves_nothing(lab, sig):
     m.proc.signal(sig)
     m.proc.wait()
     wait_for(lambda: not lab.running("sleep 4713"))
-    assert not lab.leaks(timeout=10)
+    assert not lab.leaks()
     m.proc.close_stdin()
 
 

@@ -66,7 +66,7 @@ def test_a_damaged_one_is_shown_hurts_no_other_and_can_be_discarded(any_boxes, h
     b.ak("start", "good")
     assert b.out("good", "echo", "well") == "well\n"
     r = b.ak("list")
-    assert re.search(r"^bad +damaged +ns +- +- +- +- +- +-$", r.out, re.M) and re.search(r"^good +running ", r.out, re.M), r
+    assert re.search(r"^bad +damaged +- +- +- +- +- +- +-$", r.out, re.M) and re.search(r"^good +running ", r.out, re.M), r
     assert path in r.err, r
     rows = b.list()
     assert rows["good"]["status"] == "running" and rows["bad"]["status"] == "damaged" and rows["bad"]["mode"] is None and path in rows["bad"]["error"], rows

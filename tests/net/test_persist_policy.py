@@ -99,7 +99,7 @@ def test_the_spelling_of_docker(boxes):
 def test_a_watched_file_is_followed_and_a_wrong_one_changes_nothing(boxes):
     b, lab = boxes, boxes.lab
     b.up("x", "--compatibility-mode", "codex")
-    path = lab.path("project", "rules.json")
+    path = lab.path("home", "rules.json")
 
     def write(policy):
         text = policy if isinstance(policy, str) else json.dumps(dict({"version": 1, "name": "rules"}, **policy))
@@ -107,7 +107,7 @@ def test_a_watched_file_is_followed_and_a_wrong_one_changes_nothing(boxes):
             f.write(text)
         os.rename(path + ".new", path)
     write({"allow": ["ok.test:7"]})
-    watch = lab.spawn([lab.binary, "network", "policy", "x", "--watch", "rules.json"], env=lab.env())
+    watch = lab.spawn([lab.binary, "network", "policy", "x", "--watch", path], env=lab.env())
     watch.wait_output(b"generation 2", stream=2)
     with b.holding("x") as (proc, do):
         both = [["tcp", "ok.test", 7, b"x".hex()], ["tcp", "other.test", 7, b"x".hex()]]

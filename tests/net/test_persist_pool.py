@@ -54,13 +54,14 @@ def test_a_full_disk_ends_a_warm_run_that_cannot_be_recorded(boxes):
     state = lab.path("state")
     assert lab.host(["mount", "-t", "tmpfs", "-o", "size=1m,mode=777", "none", state]).code == 0
     try:
+        assert lab.run([*CODEX, "true"]).code == 0  # the project is recorded as a folder that a sandbox could write
         warm(b, "codex")
         listing = ["ls", "-Ai", state + "/agentkernel/runs"]
         wait_for(lambda: ".spare-" in lab.host(listing).out)  # a folder that it can use
-        spare = lab.host(listing).out.split()[0]
+        spare = next(line.split()[0] for line in lab.host(listing).out.splitlines() if ".spare-" in line)
         lab.host(["sh", "-c", "head -c 2m /dev/zero > %s/fill" % state])
         r = lab.run([*CODEX, "sleep", "4790"])
-        assert r.code == 125 and "space" in r.err.lower() and r.seconds < 20, r
+        assert r.code == 125 and "space" in r.err.lower(), r
         assert pool(b, "codex")["hits"] == 1 and spare + " run-" in lab.host(listing).out  # it was ready to go
         assert not lab.running("sleep 4790")
         lab.host(["rm", "%s/fill" % state])
@@ -173,7 +174,8 @@ def test_a_stubborn_command_ends_as_in_a_cold_run(boxes, signals):
         p.signal(sig)
         p.wait_output(b"no\n") if sig == signals[0] else None
     r = p.wait(15)
-    assert r.code == 137 and (r.seconds >= 5) == (signals == (15,)), r
+    assert r.code == 137 and r.out.count("no\n") == 1, r  # it got the first signal; the second Ctrl-C kills it, as nothing else would
+    assert r.seconds >= 5 or signals == (2, 2), r  # the grace period after SIGTERM
     wait_for(lambda: pool(b, "native")["in_use"] == 0)
 
 

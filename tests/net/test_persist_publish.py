@@ -5,7 +5,7 @@ import re
 
 import mcp
 import pytest
-from api import Door, api, box_api  # noqa: F401
+from api import Door, api, as_uid, box_api  # noqa: F401
 from expect import CODEX, holding
 from lab import PYTHON, wait_for
 from published import closed, echo, records, reset, serve, wait_record
@@ -122,10 +122,79 @@ def test_ports_come_back_with_a_restarted_gateway_and_daemon(boxes, door):
         assert ports(b, "web") == ["127.0.0.1:15230:5001"]
 
 
-def test_a_run_that_goes_on_is_told_how_to_publish(boxes):
+def change_a_running_command(b, door, name):
+    """Publish and remove ports of the run NAME, whose command echoes on port 5001; it was started with 15231."""
+    assert b.ak("network", "publish", name, "15232:5001", "0:5001", "0.0.0.0:15233:5001").err.startswith("agentkernel: 0.0.0.0:15233: other machines")
+    now = json.loads(b.ak("network", "publish", name, "--json").out)
+    free = int(now[2].split(":")[1])
+    assert now == ["127.0.0.1:15231:5001", "127.0.0.1:15232:5001", "127.0.0.1:%d:5001" % free, "0.0.0.0:15233:5001"]
+    for port in (15231, 15232, free, 15233):
+        assert echo(door, port) == b"helloend"
+    with contextlib.closing(door.connect(15232)) as held:
+        held.sendall(b"x")
+        assert held.recv(1) == b"x"
+        assert "15232" not in b.ak("network", "publish", name, "--remove", "15232").out
+        with pytest.raises(ConnectionResetError):
+            held.recv(1)
+    assert closed(door, 15232) and echo(door, 15231) == b"helloend"
+    b.fails("network", "publish", name, "15234", "15231", says="127.0.0.1:15231 is published already")
+    b.fails("network", "publish", name, "--remove", "15234", says="run '%s' does not publish 127.0.0.1:15234" % name)
+    b.fails("network", "publish", name, "203.0.113.9:15234", says="this host does not have that address")
+    assert closed(door, 15234)
+    shown = b.ak("list").out.splitlines()
+    assert shown[0].split()[-1] == "PORTS" and [line for line in shown if line.startswith(name) and "0.0.0.0:15233:5001" in line], shown
+    return ["127.0.0.1:15231:5001", "127.0.0.1:%d:5001" % free, "0.0.0.0:15233:5001"]
+
+
+@pytest.mark.parametrize("warm", (False, True))
+def test_ports_of_a_running_command_change(any_boxes, warm):
+    b = any_boxes
+    if warm:
+        b.ak("daemon", "prewarm", "--mode", "codex", "--count", "1")
+    with Door(b.lab) as door, holding(b.lab, [*CODEX, "--name", "goes-on", "-p", "15231:5001"], serve(("127.0.0.1", 5001))):
+        assert not warm or next(p["hits"] for p in b.status()["pool"] if p["mode"] == "codex") == 1
+        left = change_a_running_command(b, door, "goes-on")
+    with Door(b.lab) as door:
+        assert all(closed(door, int(p.split(":")[1])) for p in left)
+    b.fails("network", "publish", "goes-on", "15234", says="no sandbox named 'goes-on'")
+    assert json.loads(b.ak("inspect", "goes-on").out)["publish"] == left
+    rules = [r["rule"] for r in records(b.netlog("goes-on")) if r["verdict"] == "allow"]
+    assert rules.count("publish: 127.0.0.1:15232") == 2 and rules.count("publish: 0.0.0.0:15233") == 1, rules
+    told = [json.loads(line) for line in b.ak("audit", "--sandbox", "goes-on", "--json").out.splitlines()]
+    changes = [{k: e[k] for k in ("publish", "remove") if k in e} for e in told if e["event"] == "sandbox_publish"]
+    assert changes == [{"publish": ["127.0.0.1:15232:5001", left[1], left[2]]}, {"remove": ["127.0.0.1:15232:5001"]}]
+    assert b.ak("audit", "verify").code == 0
+
+
+def test_a_run_without_a_network_takes_no_port(boxes):
     b = boxes
-    with holding(b.lab, [*CODEX, "--name", "goes-on"]):
-        b.fails("network", "publish", "goes-on", "15231", says="agentkernel run --publish PORT")
+    with holding(b.lab, ["--no-network", "--name", "dark-run"]):
+        b.fails("network", "publish", "dark-run", "15231", says="takes no further ports")
+
+
+ASK = r"""
+import socket
+names = [line.split()[-1] for line in open('/proc/net/unix') if '@agentkernel-run-' in line]
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(chr(0) + names[0][1:])
+try: s.sendall(b'{"publish":["15231"]}')
+except OSError: pass
+try: said = s.recv(4096)
+except ConnectionResetError: said = s.recv(4096)  # closed with our request unread; the reason is still there
+print(said.decode())
+"""
+
+
+def test_only_the_owner_of_a_run_publishes_its_ports(any_boxes):
+    """Its socket has no file, so no mode protects it: the peer's user decides."""
+    lab = any_boxes.lab
+    if not lab.is_root:
+        pytest.skip("only root can become another user")
+    with Door(lab) as door, holding(lab, [*CODEX, "--name", "mine"]):
+        said = lab.host([*as_uid(4242), PYTHON, "-c", ASK])
+        assert "belongs to another user" in said.out and closed(door, 15231), said
+        said = lab.spawn([PYTHON, "-c", ASK]).wait(30)
+        assert json.loads(said.out)["publish"] == ["127.0.0.1:15231:15231"] and not closed(door, 15231), said
 
 
 def test_a_run_in_the_background_publishes_and_can_be_changed(boxes, door):

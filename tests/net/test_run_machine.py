@@ -26,7 +26,7 @@ out = {"zone": time.strftime("%Z", time.localtime(1700000000)), "localtime": os.
     "loopback": socket.create_server(("127.0.0.1", 0)).getsockname()[0], "localhost": socket.gethostbyname("localhost"),
     "authorities": len(ssl.create_default_context().get_ca_certs()), "bundle": os.path.getsize("/etc/ssl/certs/ca-certificates.crt") > 10000, "shm": shm.buf[-1],
     "files": resource.getrlimit(resource.RLIMIT_NOFILE), "processes": resource.getrlimit(resource.RLIMIT_NPROC)[0], "stack": resource.getrlimit(resource.RLIMIT_STACK)[0],
-    "temporary": temporary, "term": [os.environ.get("TERM"), os.environ.get("COLORTERM")], "ps": sh("ps -e -o comm= | grep -c .")[1],
+    "temporary": temporary, "tmpdir": os.environ.get("TMPDIR"), "term": [os.environ.get("TERM"), os.environ.get("COLORTERM")], "ps": sh("ps -e -o comm= | grep -c .")[1],
     "id": sh("id -un; id -gn; whoami")[1].split(), "me": [me.pw_name, me.pw_dir, me.pw_shell], "user": [os.environ["USER"], os.environ["HOME"], os.environ["SHELL"]],
     "sudo": [shutil.which("sudo"), shutil.which("pkexec"), os.path.lexists("/usr/bin/sudo"), sh("sudo -n true")[0]], "other": shutil.which("env"), "pty": sh("script -qc 'echo pty' /dev/null")[1],
     "tput": sh("tput colors")[1], "umask": sh("umask")[1], "uid": os.getuid()}
@@ -44,7 +44,7 @@ def test_a_program_finds_the_machine_that_it_expects(any_user, mode):
     got = json.loads(r.out)
     want = {"zone": "JST", "localtime": os.path.realpath("/etc/localtime"), "charset": "UTF-8", "lang": "C.UTF-8", "own": "127.0.0.1", "fqdn": True,
             "loopback": "127.0.0.1", "localhost": "127.0.0.1", "bundle": True, "shm": 7, "term": ["xterm-256color", "truecolor"], "other": "/usr/bin/env",
-            "pty": "pty", "tput": "256", "umask": "0022", "sudo": [None, None, False, 127]}
+            "pty": "pty", "tput": "256", "tmpdir": "/tmp", "umask": "0022", "sudo": [None, None, False, 127]}
     assert {k: got[k] for k in want} == want, got
     name = "agent" if lab.who == "root" else "lab"
     assert got["id"] == [name] * 3 and got["me"] == got["user"] == [name, got["me"][1], "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"] and got["uid"] != 0, got
@@ -65,10 +65,14 @@ def test_sudo_is_absent_in_read_only_and_persistent_sandboxes_too(any_boxes):
         any_boxes.ak("stop", "x")
 
 
-def test_a_permissive_run_gets_no_folder_of_the_hosts_for_temporary_files(lab):
+def test_temporary_files_go_to_a_folder_of_the_sandbox_unless_the_user_names_one(lab):
     env = {"TMPDIR": lab.path("tmp"), "MINE": "passed"}
     r = lab.run(["--profile", "permissive", "--", "sh", "-c", "echo $MINE $TMPDIR $XDG_RUNTIME_DIR; mktemp"], env=env)
-    assert r.code == 0 and re.fullmatch(r"passed\n/tmp/tmp\.\w+\n", r.out), r
+    assert r.code == 0 and re.fullmatch(r"passed /tmp\n/tmp/tmp\.\w+\n", r.out), r
+    r = lab.run(["-e", "TMPDIR=/var/tmp", "--", "mktemp"], env=env)
+    assert r.code == 0 and r.out.startswith("/var/tmp/tmp."), r
+    r = lab.run(["--explain", "--", "true"], env=env)
+    assert "  TMPDIR=/tmp\n      the sandbox's own folder for temporary files\n" in r.out, r
 
 
 def test_the_users_language_and_shell_win(lab):

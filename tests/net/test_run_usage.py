@@ -41,7 +41,7 @@ def test_wrong_usage_is_told_and_nothing_runs(lab, args, word):
     assert r.code == 2, r
     assert word in r.err and r.err.startswith("agentkernel: "), r
     assert r.out == "" and not os.path.exists(lab.path("project", "ran"))
-    assert r.seconds < 2 and not lab.strangers() and not lab.dns.log()
+    assert not lab.strangers() and not lab.dns.log()
 
 
 def test_metadata_can_never_be_opened(lab):
@@ -164,9 +164,7 @@ def test_the_log_of_nothing_is_an_error(lab):
         assert r.code == code and r.err.startswith("agentkernel: "), r
 
 
-def test_what_is_not_there_yet_says_so(lab):
-    r = lab.run(["--backend", "docker", "true"])
-    assert r.code != 0 and r.err.startswith("agentkernel: "), r
+def test_an_unknown_backend_is_an_error(lab):
     r = lab.run(["--backend", "cloud", "true"])
     assert r.code == 2, r
 

@@ -1,6 +1,7 @@
 """The Debian package: made twice with the same bytes, installed into a clean system, used there by an ordinary user, and removed without a trace."""
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 
@@ -118,13 +119,50 @@ def test_the_archive_of_the_sources_is_the_same_twice():
     assert digest(out) == first
 
 
-def test_the_tarball_runs_from_any_folder(deb, tmp_path):
-    folder = os.path.dirname(deb)
-    name = next(p for p in os.listdir(folder) if p.endswith(".tar.gz"))
-    sh("tar", "-C", str(tmp_path), "-xf", os.path.join(folder, name))
-    top = tmp_path / os.listdir(tmp_path)[0]
-    libs = sh("ldd", str(top / "bin" / "agentkernel"))
-    assert [line for line in libs.splitlines() if "not found" in line] == [] and str(top) in libs, libs
+@pytest.fixture
+def unpacked(deb, tmp_path):
+    """The tarball in a folder of its own."""
+    folder, top = os.path.dirname(deb), tmp_path / "unpacked"
+    top.mkdir()
+    sh("tar", "-C", str(top), "-xf", os.path.join(folder, next(p for p in os.listdir(folder) if p.endswith(".tar.gz"))))
+    return top / os.listdir(top)[0]
+
+
+def test_the_tarball_runs_from_any_folder(unpacked, tmp_path):
+    program = str(unpacked / "bin" / "agentkernel")
+    if "static-pie linked" not in sh("file", program):
+        missing("no source of cJSON, so the program in the tarball is not static")
+    assert not [name for name in os.listdir(unpacked / "lib") if ".so" in name]
     env = dict(os.environ, HOME=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state"))
     env.pop("AGENTKERNEL_DATA_DIR", None)
-    assert sh(str(top / "bin" / "agentkernel"), "run", "--no-network", "--", "echo", "inside", env=env) == "inside\n"
+    assert sh(program, "run", "--no-network", "--", "echo", "inside", env=env) == "inside\n"
+
+
+def test_the_tarball_runs_in_a_system_without_a_c_library(unpacked, tmp_path):
+    """A root file system with busybox and nothing else, as an ordinary user; network selftest tries the rules, the DNS proxy and the relay there."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a root file system")
+    root = tmp_path / "bare"
+    for name in ("bin", "usr/bin", "etc", "dev", "sys", "proc", "tmp", "home/new", "run", "opt"):
+        (root / name).mkdir(parents=True)
+    shutil.copyfile("/bin/busybox", root / "bin/busybox")
+    (root / "bin/busybox").chmod(0o755)
+    for name in ("sh", "id", "setpriv", "cat", "mount", "mkdir", "umount", "pivot_root"):
+        (root / "bin" / name).symlink_to("busybox")
+    (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nnew:x:1000:1000::/home/new:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\nnew:x:1000:\n")
+    (root / "etc/resolv.conf").write_text("nameserver 127.0.0.1\n")
+    (root / "home/new/project").mkdir()
+    for name in ("home/new", "home/new/project"):
+        os.chown(root / name, 1000, 1000)
+    (root / "tmp").chmod(0o1777)
+    shutil.copytree(unpacked, root / "opt/agentkernel", symlinks=True)
+
+    def user(*argv):
+        command = "cd /home/new/project; exec " + shlex.join(argv)
+        return sh("unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", ENTER, str(root), "/bin/busybox", "su", "-p", "new", "-c", command,
+                  env={"PATH": "/opt/agentkernel/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/home/new", "USER": "new"})
+
+    assert user("agentkernel", "run", "--", "sh", "-c", "echo inside; id -u") == "inside\n1000\n"
+    assert user("agentkernel", "run", "-m", "codex", "--", "cat", "/etc/hosts").startswith("127.0.0.1")
+    assert user("agentkernel", "network", "selftest")

@@ -94,19 +94,19 @@ MAYBE_UNUSED static off_t file_size(const char *path)
 
 MAYBE_UNUSED static void expect_whole(const char *path, uint64_t count)
 {
+	struct audit_chain got = { 0 };
 	struct ak_err err;
-	uint64_t got = 0;
 
-	must(audit_verify(path, &got, &err), &err);
-	assert_int_equal(got, count);
+	must(audit_verify_chain(path, &got, &err), &err);
+	assert_int_equal(got.count, count);
 }
 
 MAYBE_UNUSED static void expect_broken(const char *path, const char *reason)
 {
 	struct ak_err err = { "" };
-	uint64_t got = 0;
+	struct audit_chain got;
 
-	assert_int_equal(audit_verify(path, &got, &err), -EBADMSG);
+	assert_int_equal(audit_verify_chain(path, &got, &err), -EBADMSG);
 	if (!strstr(err.text, reason) || strncmp(err.text, path, strlen(path)) != 0)
 		fail_msg("'%s' does not name '%s' of %s", err.text, reason, path);
 }

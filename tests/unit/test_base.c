@@ -9,12 +9,14 @@
 #include "gateway/host/resolv.h"
 #include "tests/unit/tmp_dir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -272,6 +274,42 @@ static void text_is_shown_or_what_stands_for_it(void **state)
 	assert_null(json_text(NULL, "a", NULL));
 }
 
+static void what_controls_a_terminal_is_escaped(void **state)
+{
+	static const char *const rows[][2] = { { "plain ä€", "plain ä€" }, { "a\x1b[2J", "a\\x1b[2J" },
+		{ "a\nb\tc", "a\\x0ab\\x09c" }, { "\x7f", "\\x7f" }, { "\xc2\x9b", "\\xc2\\x9b" }, { "\xff", "\\xff" },
+		{ "\xc2", "\\xc2" } };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		_cleanup_strbuf_ struct strbuf out = { 0 };
+
+		strbuf_shown(&out, rows[i][0], strlen(rows[i][0]));
+		assert_string_equal(out.data, rows[i][1]);
+		assert_int_equal(ak_is_shown(rows[i][0], strlen(rows[i][0])), i == 0);
+	}
+}
+
+static void folders_below_are_opened_without_following_links(void **state)
+{
+	char dir[] = "/tmp/ak-below-XXXXXX";
+	_cleanup_close_ int top = -1, fd = -1;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	top = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = ak_open_below(top, "a/b//c", 0700);
+	assert_true(fd >= 0 && faccessat(top, "a/b/c", F_OK, 0) == 0);
+	assert_int_equal(symlinkat("a", top, "link"), 0);
+	assert_int_equal(symlinkat("/", top, "a/out"), 0);
+	assert_int_equal(ak_open_below(top, "link", 0700), -ELOOP);
+	assert_int_equal(ak_open_below(top, "link/b", 0700), -ELOOP);
+	assert_int_equal(ak_open_below(top, "a/out", 0700), -ELOOP);
+	assert_int_equal(ak_open_below(top, "a/../..", 0700), -EINVAL);
+	assert_int_equal(ak_open_below(top, "", 0700), -EINVAL);
+	assert_int_equal(ak_remove_tree(AT_FDCWD, dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +327,8 @@ int main(void)
 		cmocka_unit_test(resolvers_are_read_from_resolv_conf),
 		cmocka_unit_test(what_is_there_of_a_part_is_read),
 		cmocka_unit_test(text_is_shown_or_what_stands_for_it),
+		cmocka_unit_test(what_controls_a_terminal_is_escaped),
+		cmocka_unit_test(folders_below_are_opened_without_following_links),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static void a_reference_has_one_canonical_name(void **state)
 static void what_is_no_reference_is_refused(void **state)
 {
 	static const char *const rows[] = { "", "/", "a/", "/a", "A", "a//b", "a:", "a:-x", "a:x/y:", "a b", "-a", "a-", "a..b",
-		"a._b", "a___b", "../a", "a/../b", "a@sha256:00", "a@md5:" HEX64, "a@", "ho st.io/a", "host.io:/a",
+		"a._b", "a___b", "../a", "a/../b", "a@sha256:00", ("a@md5:" HEX64), "a@", "ho st.io/a", "host.io:/a",
 		"host.io:123456/a", "-h.io/a", "h..io/a", "a\n", "a:b\n", "docker://alpine", "--help", "a:\xc3\xa4" };
 	char longest[IMAGE_NAME_MAX];
 
@@ -60,11 +60,36 @@ static void what_is_no_reference_is_refused(void **state)
 	}
 }
 
+/* The name is kept in its full form, so whatever is accepted must be readable in that form. */
+static void the_longest_names_are_read_again_in_full(void **state)
+{
+	size_t accepted = 0;
+
+	(void)state;
+	for (size_t len = 200; len < IMAGE_NAME_MAX; len++) {
+		char name[IMAGE_NAME_MAX], full[IMAGE_NAME_MAX], again[IMAGE_NAME_MAX];
+		struct image_ref ref;
+		struct ak_err err;
+
+		memset(name, 'a', len);
+		name[len] = '\0';
+		if (image_ref_parse(name, &ref, &err) < 0)
+			continue;
+		accepted = len;
+		image_ref_print(&ref, full);
+		assert_int_equal(image_ref_parse(full, &ref, &err), 0);
+		image_ref_print(&ref, again);
+		assert_string_equal(full, again);
+	}
+	assert_int_equal(accepted, IMAGE_NAME_MAX - 1 - strlen("docker.io/library/:latest"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_reference_has_one_canonical_name),
 		cmocka_unit_test(what_is_no_reference_is_refused),
+		cmocka_unit_test(the_longest_names_are_read_again_in_full),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,8 +296,8 @@ static void test_only_json_passes(void **state)
 	static const char *const bad[] = { "", " ", "01", "1.", ".5", "-", "1e", "+1", "tru", "nul", "[1,]", "[,]", "{\"a\"}",
 		"{a:1}", "{\"a\":1,}", "\"\\ud800\"", "\"\\ude00\"", "\"\\ud800\\u0041\"", "\"\\q\"", "\"\\u12g4\"", "\"a",
 		"\"\x01\"", "\"\xc3\"", "\"\xff\"", "\"\xed\xa0\x80\"", "1 2", "[", "{\"a\":", "'a'",
-		"\xef\xbb\xbf"
-		"1" };
+		("\xef\xbb\xbf"
+		 "1") };
 	static const char *const big[] = { "[[[[[]]]]]", "{\"a\":1,\"b\":2,\"c\":3,\"d\":4}", "[1,2,3,4,5,6,7,8,9,10]" };
 	bool nul;
 

@@ -226,6 +226,30 @@ static void a_socket_that_init_makes_blocking_does_not_block_the_relay(void **st
 	close(far);
 }
 
+/* As from a virtual machine, whose init has no socket of the guest's. */
+static void a_stream_that_is_connected_already_is_used_as_it_is(void **state)
+{
+	struct ak_socket_ask ask;
+	int fd, pair[2];
+
+	publish_open(DENY_ALL, NULL);
+	fd = client();
+	ask = next_ask();
+	assert_int_equal(ask.port, INSIDE);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+	answer(&ask, pair[0]);
+	rig_send(fd, "question", 8);
+	shutdown(fd, SHUT_WR);
+	rig_expect(pair[1], "question");
+	assert_int_equal(rig_end_of(pair[1]), 0);
+	rig_send(pair[1], "answer", 6);
+	close(pair[1]);
+	rig_expect(fd, "answer");
+	assert_int_equal(rig_end_of(fd), 0);
+	assert_int_equal(only_event()->end, RELAY_END_CLOSED);
+	close(fd);
+}
+
 static void an_answer_that_never_comes_times_out_and_a_late_one_is_dropped(void **state)
 {
 	struct ak_socket_ask ask;
@@ -303,6 +327,7 @@ int main(void)
 		cmocka_unit_test_teardown(what_is_no_socket_of_the_kind_is_not_used, publish_close),
 		cmocka_unit_test_teardown(a_channel_that_breaks_the_protocol_ends_with_its_connections, publish_close),
 		cmocka_unit_test_teardown(a_socket_that_init_makes_blocking_does_not_block_the_relay, publish_close),
+		cmocka_unit_test_teardown(a_stream_that_is_connected_already_is_used_as_it_is, publish_close),
 		cmocka_unit_test_teardown(an_answer_that_never_comes_times_out_and_a_late_one_is_dropped, publish_close),
 		cmocka_unit_test_teardown(a_policy_change_leaves_it_alone_and_removing_the_port_cuts_it, publish_close),
 		cmocka_unit_test_teardown(what_leaves_counts_towards_the_egress_limit, publish_close),

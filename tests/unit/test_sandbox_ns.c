@@ -59,6 +59,21 @@ static void a_kept_root_with_planted_links_reaches_nothing_outside(void **state)
 	RUN_OK(&t, "test", "-d", "/proc/self", "-a", "-L", "/proc.replaced");
 }
 
+/* ---- limits ---- */
+
+static void the_process_limit_is_said_where_a_group_counts(void **state)
+{
+	_cleanup_trial_ struct trial t;
+
+	trial_init(&t, SANDBOX_STRICT);
+	t.spec.limits.pids = 50;
+	t.spec.limits.memory_bytes = (uint64_t)1 << 30; /* tells whether groups can be made */
+	RUN_OK(&t, "/probe", "forks");
+	assert_null(strstr(t.notes, "pids limit off"));
+	if (geteuid() == 0 && !strstr(t.notes, "memory limit off"))
+		assert_true(t.result.pids_hit);
+}
+
 /* ---- ends ---- */
 
 static void start_doomed(void *arg)
@@ -221,6 +236,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		WORLD_TESTS,
 		cmocka_unit_test(nothing_of_the_hosts_root_is_left_above),
+		cmocka_unit_test(the_process_limit_is_said_where_a_group_counts),
 		cmocka_unit_test(a_kept_sandbox_finds_its_files_again),
 		cmocka_unit_test(a_kept_root_with_planted_links_reaches_nothing_outside),
 		cmocka_unit_test(killing_the_caller_at_any_moment_leaves_nothing),

@@ -205,6 +205,9 @@ static void tool_managers_bring_one_version(void **state)
 		assert_int_equal(len, strlen(at(rows[i].root)));
 		assert_non_null(what);
 	}
+	assert_int_equal(tools_root("/nix/store/0abc-ripgrep-14/bin/rg", &(const char *){ NULL }), strlen("/nix/store"));
+	assert_int_equal(tools_root("/home/linuxbrew/.linuxbrew/Cellar/jq/1.7/bin/jq", &(const char *){ NULL }),
+		strlen("/home/linuxbrew/.linuxbrew"));
 }
 
 static void markers_tell_a_tool_chain(void **state)

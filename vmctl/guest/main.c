@@ -75,6 +75,9 @@ static void on_frame(const struct vm_head *h, const uint8_t *data)
 	case VM_KILL:
 		command_kill(h->id);
 		break;
+	case VM_CONNECT:
+		command_connect(h->id, vm_get32(data), vm_get32(data + 4));
+		break;
 	case VM_SHUTDOWN:
 		power_off();
 		break;
