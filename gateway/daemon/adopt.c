@@ -1,6 +1,10 @@
 /*
- * A new daemon adopts the supervisors that outlived the last one. This happens before the event loop starts, so it may block, but only briefly: all
- * supervisors are asked at once and share one deadline.
+ * A new daemon adopts the supervisors that outlived the last one.
+ *
+ * Theory of operation. All supervisors are asked for their namespaces at once, before the event loop starts. The daemon waits briefly for the replies,
+ * because the gateway must join the namespaces that these sandboxes already use. A supervisor that has not replied by then is kept as the supervisor of a
+ * running sandbox without network, and adopted when its reply arrives: a busy machine must not cost a sandbox its network. If no supervisor has replied at
+ * all, the start of the gateway waits longer for one of them, unless a new sandbox needs it: then the gateway creates namespaces of its own.
  */
 #include "gateway/daemon/internal.h"
 
@@ -110,51 +114,88 @@ static bool take_namespaces(struct daemon *d, int *fds)
 	return same_file(d->gw.net_ns, fds[1]);
 }
 
-static void take_answer(struct daemon *d, struct found *f, const cJSON *answer, int *fds, size_t n_fds)
+/* Take what the supervisor of SB has sent. Its connection is served already. */
+static void take_answer(struct dsb *sb, const cJSON *answer, int *fds, size_t n_fds)
 {
-	const char *uuid = "";
-	struct dsb *sb = dsb_find(d, f->name);
 	uint64_t pid = 0, started = 0;
 	struct ak_err err;
 
-	if (!sb || json_get_string(answer, "uuid", &uuid, &err) < 0 || strcmp(uuid, sb->state.uuid) != 0) {
-		ak_say("%s: ignoring a supervisor that runs an unknown sandbox", f->name);
-		return;
-	}
 	(void)json_get_uint(answer, "pid", INT32_MAX, &pid, &err);
 	(void)json_get_uint(answer, "started_us", 1ull << 52, &started, &err);
-	if (ipc_server_adopt(d->supers, TAKE_FD(f->fd), sb, &sb->super) < 0)
-		return;
 	sb->super_pid = (pid_t)pid;
 	sb->started_us = started;
-	if (n_fds == 3 && take_namespaces(d, fds))
+	if (n_fds == 3 && take_namespaces(sb->d, fds))
 		sb->peer_rtnl = TAKE_FD(fds[2]);
 	else if (n_fds == 3)
-		ak_say("%s: no network until you restart it, because it belongs to another gateway", f->name);
+		ak_say("%s: no network until you restart it, because it belongs to another gateway", sb->state.name);
 	dsb_adopted(sb);
+}
+
+static bool is_answer_of(const struct dsb *sb, const char *name, const cJSON *answer)
+{
+	const char *uuid = "";
+	struct ak_err err;
+
+	if (ipc_error_parse(answer, &err) < 0) {
+		ak_say("%s: %s", name, err.text);
+		return false;
+	}
+	if (!sb || json_get_string(answer, "uuid", &uuid, &err) < 0 || strcmp(uuid, sb->state.uuid) != 0) {
+		ak_say("%s: ignoring a supervisor that runs an unknown sandbox", name);
+		return false;
+	}
+	return true;
+}
+
+/* No reply yet: the sandbox runs, and adopt_answer does the rest. */
+static void adopt_later(struct daemon *d, struct found *f)
+{
+	struct dsb *sb = dsb_find(d, f->name);
+
+	if (!sb || ipc_server_adopt(d->supers, TAKE_FD(f->fd), sb, &sb->super) < 0)
+		return;
+	ak_say("%s: no network yet, because its supervisor has not answered", f->name);
+	sb->super_pid = ipc_peer_pid(sb->super);
+	sb->status = DSB_RUNNING;
+	sb->state.running = true;
+	sb->asked = true;
 }
 
 static void read_answer(struct daemon *d, struct found *f, uint64_t until_ms)
 {
 	struct pollfd p = { .fd = f->fd, .events = POLLIN };
+	struct dsb *sb = dsb_find(d, f->name);
 	uint64_t now = ak_now_ms();
 	_cleanup_json_ cJSON *answer = NULL;
 	int fds[3] = { -1, -1, -1 };
 	size_t n_fds = 3;
-	struct ak_err err;
 
 	if (poll(&p, 1, now < until_ms ? (int)(until_ms - now) : 0) <= 0) {
-		ak_say("%s: ignored, because its supervisor does not answer", f->name);
+		adopt_later(d, f);
 		return;
 	}
 	if (ipc_recv(f->fd, &answer, fds, &n_fds) <= 0)
 		return;
-	if (ipc_error_parse(answer, &err) < 0)
-		ak_say("%s: %s", f->name, err.text);
-	else
-		take_answer(d, f, answer, fds, n_fds);
+	if (is_answer_of(sb, f->name, answer) && ipc_server_adopt(d->supers, TAKE_FD(f->fd), sb, &sb->super) == 0)
+		take_answer(sb, answer, fds, n_fds);
 	for (int i = 0; i < 3; i++)
 		ak_close(fds[i]);
+}
+
+void adopt_answer(struct dsb *sb, struct ipc_message *msg)
+{
+	sb->asked = false;
+	if (sb->status != DSB_RUNNING)
+		return; /* it is being stopped */
+	if (!is_answer_of(sb, sb->state.name, msg->obj)) {
+		ipc_peer_end(sb->super);
+		return;
+	}
+	take_answer(sb, msg->obj, msg->fds, msg->n_fds);
+	if (sb->d->gw.state == DGW_UP)
+		dsb_rehost_all(sb->d);
+	else if (sb->d->gw.state == DGW_DOWN)
+		dgw_start(sb->d);
 }
 
 /* A sandbox that is recorded as running but has no supervisor ended while no daemon was running. */
@@ -177,11 +218,12 @@ static void correct_states(struct daemon *d)
 	}
 }
 
-int adopt_all(struct daemon *d, struct ak_err *err)
+int adopt_all(struct daemon *d, bool *ret_wait, struct ak_err *err)
 {
 	_cleanup_free_ struct found *all = NULL;
 	uint64_t until = ak_now_ms() + ANSWER_MS;
-	size_t n = 0;
+	size_t n = 0, late = 0;
+	struct dsb *sb;
 	int rc = ask_all(d, &all, &n);
 
 	for (size_t i = 0; i < n; i++) {
@@ -189,6 +231,9 @@ int adopt_all(struct daemon *d, struct ak_err *err)
 		ak_close(all[i].fd);
 	}
 	correct_states(d);
+	TAILQ_FOREACH(sb, &d->sandboxes, link)
+		late += sb->asked;
+	*ret_wait = late && d->gw.net_ns < 0;
 	return rc;
 }
 

@@ -204,18 +204,22 @@ static void tell_ready(int fd)
 static int serve(struct daemon *d, int listener, int ready_fd, struct ak_err *err)
 {
 	struct ipc_hooks clients = { .ctx = d, .on_message = on_client_message, .on_gone = on_client_gone };
+	bool wait = false;
 	int rc;
 
 	removal_sweep(d->paths);
 	rc = state_each(d->paths, load_one, cannot_load, d, err);
 	if (rc == 0)
-		rc = adopt_all(d, err);
+		rc = adopt_all(d, &wait, err);
 	if (rc == 0 && ipc_server_new(d->base, listener, DAEMON_CLIENTS_MAX, &clients, &d->clients) < 0)
 		rc = ak_fail(err, ENOMEM, "out of memory");
 	if (rc < 0)
 		return rc;
 	remove_orphans(d);
-	dgw_start(d);
+	if (wait)
+		dgw_start_later(d);
+	else
+		dgw_start(d);
 	tell_ready(ready_fd);
 	event_base_dispatch(d->base);
 	return 0;

@@ -29,6 +29,7 @@
 #define TICK_MS 2000 /* how often to check the resolver file and for overdue replies */
 #define RETRY_FIRST_MS 100
 #define RETRY_MAX_MS 5000
+#define LATER_MS 15000 /* how long to wait for the namespaces of running sandboxes */
 #define MARK_EVERY_MS (10u * 60 * 1000)
 #define STEADY_MS 10000 /* after this time up, earlier failures no longer count */
 
@@ -417,6 +418,13 @@ void dgw_start(struct daemon *d)
 		return;
 	}
 	set_state(&d->gw, DGW_STARTING);
+}
+
+void dgw_start_later(struct daemon *d)
+{
+	static const struct timeval delay = { LATER_MS / 1000, LATER_MS % 1000 * 1000 };
+
+	evtimer_add(d->gw.on_retry, &delay);
 }
 
 static void on_retry(evutil_socket_t fd, short what, void *ctx)

@@ -90,6 +90,7 @@ struct dgw {
 int dgw_init(struct daemon *d, struct ak_err *err);
 /* Create the namespaces, or join them if they are known. A failure is stored in reason and retried. */
 void dgw_start(struct daemon *d);
+void dgw_start_later(struct daemon *d); /* the same, unless something needs it sooner */
 void dgw_stop(struct daemon *d); /* orderly; breaks the event loop once the process has ended */
 void dgw_done(struct daemon *d);
 
@@ -121,6 +122,7 @@ struct dsb {
 	struct policy *policy; /* owned reference: in force; NULL when stopped or without network */
 	bool hosting, hosted; /* ADD was sent to the gateway; the gateway has it */
 	bool awaiting; /* its start waits for the gateway to be restarted */
+	bool asked; /* adopted without network until its supervisor answers: see daemon/adopt.c */
 	bool removed;
 	bool damaged; /* its record cannot be read: exists only to be removed; dropped if that fails */
 	struct gw_stats stats; /* since it was hosted, as last reported */
@@ -188,8 +190,9 @@ void op_fork(struct request *r);
 /* daemon/discard.c: get a sandbox whose record cannot be read, in order to remove it. Connects to its supervisor if one is running. */
 int dsb_get_damaged(struct daemon *d, const char *name, struct dsb **ret, struct ak_err *err);
 
-/* daemon/adopt.c */
-int adopt_all(struct daemon *d, struct ak_err *err);
+/* daemon/adopt.c: *RET_WAIT: sandboxes run whose namespaces the gateway must join, but none of their supervisors has answered yet. */
+int adopt_all(struct daemon *d, bool *ret_wait, struct ak_err *err);
+void adopt_answer(struct dsb *sb, struct ipc_message *msg); /* the late reply of its supervisor */
 /* What the log says was learned since SINCE_US, as JSON of GW_MSG_LEARNED; returns how many. */
 int adopt_learned(const char *log_path, uint64_t since_us, uint64_t now_us, struct strbuf *out);
 

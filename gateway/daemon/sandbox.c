@@ -420,6 +420,7 @@ static void is_down(struct dsb *sb)
 	sb->status = DSB_STOPPED;
 	sb->super_pid = 0;
 	sb->started_us = 0;
+	sb->asked = false;
 	evtimer_del(sb->on_expire);
 	if (ran) {
 		sb->state.running = false;
@@ -570,6 +571,10 @@ void dsb_super_message(struct daemon *d, struct ipc_peer *peer, struct ipc_messa
 	const char *event = "";
 	struct ak_err err;
 
+	if (sb && sb->asked) {
+		adopt_answer(sb, msg);
+		return;
+	}
 	if (sb && sb->status == DSB_STOPPING)
 		on_super_stopped(sb, msg);
 	if (!sb || sb->status != DSB_STARTING)

@@ -128,3 +128,40 @@ def test_a_supervisor_that_dies_takes_its_sandbox_and_nothing_else(boxes):
     worked(b.probe(alive, [ECHO])[0])
     b.ak("start", dead)
     worked(b.probe(dead, [ECHO])[0])
+
+
+def test_a_supervisor_that_answers_late_is_adopted_late(any_boxes):
+    """A new daemon does not wait for it, and gives its sandbox back its network when it answers."""
+    b, lab = any_boxes, any_boxes.lab
+    b.up("late", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    (supervisor,) = b.supervisors()
+    with b.holding("late") as (_, do):
+        worked(do([ECHO])[0])
+        with b.without_daemon():
+            lab.host(["kill", "-STOP", supervisor])
+            b.ak("daemon", "start")
+            assert b.list()["late"]["status"] == "running"
+            lab.clear()
+            refused(do([["tcp", "11.1.0.5", 7]])[0])
+            assert lab.arrived("11.1.0.5") == 0
+        lab.host(["kill", "-CONT", supervisor])
+        wait_for(lambda: "ok" in do([ECHO])[0])
+    assert "sandbox_stop" not in b.ak("audit", "--sandbox", "late", "--json").out
+    b.ak("stop", "late")
+    assert b.list()["late"]["status"] == "stopped"
+
+
+def test_a_supervisor_that_never_answers_holds_up_only_its_own_sandbox(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("good", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    (good,) = b.supervisors()
+    b.up("stuck", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    (stuck,) = set(b.supervisors()) - {good}
+    with b.without_daemon():
+        lab.host(["kill", "-STOP", stuck])
+        b.ak("daemon", "start")
+    wait_for(lambda: "ok" in b.probe("good", [ECHO])[0])
+    b.up("new", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    worked(b.probe("new", [ECHO])[0])
+    b.ak("remove", "--force", "stuck")
+    assert "stuck" not in b.list()
