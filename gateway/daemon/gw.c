@@ -29,6 +29,7 @@
 #define TICK_MS 2000 /* how often to check the resolver file and for overdue replies */
 #define RETRY_FIRST_MS 100
 #define RETRY_MAX_MS 5000
+#define REHOST_FIRST_MS 250
 #define LATER_MS 15000 /* how long to wait for the namespaces of running sandboxes */
 #define MARK_EVERY_MS (10u * 60 * 1000)
 #define STEADY_MS 10000 /* after this time up, earlier failures no longer count */
@@ -254,6 +255,7 @@ static void on_answer(struct daemon *d, const struct gw_msg *msg)
 static void on_ready(struct daemon *d)
 {
 	set_state(&d->gw, DGW_UP);
+	d->gw.rehosts = 0;
 	dsb_rehost_all(d);
 	kick(d);
 	pool_refill(d);
@@ -366,6 +368,26 @@ static void lost(struct daemon *d, const char *reason)
 	}
 	ak_say("gateway: %s", reason);
 	retry_later(g);
+}
+
+void dgw_rehost_later(struct daemon *d)
+{
+	struct dgw *g = &d->gw;
+	unsigned ms = REHOST_FIRST_MS << (g->rehosts < 7 ? g->rehosts : 7);
+	const struct timeval delay = { ms / 1000, (suseconds_t)(ms % 1000) * 1000 };
+
+	if (evtimer_pending(g->on_rehost, NULL))
+		return;
+	g->rehosts++;
+	evtimer_add(g->on_rehost, &delay);
+}
+
+static void on_rehost(evutil_socket_t fd, short what, void *ctx)
+{
+	struct daemon *d = ctx;
+
+	if (d->gw.state == DGW_UP)
+		dsb_rehost_all(d);
 }
 
 /* Open the namespaces and the sockets in them, then start the process that uses the sockets. */
@@ -484,7 +506,8 @@ int dgw_init(struct daemon *d, struct ak_err *err)
 	g->on_kick = evtimer_new(d->base, on_kick, d);
 	g->on_retry = evtimer_new(d->base, on_retry, d);
 	g->on_tick = event_new(d->base, -1, EV_PERSIST, on_tick, d);
-	if (!g->on_kick || !g->on_retry || !g->on_tick || event_add(g->on_tick, &every) < 0)
+	g->on_rehost = evtimer_new(d->base, on_rehost, d);
+	if (!g->on_kick || !g->on_retry || !g->on_rehost || !g->on_tick || event_add(g->on_tick, &every) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
 	ak_fail(&g->reason, ENETDOWN, "the gateway has not been started yet");
 	return 0;
@@ -496,6 +519,7 @@ void dgw_stop(struct daemon *d)
 	struct dgw *g = &d->gw;
 
 	evtimer_del(g->on_retry);
+	evtimer_del(g->on_rehost);
 	if (g->state == DGW_UP && ak_send_fds(g->control, &msg, sizeof(msg), NULL, 0) == 0) {
 		set_state(g, DGW_STOPPING);
 		return;
@@ -508,7 +532,7 @@ void dgw_stop(struct daemon *d)
 void dgw_done(struct daemon *d)
 {
 	struct dgw *g = &d->gw;
-	struct event **events[] = { &g->on_kick, &g->on_retry, &g->on_tick };
+	struct event **events[] = { &g->on_kick, &g->on_retry, &g->on_tick, &g->on_rehost };
 
 	end_process(g);
 	ak_close(g->user_ns);

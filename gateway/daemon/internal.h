@@ -75,7 +75,8 @@ struct dgw {
 	int user_ns, net_ns; /* owned; -1 until created or adopted */
 	int control; /* owned */
 	pid_t pid;
-	struct event *on_control, *on_kick, *on_retry, *on_tick; /* owned */
+	struct event *on_control, *on_kick, *on_retry, *on_tick, *on_rehost; /* owned */
+	unsigned rehosts; /* attempts in a row to add running sandboxes again that the gateway refused */
 	struct dgw_queue waiting, sent;
 	size_t n_sent;
 	unsigned failures; /* in a row */
@@ -91,6 +92,7 @@ int dgw_init(struct daemon *d, struct ak_err *err);
 /* Create the namespaces, or join them if they are known. A failure is stored in reason and retried. */
 void dgw_start(struct daemon *d);
 void dgw_start_later(struct daemon *d); /* the same, unless something needs it sooner */
+void dgw_rehost_later(struct daemon *d); /* the gateway refused a running sandbox: try again, less and less often */
 void dgw_stop(struct daemon *d); /* orderly; breaks the event loop once the process has ended */
 void dgw_done(struct daemon *d);
 
@@ -131,7 +133,8 @@ struct dsb {
 	struct request *op; /* owned: the request that is acting on it */
 	TAILQ_HEAD(, request) queue; /* owned: the requests that wait for op to end */
 	struct event *on_next, *on_deadline, *on_expire; /* owned */
-	struct ak_err failure; /* why its start failed */
+	struct ak_err failure; /* why its start failed, or why it could not be added to the gateway */
+	struct ak_err no_network; /* why a running sandbox has none, as last told; "" if it has */
 	struct removal *removal; /* owned: set while its files are being removed */
 	struct copying *copying; /* owned: set while they are being copied */
 	char notes[2048]; /* for the user, from its start: limits that could not be applied and the like */

@@ -276,8 +276,8 @@ void dsb_host(struct dsb *sb, dgw_done_fn done)
 	struct ak_err err;
 	int fds[GW_FDS_MAX], rc = add_message(sb, &msg, fds, &err);
 
+	sb->failure.text[0] = '\0';
 	if (rc < 0) {
-		ak_say("%s: %s", sb->state.name, err.text);
 		for (int i = 0; i < GW_FDS_MAX; i++)
 			ak_close(fds[i]);
 		fds[0] = -1;
@@ -337,12 +337,17 @@ static void on_rehosted(void *ctx, int rc, const struct gw_msg *answer, const st
 {
 	struct dsb *sb = ctx;
 
+	const char *reason = rc < 0 && sb->failure.text[0] ? sb->failure.text : rc < 0 ? err->text : "";
+
 	sb->hosting = false;
 	sb->hosted = rc == 0;
-	if (rc < 0)
-		ak_say("%s has no network: %s", sb->state.name, err->text);
-	else
+	if (rc == 0)
 		dsb_ports_serve(sb);
+	else if (rc != -EPIPE) /* else the restarted gateway gets it anyway */
+		dgw_rehost_later(sb->d);
+	if (rc < 0 && strcmp(sb->no_network.text, reason) != 0)
+		ak_say("%s has no network: %s", sb->state.name, reason);
+	snprintf(sb->no_network.text, sizeof(sb->no_network.text), "%s", reason);
 	if (sb->status == DSB_STOPPING && !sb->super)
 		down(sb);
 }
@@ -421,6 +426,7 @@ static void is_down(struct dsb *sb)
 	sb->super_pid = 0;
 	sb->started_us = 0;
 	sb->asked = false;
+	sb->no_network.text[0] = '\0';
 	evtimer_del(sb->on_expire);
 	if (ran) {
 		sb->state.running = false;

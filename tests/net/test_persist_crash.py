@@ -1,4 +1,5 @@
 """The daemon dies: sandboxes go on without a network, the next one adopts them, and their logs continue."""
+import os
 import time
 
 from expect import allowed, refused, worked
@@ -149,6 +150,26 @@ def test_a_supervisor_that_answers_late_is_adopted_late(any_boxes):
     assert "sandbox_stop" not in b.ak("audit", "--sandbox", "late", "--json").out
     b.ak("stop", "late")
     assert b.list()["late"]["status"] == "stopped"
+
+
+def test_a_sandbox_that_the_new_gateway_cannot_take_gets_its_network_once_it_can(boxes):
+    b, lab = boxes, boxes.lab
+    b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    log = lab.path("state", "agentkernel", "sandboxes", "x", "network.jsonl")
+    with b.holding("x") as (_, do):
+        with b.without_daemon():
+            os.rename(log, log + ".away")
+            os.mkdir(log)
+            b.ak("daemon", "start")
+            wait_for(lambda: "x has no network" in open(b.runtime("daemon.log")).read())
+            lab.clear()
+            assert "err" in do([["tcp", "11.1.0.5", 7]])[0]
+            assert lab.arrived("11.1.0.5") == 0
+            os.rmdir(log)
+            os.rename(log + ".away", log)
+        wait_for(lambda: "ok" in do([ECHO])[0])
+    assert open(b.runtime("daemon.log")).read().count("x has no network") == 1
+    b.ak("audit", "verify")
 
 
 def test_a_supervisor_that_never_answers_holds_up_only_its_own_sandbox(boxes):
