@@ -70,6 +70,19 @@ def any_user(request, lab):
         yield lab
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """With a test of persistent sandboxes that failed, show what the daemon said: it is removed afterwards."""
+    report = (yield).get_result()
+    made = getattr(item, "funcargs", {}).get("boxes") or getattr(item, "funcargs", {}).get("any_boxes")
+    if report.failed and made:
+        try:
+            with open(made.runtime("daemon.log"), errors="replace") as f:
+                report.sections.append(("daemon.log", f.read()[-8000:]))
+        except OSError:
+            pass
+
+
 @pytest.fixture
 def boxes(lab):
     """Persistent sandboxes in the lab; all are removed afterwards, and the daemon ended."""
