@@ -2,7 +2,7 @@
 import json
 import os
 
-from expect import CODEX, policy_env
+from expect import CODEX, at_once, policy_env
 from lab import HERE
 
 with open(os.path.join(os.path.dirname(HERE), "attack", "vectors_a5.json")) as f:
@@ -48,8 +48,9 @@ def test_a5_real_packets_agree_with_the_vectors(lab):
     got = lab.probe(CODEX, [step(*case[:3]) for case in cases], env=env)
     wrong = [(case, row) for case, row in zip(cases, got) if ("ok" in row) != case[3]]
     assert not wrong, wrong
-    slow = [(case, row) for case, row in zip(cases, got) if not case[3] and row["ms"] > 1000]
-    assert not slow, slow
+    for case, row in zip(cases, got):
+        if not case[3]:
+            at_once(row)
     # Nothing was dialled for what is denied.
     for host, port, proto, want in cases:
         if not want:

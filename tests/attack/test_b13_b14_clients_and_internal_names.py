@@ -1,7 +1,7 @@
 """b13: musl's and glibc's resolvers fail fast on denied names and resolve v4-only ones; b14: internal names, even with everything allowed."""
 import json
 
-from expect import METADATA, NATIVE, allow, ask, compile_c, denied, refused, reply
+from expect import METADATA, NATIVE, SHORTEST_WAIT_MS, allow, ask, compile_c, denied, refused, reply
 
 CLIENT = r"""
 #include <netdb.h>
@@ -40,9 +40,9 @@ def test_b13_clients_fail_fast_and_resolve_v4_only(lab):
         assert r.code == 0, r
         rows = json.loads(r.out)
         for i in (0, 1, 2, 5):
-            assert rows[i]["none"] and rows[i]["ms"] < 100, (static, rows)
+            assert rows[i]["none"] and rows[i]["ms"] < SHORTEST_WAIT_MS, (static, rows)
         assert rows[3]["addr"] == "11.1.0.7" and rows[4]["addr"] in ("11.1.0.5", "2a00:1::5"), rows
-        assert rows[3]["ms"] < 1000
+        assert rows[3]["ms"] < SHORTEST_WAIT_MS, (static, rows)
 
 
 INTERNAL = ["metadata.google.internal", "metadata", "metadata.internal", "db.internal", "x.y.internal", "printer.local", "intranet", "wpad", "instance-data",

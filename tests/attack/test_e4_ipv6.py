@@ -3,7 +3,7 @@ import re
 import struct
 
 import pytest
-from expect import (CODEX, METADATA, NATIVE, NOT_LISTED, SNI_NOT_ALLOWED, addresses, allow, allowed,
+from expect import (CODEX, METADATA, NATIVE, NOT_LISTED, SNI_NOT_ALLOWED, addresses, allow, allowed, at_once,
                     ask, denied, dnswire, holding, in_gateway, policy_env, refused, reply, worked)
 from test_a2_a3_bytes_in_labels import A2, A3
 from test_a7_a8_malformed import a7_messages, a8_messages
@@ -109,7 +109,8 @@ def test_e4_d_destinations_over_ipv6(only6):
         for i in range(len(blocked) - 2):
             assert not addresses(reply(got[i])), (blocked[i], reply(got[i]))
         for row in got[len(blocked) - 2:]:
-            assert "err" in row and row["ms"] < 1500, row
+            assert "err" in row, row
+            at_once(row)
     assert lab.strangers() == [], lab.strangers()
     denied(lab.netlog(), METADATA, dst="fd00:ec2::254", port=443, proto="tcp")
 
@@ -126,7 +127,8 @@ out = {'plain': talk(good), 'pieces': talk(good, 7), 'records': talk(records(goo
     got = lab.probe(allow("ok.test", "other.test"), steps, timeout=90)
     out = worked(got[0])
     assert {k for k, v in out.items() if v[0] in ("server hello", "alert")} == {"plain", "pieces", "records", "large"}, out
-    assert all(v[0] != "timeout" and v[1] < 1.5 for v in out.values()), out
+    assert all(v[0] != "timeout" for v in out.values()), out
+    at_once(got[0])
     worked(got[1])
     for row in got[2:]:
         refused(row)

@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from expect import CODEX, NATIVE, allow, compile_c, worked
+from expect import CODEX, NATIVE, allow, compile_c, refused, worked
 from lab import PYTHON
 
 MODES = [CODEX, NATIVE]
@@ -37,7 +37,7 @@ def test_g7_a_resolver_that_is_not_there_is_an_answer_not_a_hang(any_user):
         got = lab.probe(allow("ok.test", "other.test"), [["resolve", "ok.test", 4], ["resolve", "other.test", 4], ["resolve", "evil.test"]])
         assert "err" in got[0] and got[0]["ms"] < 8000, got[0]
         worked(got[1])
-        assert got[2]["ms"] < 1000
+        refused(got[2])
     finally:
         lab.resolv("nameserver 11.0.0.53\nnameserver 2a00::53\n")
 

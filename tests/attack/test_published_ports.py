@@ -2,7 +2,7 @@
 import contextlib
 
 from api import Door
-from expect import CODEX, NATIVE, holding, worked
+from expect import CODEX, NATIVE, at_once, holding, worked
 from lab import wait_for
 from published import closed, echo, records, reset, serve
 
@@ -27,7 +27,8 @@ def test_no_sandbox_reaches_a_published_port(lab):
     with Door(lab) as door, holding(lab, [*NATIVE, *both], serve(("127.0.0.1", 5001))) as (proc, do):
         tries = list(zip(steps, do(steps))) + list(zip(steps, lab.probe(NATIVE, steps)))
         for step, row in tries:
-            assert "err" in row and row["ms"] < 1500, (step, row)
+            assert "err" in row, (step, row)
+            at_once(row)
         assert echo(door, 15102, "11.200.0.2") == b"helloend"
         # What may be done: the user opens the host's port to a sandbox by name.
         opened = lab.probe([*NATIVE, "--allow-host", "host.agentkernel.internal:15102"],

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from lab import ROOT, user_ids, wait_for
+from lab import PATIENCE_S, ROOT, user_ids, wait_for
 
 BINARY = os.path.abspath(os.environ.get("AK_BIN") or os.path.join(ROOT, "build", "agentkernel"))
 pytestmark = pytest.mark.xdist_group("selftest")
@@ -55,7 +55,7 @@ def nothing_left(program):
 
 def test_selftest_every_row_holds(start):
     proc = start()
-    out, err = proc.communicate(timeout=30)
+    out, err = proc.communicate(timeout=PATIENCE_S)
     assert proc.returncode == 0, out + err
     lines = out.splitlines()
     assert re.match(r"ROW +WHAT +RESULT +REASON", lines[0])
@@ -66,7 +66,7 @@ def test_selftest_every_row_holds(start):
 
 def test_selftest_json_is_one_object(start):
     proc = start("--json")
-    out, err = proc.communicate(timeout=30)
+    out, err = proc.communicate(timeout=PATIENCE_S)
     data = json.loads(out)
     assert proc.returncode == 0 and data["ok"] is True and data["failed"] == 0, out + err
     assert data["passed"] + data["skipped"] == len(data["rows"]) and data["duration_ms"] > 0
@@ -92,7 +92,7 @@ def test_selftest_leaves_nothing_when_it_is_ended(start, sig):
         while time.monotonic() < end:
             pass
         proc.send_signal(sig)
-        proc.communicate(timeout=10)
+        proc.communicate(timeout=PATIENCE_S)
         nothing_left(start.program)
     assert world() == before
     assert not os.path.exists("/tmp/project"), "a file outside of its own memory"

@@ -133,7 +133,7 @@ class Watch:
             while os.read(self.fd, 4096):
                 pass
 
-    def wait_read(self, timeout=10):
+    def wait_read(self, timeout=PATIENCE_S):
         """Until someone has opened it and closed it again without having written."""
         begun, end = False, time.monotonic() + timeout
         while True:
@@ -599,7 +599,7 @@ class Lab:
         if self.leaks():
             self.baseline = self.snapshot()
 
-    def leaks(self, timeout=20):
+    def leaks(self, timeout=PATIENCE_S):
         """What is there now and was not when the lab began; "" when nothing. Waits for what is on its way out."""
         end = time.monotonic() + timeout
         while True:

@@ -2,7 +2,7 @@
 
     probe.py '[["tcp", "11.1.0.5", 443], ["tls", "ok.test", 443, "ok.test"], …]'
 
-Each result has "ms" and either "ok" (what came back) or "err" (an errno or EAI name, "timeout", "eof").
+Each result has "ms", "again" (how many SYNs had to be sent once more) and either "ok" (what came back) or "err" (an errno or EAI name, "timeout", "eof").
 """
 import errno
 import json
@@ -17,7 +17,10 @@ import time
 LIMIT_S = 8
 
 
-def wait_for(what, timeout=10):
+PATIENCE_S = 45  # less than that of lab.py: the probe tells what it waited for
+
+
+def wait_for(what, timeout=PATIENCE_S):
     """Until WHAT() is true; its value."""
     end = time.monotonic() + timeout
     while True:
@@ -150,7 +153,7 @@ def tcp_frame(s):
     return exactly(struct.unpack("!H", exactly(2))[0])
 
 
-def do_until(step, timeout=10):
+def do_until(step, timeout=PATIENCE_S):
     """Another step, again and again until it works; what came back then."""
     def attempt():
         try:
@@ -181,15 +184,22 @@ def name_of(e):
     return repr(e)
 
 
+def sent_again():
+    """SYNs that this network namespace has sent again: one that is dropped in silence is, after a second."""
+    with open("/proc/net/netstat") as f:
+        head, row = [line.split() for line in f if line.startswith("TcpExt:")]
+    return int(dict(zip(head, row))["TCPSynRetrans"])
+
+
 def main(steps):
     results = []
     for kind, *args in steps:
-        start = time.monotonic()
+        start, before = time.monotonic(), sent_again()
         try:
             row = {"ok": globals()["do_" + kind](*args)}
         except Exception as e:
             row = {"err": name_of(e)}
-        row["ms"] = round((time.monotonic() - start) * 1000, 2)
+        row.update(ms=round((time.monotonic() - start) * 1000, 2), again=sent_again() - before)
         results.append(row)
     print(json.dumps(results))
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from expect import missing
+from lab import PATIENCE_S
 from screen import Screen
 
 CASES = [
@@ -148,7 +149,7 @@ def test_names_that_would_control_a_terminal_are_not_offered(boxes):
     assert ask(boxes.lab, "cp web:/tmp/out/a")[1] == {"web:/tmp/out/aä"}
 
 
-def interactive(argv, env, steps, seconds=20):
+def interactive(argv, env, steps, seconds=PATIENCE_S):
     """Type at a shell on a terminal: each step is what to send, and what must appear before the next."""
     pid, fd = pty.fork()
     if pid == 0:

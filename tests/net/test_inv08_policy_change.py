@@ -81,9 +81,6 @@ PROBES = """
 import threading
 seen = {'kept': 0, 'refused': [], 'denied': 0, 'opened': []}
 stop = threading.Event()
-def sent_again():
-    head, row = [l.split() for l in open('/proc/net/netstat') if l.startswith('TcpExt:')]
-    return int(dict(zip(head, row))['TCPSynRetrans'])
 def attempt(step):
     try: return globals()['do_' + step[0]](*step[1:])
     except (OSError, EOFError) as e: return e

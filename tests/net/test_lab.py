@@ -6,6 +6,8 @@ import socket
 import subprocess
 
 import dnswire
+import pytest
+from expect import refused
 from lab import HERE, PYTHON, Lab, wait_for
 
 
@@ -30,6 +32,20 @@ def test_names_pages_and_echoes_are_served_over_both_families(plain_lab):
     assert lab.syns("11.1.0.5", 443) == 1
     assert lab.arrived("169.254.169.254:443") > 2
     assert lab.arrived("11.9.9.9", 7, "udp") == 1
+
+
+def test_a_probe_tells_a_refusal_from_a_packet_that_is_dropped(plain_lab):
+    """In a network of its own, where the first SYN is dropped and the second one refused."""
+    rules = ("add table inet t; add chain inet t out { type filter hook output priority 0; }; "
+             "add rule inet t out tcp dport 9 tcp flags syn quota until 100 bytes drop")
+    code = "import subprocess\nsubprocess.run('ip link set lo up; nft \"%s\"', shell=True, check=True)" % rules
+    command = ["unshare", "-n", *plain_lab.probe_command([["eval", code], ["tcp", "127.0.0.1", 8], ["tcp", "127.0.0.1", 9]])]
+    got = plain_lab.host(command).json()
+    assert [row.get("err") for row in got[1:]] == ["ECONNREFUSED"] * 2, got
+    refused(got[1])
+    assert got[2]["again"] == 1, got
+    with pytest.raises(AssertionError, match="nobody answered at once"):
+        refused(got[2])
 
 
 def test_counters_see_what_nobody_answers(plain_lab):
@@ -106,9 +122,8 @@ def test_leftovers_are_noticed_and_then_gone(plain_lab):
     lab = plain_lab
     assert lab.leaks() == ""
     p = lab.spawn(["unshare", "-Urn", "sleep", "100"])
-    lab.agent(op="info")
-    left = lab.leaks(timeout=0.5)
-    assert "process" in left and "namespaces: new" in left, left
+    left = wait_for(lambda: [text for text in [lab.leaks(timeout=0)] if "namespaces: new" in text])[0]
+    assert "process" in left, left
     p.signal(9)
     p.wait()
     assert lab.leaks() == ""

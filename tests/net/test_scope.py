@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from expect import missing
-from lab import PATH, ROOT, wait_for
+from lab import PATH, PATIENCE_S, ROOT, wait_for
 
 UID = pwd.getpwnam("nobody").pw_uid  # the manager wants a user that has a name
 HYBRID = [p for p in ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified") if os.path.isdir(p)]
@@ -65,7 +65,7 @@ def session(tmp_path, manager):
             os.mkdir(group)
             for path in (group, os.path.join(group, "cgroup.procs")):
                 os.chown(path, UID, UID)
-        return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", SESSION], env=env, capture_output=True, text=True, timeout=30)
+        return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", SESSION], env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     finally:
         for group in groups:
             wait_for(lambda top=group: gone(top), timeout=20)

@@ -1,4 +1,5 @@
 """Whether hardware virtualisation is used: only where a guest really ran on it."""
+import contextlib
 import os
 import platform
 import re
@@ -25,6 +26,8 @@ def kernel(lab, args):
 
 
 def test_hardware_virtualisation_is_used_where_a_guest_ran_on_it(vm):
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(place(vm))  # another test's result
     own, err = kernel(vm, ["--backend", "vm"])
     assert own
     if not os.path.exists(place(vm)):  # /dev/kvm is missing or closed to this user
@@ -42,7 +45,7 @@ def test_hardware_virtualisation_is_used_where_a_guest_ran_on_it(vm):
     assert row["status"] == "warn" and result in row["found"], row
     assert kernel(vm, ["--backend", "auto"]) == (False, ""), "auto without hardware is ns"
     late = re.search(r"did not come up within ([0-9.]+) s", result)
-    assert not late or float(late[1]) < 2, result
+    assert not late or float(late[1]) < 9, "it is given as long as a boot that may take its time: %s" % result
 
 
 def test_a_result_of_another_kernel_or_qemu_is_tested_anew_and_a_wrong_one_is_mended(vm):
