@@ -234,6 +234,31 @@ static int close_path(struct guard *g, size_t root, const char *rel)
 	return rc < 0 ? rc : guard_pin(g, root, rel, true);
 }
 
+int guard_reach(struct guard *g, size_t root, const char *rel)
+{
+	_cleanup_free_ char *top = strndup(rel, strcspn(rel, "/"));
+	size_t depth = 0;
+	int rc;
+
+	if (!top)
+		return -ENOMEM;
+	for (const char *p = rel; *p; p++)
+		depth += *p == '/';
+	if (guard_closed(g, root, top))
+		return 0;
+	if (g->n_far + depth <= GUARD_FAR_MAX) {
+		g->n_far += depth;
+		return 0;
+	}
+	if (!g->too_far)
+		guard_say(g,
+			"'%.120s' is read-only inside, because links or a .git file lead to protected files deep in it, or in other folders: remove those",
+			top);
+	g->too_far = true;
+	rc = guard_pin(g, root, top, true);
+	return rc == -ENOMEM || rc == -E2BIG ? rc : 0;
+}
+
 char *guard_seen_above(const struct guard *g, size_t root, const char *rel, struct stat *ret)
 {
 	_cleanup_free_ char *path = strdup(rel);
@@ -283,7 +308,9 @@ int guard_protect(struct guard *g, size_t root, const char *rel)
 	}
 	if (!rel || !g->protect)
 		return 0;
-	rc = close_path(g, root, rel);
+	rc = real ? guard_reach(g, root, real) : 0;
+	if (rc == 0)
+		rc = close_path(g, root, rel);
 	return rc == -ENOMEM || rc == -E2BIG ? rc : 0;
 }
 
@@ -319,8 +346,7 @@ int guard_failed(const struct guard *g, int rc, struct ak_err *err)
 
 	if (rc == -E2BIG)
 		return ak_fail(err, E2BIG,
-			"project folder '%s': too many links among its protected files; remove them, or use "
-			"--project-writable",
+			"project folder '%s': it has more files that your own tools run than can be made read-only; remove some of them",
 			project);
 	return ak_fail_errno(err, -rc, "project folder '%s' cannot be protected", project);
 }
@@ -409,6 +435,26 @@ static int protect_names(struct guard *g)
 	return rc < 0 ? rc : protect_more(g);
 }
 
+/* A mount makes one name of a file read-only. A sandbox could have made another one, which stays writable: changes are reported at the end. */
+static void say_linked(struct guard *g)
+{
+	const char *first = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < g->before.n; i++) {
+		const struct guard_row *r = &g->before.rows[i];
+
+		if (!S_ISREG(r->mode) || r->nlink < 2 || !guard_closed(g, r->root, r->rel))
+			continue;
+		first = first ? first : r->rel;
+		n++;
+	}
+	if (n)
+		guard_say(g,
+			"'%.120s'%s also known by other names (hard links), by which it may be changed inside: replace it by a copy",
+			first, n > 1 ? " and other files are" : " is");
+}
+
 int guard_new(const char *project, const struct project_id *id, const struct ak_paths *paths, guard_claimed *claimed,
 	bool protect, struct guard **ret, struct ak_err *err)
 {
@@ -433,6 +479,7 @@ int guard_new(const char *project, const struct project_id *id, const struct ak_
 	if (rc < 0)
 		return rc;
 	guard_look(g, &g->before);
+	say_linked(g);
 	guard_top_forget(g);
 	if (g->before.failed)
 		return ak_fail(err, ENOMEM, "out of memory");

@@ -58,7 +58,8 @@ static int protect_file(struct guard *g, size_t root, const char *rel, enum name
 		return fd == -ENOMEM ? fd : 0;
 	if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode) && !(S_ISDIR(st.st_mode) && kind == NAMED_FOLDER))
 		return 0;
-	return guard_protect(g, root, rel);
+	fd = guard_protect(g, root, rel);
+	return fd == -E2BIG ? 0 : fd; /* a link that leads deep: reported, like those for which no mount is left */
 }
 
 /* ---- watching ---- */

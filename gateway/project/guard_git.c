@@ -31,6 +31,11 @@ static bool is_dir(int dir, const char *name)
 	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
+static bool is_there(int dir, const char *name)
+{
+	return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
 {
 	struct guard_place *p = &g->places[g->n_places];
@@ -42,7 +47,9 @@ static int add_place(struct guard *g, size_t root, const char *rel, bool nested)
 	if (!p->rel)
 		return -ENOMEM;
 	g->n_places++;
-	rc = guard_protect_folder(g, root, rel);
+	rc = root == GUARD_PROJECT && g->protect ? guard_reach(g, root, rel) : 0;
+	if (rc == 0)
+		rc = guard_protect_folder(g, root, rel);
 	return rc < 0 || !nested ? rc : guard_protect_nested(g, root, rel);
 }
 
@@ -240,6 +247,22 @@ static int follow_link(struct guard *g)
 	return add_place(g, GUARD_PROJECT, folder + n + 1, true);
 }
 
+/* As git's own check, but whatever the types: what is missing now may be behind a link. */
+bool guard_git_is_top(const struct guard *g)
+{
+	const int top = g->roots[GUARD_PROJECT].fd;
+
+	return is_there(top, "HEAD") && (is_there(top, "commondir") || (is_there(top, "objects") && is_there(top, "refs")));
+}
+
+/* A bare repository, or what a sandbox made to look like one. */
+static int add_top(struct guard *g)
+{
+	if (g->protect)
+		guard_say(g, "the project folder is itself a git folder: its hooks and settings are read-only inside");
+	return add_place(g, GUARD_PROJECT, "", true);
+}
+
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 {
 	struct stat st;
@@ -253,6 +276,8 @@ int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err)
 		rc = guard_protect(g, GUARD_PROJECT, ".git");
 	if (rc == 0 && fd >= 0 && S_ISREG(st.st_mode))
 		rc = follow_file(g, &st, paths);
+	if (rc == 0 && guard_git_is_top(g))
+		rc = add_top(g);
 	if (rc == 0)
 		rc = guard_protect_named(g);
 	return rc < 0 ? guard_failed(g, rc, err) : 0;

@@ -31,6 +31,7 @@ struct guard_place {
 	bool nested; /* also covers the git folders of submodules and worktrees in it */
 };
 #define GUARD_PLACES_MAX 4
+#define GUARD_FAR_MAX 16 /* mounts that pin folders on the way to what links and .git files of the project lead to */
 #define GUARD_INCLUDED_MAX 32
 #define GUARD_FOLDERS_MAX 4 /* room for hooks folders after that many files */
 
@@ -42,6 +43,7 @@ struct guard_row {
 	dev_t dev;
 	ino_t ino;
 	mode_t mode;
+	nlink_t nlink;
 	int64_t size, ctime_ns;
 };
 
@@ -69,6 +71,8 @@ struct guard {
 	guard_claimed *claimed;
 	struct guard_mount mounts[GUARD_MOUNTS_MAX];
 	size_t n_mounts;
+	size_t n_far; /* of GUARD_FAR_MAX, used */
+	bool too_far; /* more were needed, and that was told */
 	struct guard_place places[GUARD_PLACES_MAX];
 	size_t n_places;
 	struct guard_top top;
@@ -112,6 +116,11 @@ int guard_except(struct guard *g, size_t root, const char *rel);
 int guard_reset(struct guard *g, size_t root, const char *rel, bool readonly);
 bool guard_closed(const struct guard *g, size_t root, const char *rel); /* read-only, itself or by a mount above it */
 bool guard_holds(const struct guard *g, size_t root, const char *rel); /* whether there is a mount at or below it */
+/*
+ * Files of the project lead to REL. A sandbox may have made them, and the folders on the way: if pinning those would take too many mounts, make the top one
+ * read-only instead, with everything in it.
+ */
+int guard_reach(struct guard *g, size_t root, const char *rel);
 /* Make REL read-only if it exists. If that cannot be determined, make the folder that hides it read-only. */
 int guard_protect(struct guard *g, size_t root, const char *rel);
 
@@ -129,6 +138,8 @@ extern const char *const guard_git_inner[]; /* folders of a git folder that cont
 
 /* project/guard_git.c: find the project's git folders and protect the files in them. */
 int guard_git(struct guard *g, const struct ak_paths *paths, struct ak_err *err);
+/* Whether git takes the project's own folder for a git folder, as it does if there is no valid .git in it. */
+bool guard_git_is_top(const struct guard *g);
 /* The .git file of the submodule or worktree whose git folder is REL, as a path below the project; NULL if missing. */
 char *guard_module_file(const struct guard *g, size_t root, const char *rel);
 

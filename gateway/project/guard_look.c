@@ -60,6 +60,7 @@ static void add_row(struct watch *w, const char *rel, const struct stat *st)
 		r->dev = st->st_dev;
 		r->ino = st->st_ino;
 		r->mode = st->st_mode;
+		r->nlink = st->st_nlink;
 		r->size = st->st_size;
 		r->ctime_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
 	}
@@ -258,6 +259,19 @@ static void look_matches(const struct guard *g, struct guard_look *l)
 		add_row(&w, rest, NULL);
 }
 
+/* The project folder has become a git folder: HEAD is what makes git see it. One that was a git folder at the start is a place. */
+static int look_top(const struct looking *l)
+{
+	for (size_t i = 0; i < l->g->n_places; i++) {
+		if (l->g->places[i].root == GUARD_PROJECT && !l->g->places[i].rel[0])
+			return 0;
+	}
+	if (!guard_git_is_top(l->g))
+		return 0;
+	look_name(l->g, l->look, GUARD_PROJECT, "HEAD");
+	return look_git(l, GUARD_PROJECT, "");
+}
+
 void guard_look(const struct guard *g, struct guard_look *ret)
 {
 	struct looking l = { g, ret };
@@ -278,6 +292,7 @@ void guard_look(const struct guard *g, struct guard_look *ret)
 	ak_close(fd);
 	for (size_t i = 0; i < g->n_places; i++)
 		ret->failed |= look_place(&l, &g->places[i]) == -ENOMEM;
+	ret->failed |= look_top(&l) == -ENOMEM;
 }
 
 /* ---- comparing ---- */

@@ -398,7 +398,7 @@ def test_h18_links_among_worktrees_open_nothing(any_user, link):
     assert "read-only inside" in r.err and git_files(lab, ".git") == before, r
 
 
-def test_h18_a_project_that_cannot_be_protected_does_not_start(any_user):
+def test_h18_a_project_with_many_links_starts_and_its_link_targets_are_read_only(any_user):
     lab = any_user
     script(lab, "mkdir p")
     where = project(lab, "p")
@@ -408,8 +408,9 @@ for n in ('.mcp.json', '.envrc', '.vscode', '.idea', '.claude', '.codex', '.gemi
     os.makedirs('links/' + n + '/1/2/3/4/5/6/7/8'); os.symlink('links/' + n + '/1/2/3/4/5/6/7/8', n)
 """], cwd=where)
     assert r.code == 0 and ".husky" in r.err, r
-    r = lab.run([*CLAUDE, "--", "touch", "made"], cwd=where)
-    assert r.code == 125 and "--project-writable" in r.err and not os.path.exists(os.path.join(where, "made")), r
+    r = lab.run([*CLAUDE, "--", "sh", "-c", "touch made; touch .envrc/evil links/evil; mv links gone; rm -rf links; true"], cwd=where)
+    assert r.code == 0 and "'links' is read-only inside" in r.err and "--project-writable" not in r.err, r
+    assert os.path.exists(os.path.join(where, "made")) and os.listdir(os.path.join(where, ".envrc")) == [], r
     script(lab, "rm -rf p; mkdir p")
     r = lab.run([*CLAUDE, "--", "sh", "-c", "chmod 0 ."], cwd=where)
     lab.spawn(["chmod", "755", where], env=lab.env()).wait()
