@@ -183,19 +183,28 @@ static int start_one(const struct ak_paths *paths, const char *name, bool accept
 	return rc;
 }
 
+static void say_changed(const char *name, const cJSON *info)
+{
+	if (info && json_text(info, "changed", "")[0])
+		ak_say("%s: %s", name, json_text(info, "changed", ""));
+}
+
 static int stop_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
 	int rc = service_stop(paths, name, NULL, &info, err);
 
-	if (rc == 0 && info && json_text(info, "changed", "")[0])
-		ak_say("%s: %s", name, json_text(info, "changed", ""));
+	say_changed(name, info);
 	return rc;
 }
 
 static int remove_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
 {
-	return service_remove(paths, name, &(struct service_how){ .force = force }, NULL, err);
+	_cleanup_json_ cJSON *info = NULL;
+	int rc = service_remove(paths, name, &(struct service_how){ .force = force }, &info, err);
+
+	say_changed(name, info);
+	return rc;
 }
 
 void cmd_explain_missing(const struct ak_paths *paths, const char *name, struct ak_err *err)

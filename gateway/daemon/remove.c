@@ -114,6 +114,17 @@ static void fail(struct dsb *sb, int code, const char *reason)
 	request_fail(sb->op, code, err.text);
 }
 
+/* A sandbox that was still running was stopped first: what it changed in the project is told as by "stop". */
+static void succeed(struct dsb *sb)
+{
+	_cleanup_json_ cJSON *obj = sb->changed ? cJSON_CreateObject() : NULL;
+
+	if (sb->changed && (!obj || !cJSON_AddStringToObject(obj, "changed", sb->changed)))
+		request_fail(sb->op, ENOMEM, "out of memory");
+	else
+		request_answer(sb->op, TAKE(obj));
+}
+
 static void on_result(evutil_socket_t fd, short what, void *ctx)
 {
 	struct dsb *sb = ctx;
@@ -127,7 +138,7 @@ static void on_result(evutil_socket_t fd, short what, void *ctx)
 	if (text[0])
 		fail(sb, what & EV_TIMEOUT ? EINPROGRESS : EIO, text);
 	else
-		request_answer(sb->op, NULL);
+		succeed(sb);
 }
 
 static int watch(struct dsb *sb)

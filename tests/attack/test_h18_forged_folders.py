@@ -91,3 +91,13 @@ def test_h18_a_second_name_of_a_protected_file_is_told_at_the_start(any_user):
     r = inside(lab, p, "echo evil > .zed/tasks.json; true")
     assert "'.zed/tasks.json' is also known by other names (hard links)" in r.err and content(p, "second") == "mine\n", r
     assert TOLD + ".zed/tasks.json" in inside(lab, p, "echo evil > second").err
+
+
+def test_h18_removing_a_running_sandbox_tells_what_it_changed(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    p = mkdir(lab, "home", "work")
+    b.up("x", *CLAUDE, "--dir", p)
+    b.exec("x", "sh", "-c", "mkdir .vscode && echo evil > .vscode/tasks.json", options=("-w", p))
+    assert "x: " + TOLD + ".vscode/tasks.json" in b.ak("remove", "--force", "x").err
+    b.up("x", *CLAUDE, "--dir", p)
+    assert TOLD not in b.ak("remove", "--force", "x").err
