@@ -126,8 +126,8 @@ def test_the_command_may_handle_a_signal_itself(lab):
 
 
 def test_interrupting_twice_ends_even_a_stubborn_command(lab):
-    proc = lab.start([*CODEX, PYTHON, "-c", "import os,signal\nfor s in (2,15): signal.signal(s, lambda *_: os.write(1, b'no\\n'))\n"
-                      "os.write(1, b'up\\n')\nwhile True: signal.pause()"])
+    proc = lab.start([*CODEX, PYTHON, "-c", "import os,signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, (2, 15))\n"
+                      "os.write(1, b'up\\n')\nwhile signal.sigwait((2, 15)): os.write(1, b'no\\n')"])
     proc.wait_output(b"up\n")
     proc.signal(signal.SIGINT)
     proc.wait_output(b"no\n")
@@ -147,7 +147,8 @@ def terminal(lab, args, **kw):
 
 def test_a_terminal_is_one_inside_and_its_size_is_followed(lab):
     code = ("import os,signal,sys\ndef say(word): os.write(1, ('%s %d %d\\n' % (word, *os.get_terminal_size())).encode())\n"
-            "signal.signal(signal.SIGWINCH, lambda *_: say('now'))\nsay('tty %s %s' % (os.isatty(0), os.isatty(1)))\nsys.stdin.readline()")
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\nsay('tty %s %s' % (os.isatty(0), os.isatty(1)))\n"
+            "signal.sigwait([signal.SIGWINCH]); say('now')\nsys.stdin.readline()")
     proc, master = terminal(lab, [*CODEX, "-i", "-t", PYTHON, "-c", code])
     proc.wait_output(b"tty True True 100 30")
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 132, 0, 0))
@@ -159,7 +160,7 @@ def test_a_terminal_is_one_inside_and_its_size_is_followed(lab):
 
 
 def test_control_c_on_a_terminal_interrupts_the_command(lab):
-    proc, master = terminal(lab, [*CODEX, "-i", "-t", PYTHON, "-c", "import signal; print('up', flush=True); signal.pause()"])
+    proc, master = terminal(lab, [*CODEX, "-i", "-t", PYTHON, "-c", "import signal; signal.signal(2, signal.SIG_DFL); print('up', flush=True); signal.pause()"])
     proc.wait_output(b"up")
     os.write(master, b"\x03")
     assert proc.wait(10).code == 130

@@ -30,11 +30,13 @@ while not total.endswith(b'q'):
     os.write(1, b'have %d\\r\\n' % len(total))
 os.write(1, b'sum %d begin %r\\r\\n' % (sum(total), total[:8]))
 """,
-    # It prints when it is continued, and ends with the next line.
+    # It prints when it is continued, and ends with the next line. Python runs a handler of a signal that came just before a read only after that read.
     "count": """
-import os, signal, sys
-signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))
+import os, select, signal, sys
+r, w = os.pipe(); os.set_blocking(w, False)
+signal.set_wakeup_fd(w); signal.signal(signal.SIGCONT, lambda *_: None)
 os.write(1, b'up\\n')
+while sys.stdin not in select.select([sys.stdin, r], [], [])[0]: os.read(r, 100); os.write(1, b'continued\\n')
 print('line', sys.stdin.readline().strip(), flush=True)
 raise SystemExit(7)
 """,
