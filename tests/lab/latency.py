@@ -3,8 +3,6 @@
 What else runs on the machine, a flood's own processes included, then does not decide whether a test passes: what is left is how the gateway shares
 itself out. The kernel counts that waiting in /proc/PID/schedstat.
 """
-import json
-
 from expect import INSIDE, worked
 from lab import PYTHON
 
@@ -22,7 +20,7 @@ print(json.dumps(found))
 MEASURE = """
 import json, os, socket, sys, time
 stats = [os.open('/proc/%s/schedstat' % pid, os.O_RDONLY) for pid in (sys.argv[1], 'self')]
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2); s.connect((sys.argv[2], 53))
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20); s.connect((sys.argv[2], 53))
 queued = lambda: sum(int(os.pread(fd, 100, 0).split()[1]) for fd in stats) / 1e9
 times, lost = [], 0
 for i in range(int(sys.argv[3])):
@@ -43,9 +41,19 @@ def inits(lab):
     return lab.host([PYTHON, "-c", INITS]).json()
 
 
+def queued(lab, *pids):
+    """Seconds that these processes have waited for a processor."""
+    return sum(int(row.split()[1]) for row in lab.host(["cat", *("/proc/%s/schedstat" % pid for pid in pids)]).out.splitlines()) / 1e9
+
+
+def latency(lab, init, gateway, server, n):
+    """The same from the sandbox with this INIT, of the GATEWAY with this pid."""
+    r = lab.host([PYTHON, INSIDE, "sandbox", str(init), PYTHON, "-c", MEASURE, str(gateway), server, str(n)], timeout=120)
+    assert r.code == 0, r
+    return r.json()
+
+
 def dns_latency(boxes, do, n=500):
     """Ask for ok.test N times from the sandbox behind DO (see Boxes.holding); {"p50": seconds, "p99": seconds, "lost": answers that never came}."""
     server, namespace = worked(do([["eval", "out = [gateway(), os.readlink('/proc/self/ns/net')]"]])[0])
-    r = boxes.lab.host([PYTHON, INSIDE, "sandbox", inits(boxes.lab)[namespace], PYTHON, "-c", MEASURE, str(boxes.status()["gateway"]["pid"]), server, str(n)], timeout=120)
-    assert r.code == 0, r
-    return json.loads(r.out)
+    return latency(boxes.lab, inits(boxes.lab)[namespace], boxes.status()["gateway"]["pid"], server, n)

@@ -1,8 +1,9 @@
 """Invariant 8: a policy change is one atomic batch with a new generation; live flows are judged again, those no longer allowed are cut
 within 100 ms, the others never stall; learned addresses survive.
 
-Times are judged on two scales. What the gateway does by itself is measured by its own clock, in the records that it writes. What a program in the
-sandbox sees also depends on when this machine lets it run, so it is compared with an echo of the same server that does not pass the gateway.
+Times are judged on two scales. What the gateway does by itself is measured by its own clock, in the records that it writes, without the time in which it
+waited for a processor. What a program in the sandbox sees also depends on when this machine lets it run, so it is compared with an echo of the same server
+that does not pass the gateway.
 """
 import json
 import os
@@ -10,6 +11,7 @@ from datetime import datetime
 
 from expect import CUT, INSIDE, allowed, denied, find, probe_server, refused, talking, worked
 from lab import PYTHON, wait_for
+from latency import queued
 from persist import FLOW, TELL, open_flow
 
 ECHO = ["tcp", "ok.test", 7, b"x".hex()]
@@ -209,11 +211,13 @@ def test_what_is_cut_is_cut_within_100_ms_and_the_rest_does_not_stall(boxes):
         wait_for(lambda: worked(do([["eval", "out = load['bytes']"]])[0]) > 1 << 20)
         begin = [["eval", "begin(); out = 1"]]
         do(begin), do_outside([["eval", "flows['yardstick']['longest'] = 0.0"]])
+        gateway, waited = b.status()["gateway"]["pid"], []
         for i in range(10):
-            loaded = worked(do([["eval", "out = load['bytes']"]])[0])
+            loaded, before = worked(do([["eval", "out = load['bytes']"]])[0]), queued(lab, gateway)
             change(b, "--block-host", "h%d.test:7" % i)
             wait_for(lambda: worked(do([TELL])[0])["h%d" % i]["dead"])
             wait_for(lambda: worked(do([["eval", "out = load['bytes']"]])[0]) > loaded)
+            waited.append(queued(lab, gateway) - before)
         now, load = worked(do([TELL])[0]), worked(do([["eval", "out = load"]])[0])
         yardstick = worked(do_outside([TELL])[0])["yardstick"]["longest"]
     log = b.netlog("x")
@@ -221,12 +225,12 @@ def test_what_is_cut_is_cut_within_100_ms_and_the_rest_does_not_stall(boxes):
     for i in range(10):
         row = denied(log, ("flags: h%d.test:7" % i, CUT), event="flow", name="h%d.test" % i)[0]
         # Flows are cut before the record of the change is written, so the difference is small and of either sign.
-        assert abs(when(row) - changed[row["generation"]]) < 0.1, (i, row, changed)
+        assert abs(when(row) - changed[row["generation"]]) < 0.1 + waited[i], (i, row, changed, waited)
         late = now["h%d" % i]["dead"] - changed[row["generation"]]
-        assert late < 0.1 + 3 * yardstick, "seen %.3f s after the change; an echo beside the gateway waited up to %.3f s" % (late, yardstick)
+        assert late < 0.1 + waited[i] + 3 * yardstick, "seen %.3f s after the change; an echo beside the gateway waited up to %.3f s" % (late, yardstick)
     assert now["stays"]["dead"] is None and load["error"] is None, (now, load)
     for name, longest in (("echo", now["stays"]["longest"]), ("download", load["longest"])):
-        assert longest < 0.1 + 3 * yardstick, "the %s stood still for %.3f s; an echo beside the gateway for %.3f s" % (name, longest, yardstick)
+        assert longest < 0.1 + max(waited) + 3 * yardstick, "the %s stood still for %.3f s; an echo beside the gateway for %.3f s" % (name, longest, yardstick)
 
 
 # ---- learned addresses survive ----

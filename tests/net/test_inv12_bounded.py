@@ -1,6 +1,7 @@
 """Invariant 12: caps per sandbox hold, and one sandbox does not starve another."""
 import dnswire
-from expect import allow, denied, find, policy_env, worked
+from expect import allow, denied, find, gateway_pid, holding, policy_env, worked
+from latency import latency
 
 
 def test_connections_are_capped_by_the_policy(lab):
@@ -77,11 +78,11 @@ def test_the_same_questions_pass_under_a_higher_limit(lab):
 def test_a_flood_of_questions_is_capped_by_the_kernel(lab):
     """Over UDP the kernel drops what comes faster than four times the limit: it must not fill the queue that all sandboxes share."""
     code = """
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((gateway(), 53)); s.settimeout(0.5)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((gateway(), 53)); s.settimeout(5)
 for i in range(%d): s.send(question(i))
 try:
     while True: count(s.recv(4096))
-except socket.timeout: pass
+except socket.timeout: began += 5
 """ % ASKED
     out, arrived = limited(lab, code, dns_qps=QPS)
     assert QPS * BURST_S <= out["answered"] <= QPS * (BURST_S + out["seconds"]) + 1 and out["other"] == [], out
@@ -104,13 +105,13 @@ def test_egress_bytes_are_capped(lab):
 
 
 def test_one_sandbox_flooding_does_not_slow_the_other(lab):
-    flood = ("import socket\ns=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nprint('up', flush=True)\nimport time\nend=time.monotonic()+20\n"
-             "q=bytes.fromhex('123401000001000000000000046576696c04746573740000010001')\n"
-             "while time.monotonic() < end:\n s.sendto(q, ('11.0.0.53', 53))")
+    flood = ("import socket\ns=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nprint('up', flush=True)\nq=bytes.fromhex('123401000001000000000000046576696c04746573740000010001')\n"
+             "while True: s.sendto(q, ('11.0.0.53', 53))")
     noisy = lab.start([*allow("ok.test"), "--", "/usr/bin/python3", "-c", flood])
     noisy.wait_output(b"up\n")
-    got = lab.probe(allow("ok.test"), [["resolve", "ok.test", 4] for _ in range(50)])
+    with holding(lab, allow("ok.test")) as (proc, do):
+        server = worked(do([["eval", "out = gateway()"]])[0])
+        got = latency(lab, lab.sandbox_init(proc), gateway_pid(lab, proc), server, 50)
     noisy.signal(15)
     noisy.wait(15)
-    slow = sorted(row["ms"] for row in got)
-    assert all("ok" in row for row in got) and slow[25] < 100, slow
+    assert got["lost"] == 0 and got["p50"] < 0.02, got

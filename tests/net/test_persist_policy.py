@@ -36,13 +36,13 @@ def test_a_grant_ends_by_itself(boxes):
     b = boxes
     b.up("x", "--compatibility-mode", "codex")
     with b.holding("x", FLOW) as (proc, do):
-        b.ak("network", "policy", "x", "--allow-host", "ok.test:7", "--for", "2s")
-        granted = time.time()
+        before = time.time()
+        b.ak("network", "policy", "x", "--allow-host", "ok.test:7", "--for", "5s")
         worked(do([open_flow("f", "ok.test")])[0])
         change = b.policy("x")["changes"]
         assert len(change) == 1 and change[0]["op"] == "allow-host" and change[0]["until"], change
         dead = wait_for(lambda: do([TELL])[0]["ok"]["f"]["dead"])
-        assert 1.8 < dead - granted < 3.5, dead - granted
+        assert dead - before > 4.9, dead - before
         refused(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
         wait_for(lambda: b.policy("x")["changes"] == [])
 
