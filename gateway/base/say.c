@@ -7,10 +7,29 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdio_ext.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static bool program_was_here;
+
+void ak_say_after_program(void)
+{
+	program_was_here = true;
+}
+
+/* String terminator, for an unfinished title or the like; soft reset (margins, character set, cursor); plain colours. */
+static void put_reset(struct strbuf *out)
+{
+	const char *term = getenv("TERM");
+
+	if (program_was_here && term && term[0] && strcmp(term, "dumb") != 0 && isatty(STDERR_FILENO))
+		strbuf_puts(out, "\033\\\033[!p\033[0m");
+	program_was_here = false;
+}
 
 void ak_say(const char *fmt, ...)
 {
@@ -21,6 +40,7 @@ void ak_say(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	put_reset(&out);
 	strbuf_puts(&out, "agentkernel: ");
 	strbuf_shown(&out, text, strlen(text));
 	strbuf_putc(&out, '\n');

@@ -15,6 +15,12 @@ enum {
 /* Print "agentkernel: …" on stderr in one write; control characters are escaped. */
 void ak_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * A program that is not trusted has used the terminal. It may have hidden what is printed from now on (concealed or cut off by an unfinished control
+ * sequence): the next message starts with sequences that make it visible, if standard error is a terminal.
+ */
+void ak_say_after_program(void);
+
 /* Flush stdout. On failure the rest is dropped, so that the error is reported once; -EPIPE if the reader closed the pipe. */
 int ak_flush(struct ak_err *err);
 

@@ -2,6 +2,7 @@
 #include "gateway/run/tty.h"
 
 #include "gateway/base/io.h"
+#include "gateway/base/say.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,6 +87,7 @@ void tty_restore(void)
 			restore_stream(fd, &streams[fd]);
 		streams[fd].known = false;
 	}
+	ak_say_after_program();
 }
 
 /* ---- raw mode ---- */

@@ -1,8 +1,10 @@
 """h18: folders that a sandbox forges: a git folder in the project's own place, links that lead deep, second names of protected files. The next start succeeds and loses no protection."""
+import contextlib
 import os
 
 import pytest
 
+from screen import Screen
 from test_h18_git_runs import CLAUDE, content, git
 from test_h_mounts import mkdir, own, put
 
@@ -101,3 +103,22 @@ def test_h18_removing_a_running_sandbox_tells_what_it_changed(any_boxes):
     assert "x: " + TOLD + ".vscode/tasks.json" in b.ak("remove", "--force", "x").err
     b.up("x", *CLAUDE, "--dir", p)
     assert TOLD not in b.ak("remove", "--force", "x").err
+
+
+HIDERS = {"concealed": rb"\\033[8m", "black on black": rb"\\033[30;40m", "in a title": rb"\\033]0;", "in a device control string": rb"\\033P", "line drawing": rb"\\033(0"}
+
+
+@pytest.mark.parametrize("hider", HIDERS)
+def test_h18_what_a_command_left_on_the_terminal_does_not_hide_what_is_told(any_user, hider):
+    lab, p = any_user, mkdir(any_user, "home", "work")
+    with contextlib.closing(Screen(lab, [], shell=True, cols=200)) as s:
+        s.line("export TERM=xterm")
+        s.type(("ak run %s --dir %s -- sh -c 'mkdir .vscode; echo evil > .vscode/tasks.json; printf \"END%s\"'\n" % (" ".join(CLAUDE), p, HIDERS[hider].decode())).encode())
+        # The string ends, and everything that a program may have set is reset, after its last output.
+        before = s.until(rb"(?s)END(\x1b.*?)agentkernel: " + TOLD.encode()).group(1)
+        assert before.endswith(b"\033\\\033[!p\033[0m"), before
+        s.until(rb"host\$ ")
+        s.line("export TERM=dumb")
+        s.type(("ak run %s --dir %s -- sh -c 'mkdir .zed; echo evil > .zed/tasks.json; echo; echo GO'\n" % (" ".join(CLAUDE), p)).encode())
+        assert s.until(rb"(?s)\nGO\r*\n(.*?)agentkernel: " + TOLD.encode()).group(1) == b""
+        s.until(rb"host\$ ")
