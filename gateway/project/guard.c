@@ -29,7 +29,11 @@ const char *const guard_more_names[] = {
 	/* tools that run commands of the folder in which they are started */
 	"mise.local.toml", ".mise.local.toml", ".mise", ".config/mise.toml", ".config/mise", "lefthook.yaml", ".lefthook.yaml",
 	"lefthook.toml", "lefthook.json", "lefthook-local.yml", ".lefthook", ".lefthook-local", ".overcommit.yml",
-	".jj/repo/config.toml", ".Rprofile", ".octaverc", ".irbrc", ".pryrc", ".gdbinit", ".lldbinit", NULL
+	".jj/repo/config.toml", ".Rprofile", ".octaverc", ".irbrc", ".pryrc", ".gdbinit", ".lldbinit",
+	/* Mercurial's settings of a repository that shares those of another one, and what makes it share them */
+	".hg/hgrc-not-shared", ".hg/sharedpath", ".hg/requires",
+	/* interpreters and debuggers that read a file of the current folder when they start */
+	".iex.exs", ".ghci", ".ocamlinit", ".Renviron", ".pdbrc", ".byebugrc", ".rdbgrc", ".perldb", NULL
 };
 const char *const guard_suffixes[] = { ".code-workspace", ".sublime-project", NULL }; /* workspaces of editors, with tasks */
 /* Agents change these in ordinary work, so they stay writable, and changes are reported. */

@@ -531,7 +531,8 @@ MORE = ["web.code-workspace", ".code-workspace", "Deep Blue.Code-Workspace", "x.
         ".amazonq/mcp.json", ".qwen/settings.json", ".junie/mcp/mcp.json", ".trae/mcp.json", ".factory/mcp.json", ".continue/config.yaml", "crush.json", ".crush.json",
         "mise.local.toml", ".mise.local.toml", ".mise/config.toml", ".config/mise.toml", ".config/mise/config.toml", "lefthook.yaml", ".lefthook.yaml", "lefthook.toml",
         "lefthook.json", "lefthook-local.yml", ".lefthook/pre-commit/x", ".lefthook-local/x", ".overcommit.yml", ".jj/repo/config.toml", ".Rprofile", ".octaverc", ".irbrc",
-        ".pryrc", ".gdbinit", ".lldbinit"]
+        ".pryrc", ".gdbinit", ".lldbinit", ".hg/hgrc-not-shared", ".hg/sharedpath", ".hg/requires", ".iex.exs", ".ghci", ".ocamlinit", ".Renviron", ".pdbrc", ".byebugrc", ".rdbgrc",
+        ".perldb"]
 MORE_WATCHED = [".yarnrc", ".yarn/releases/yarn.cjs", ".yarn/plugins/p.cjs", ".pnpmfile.cjs", "bunfig.toml", "rust-toolchain.toml", "rust-toolchain", "AGENTS.md", "CLAUDE.md",
                 "CLAUDE.local.md", "GEMINI.md", ".cursorrules", ".windsurfrules", ".clinerules", ".github/copilot-instructions.md"]
 
