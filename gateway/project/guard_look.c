@@ -110,7 +110,8 @@ static void look_at(struct watch *w, int dir, const char *name, const char *rel,
 		add_row(w, rel, &st);
 }
 
-static void add_cut(struct watch *w, const char *rel)
+/* ST is that of the folder, if known: it shows that names in it have changed. */
+static void add_cut(struct watch *w, const char *rel, const struct stat *st)
 {
 	_cleanup_free_ char *rest = NULL;
 
@@ -119,7 +120,7 @@ static void add_cut(struct watch *w, const char *rel)
 		w->look->failed = true;
 		return;
 	}
-	add_row(w, rest, NULL);
+	add_row(w, rest, st);
 }
 
 static void look_path(struct watch *w, int fd, const char *rel, const struct stat *st)
@@ -127,7 +128,7 @@ static void look_path(struct watch *w, int fd, const char *rel, const struct sta
 	if (!S_ISDIR(st->st_mode) || !look_into(w, fd, rel, 0))
 		add_row(w, rel, st);
 	if (w->cut)
-		add_cut(w, rel);
+		add_cut(w, rel, st);
 }
 
 /* A link leads to the path REL: check it if it is in the project. */
@@ -240,7 +241,7 @@ static int look_place(struct looking *l, const struct guard_place *place)
 		rc = guard_nested(&walk, place->rel, guard_git_inner[i]);
 		if (rc == 0 || rc == -ENOMEM)
 			continue;
-		add_cut(&w, rel);
+		add_cut(&w, rel, NULL);
 		rc = 0;
 	}
 	return rc;

@@ -95,6 +95,14 @@ def test_h18_a_second_name_of_a_protected_file_is_told_at_the_start(any_user):
     assert TOLD + ".zed/tasks.json" in inside(lab, p, "echo evil > second").err
 
 
+def test_h18_a_crowd_of_files_hides_no_new_one_among_them(any_user):
+    lab, p = any_user, mkdir(any_user, "home", "work")
+    assert TOLD in inside(lab, p, "mkdir -p .yarn/plugins; for i in $(seq 300); do echo x > .yarn/plugins/$i; done").err
+    assert TOLD not in inside(lab, p, "ls .yarn/plugins").err
+    assert TOLD + ".yarn/plugins/" in inside(lab, p, "echo evil > .yarn/plugins/evil.cjs").err
+    assert TOLD not in inside(lab, p, "true").err
+
+
 def test_h18_removing_a_running_sandbox_tells_what_it_changed(any_boxes):
     b, lab = any_boxes, any_boxes.lab
     p = mkdir(lab, "home", "work")
