@@ -70,6 +70,10 @@ void vm_stamp(struct strbuf *out, const char *path);
 int vm_boot_test(int store, const char *store_path, const struct vm_kernel *k, const struct vm_shape *shape, uint64_t until_ms,
 	struct ak_err *err);
 
+/* vm_prune.c: in the locked folder STORE, remove templates that nobody will use any more; never KEEP. */
+#define VM_AGE_MAX_S 86400 /* then a template is made anew */
+void vm_prune(int store, const char *keep);
+
 /*
  * vm_seal.c: add the checksum of the file NAME to *SUM; vm_seal also returns a sealed copy. -EBADMSG if the file is shorter than it says.
  */

@@ -25,7 +25,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AGE_MAX_S 86400
 #define KVM_BOOT_MS 10000
 #define BOOT_MS 90000 /* software emulation on a busy host */
 #define STEP_MS 10
@@ -342,6 +341,7 @@ static int make(int store, const char *store_path, const char *name, const struc
 	}
 	if (rc < 0)
 		(void)ak_remove_tree(store, fresh);
+	vm_prune(store, name);
 	return rc;
 }
 
@@ -355,7 +355,7 @@ static bool usable(int store, const char *name, uint64_t *ret_sum)
 	int len;
 
 	if (dir < 0 || fstatat(dir, "complete", &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-		time(NULL) - st.st_mtime >= AGE_MAX_S)
+		time(NULL) - st.st_mtime >= VM_AGE_MAX_S)
 		return false;
 	len = describe(dir, now);
 	return len > 0 && ak_read_file(dir, "complete", STAMP_MAX, &then, NULL) == 0 && !strncmp(then, now, (size_t)len) &&
@@ -390,6 +390,8 @@ static int open_files(int store, const char *name, uint64_t sum, struct sandbox_
 	}
 	if (rc == 0 && got != sum)
 		rc = -EBADMSG;
+	if (rc == 0)
+		(void)futimens(dir, NULL); /* its last use, for vm_prune */
 	if (rc < 0) {
 		sandbox_vm_done(&fresh);
 		return rc;
