@@ -9,6 +9,11 @@
 #define SMALLEST_MB 128u
 #define LARGEST_MB 65536u
 #define QEMU_MB 192u /* its code, translated code and buffers */
+/*
+ * A page of the saved guest that holds only zeros is a hole in its memory file. When a guest writes to it, the kernel first fills the hole, then makes the private copy
+ * (do_cow_fault in mm/memory.c), and the limit counts both.
+ */
+#define PAGES_PER_PAGE 2u
 
 static void say_line(const char *line)
 {
@@ -23,7 +28,7 @@ int run_vm_limits(struct sandbox_limits *limits, uint32_t *ret_mb, struct ak_err
 		return ak_fail(
 			err, EINVAL, "--memory: a virtual machine needs between %uM and %uG", SMALLEST_MB, LARGEST_MB / 1024);
 	if (limits->memory_bytes)
-		limits->memory_bytes = (mb + QEMU_MB) * MB;
+		limits->memory_bytes = (PAGES_PER_PAGE * mb + QEMU_MB) * MB;
 	*ret_mb = (uint32_t)mb;
 	return 0;
 }
