@@ -179,11 +179,7 @@ static bool wanted(enum cgroup_kind kind, const struct sandbox_limits *limits)
 	case CGROUP_MEMORY:
 		return limits->memory_bytes != 0;
 	case CGROUP_PIDS:
-		/*
-		 * RLIMIT_NPROC works without a group. A group also reports that the limit was hit, and root can always create
-		 * one.
-		 */
-		return limits->pids && geteuid() == 0;
+		return limits->pids != 0; /* RLIMIT_NPROC works without a group, but only a group tells that the limit was hit */
 	case CGROUP_CPU:
 		return limits->cpus_milli != 0;
 	case CGROUP_KIND_NUM:
@@ -366,8 +362,12 @@ void cgroup_init(struct cgroup *cg, const char *name, const struct sandbox_limit
 	for (enum cgroup_kind kind = 0; kind < CGROUP_KIND_NUM; kind++) {
 		if (!wanted(kind, limits))
 			continue;
-		if (make_v1(cg, kind, name, limits) < 0 && make_v2(cg, kind, name, limits) < 0 &&
-			(!scope_enter() || make_v2(cg, kind, name, limits) < 0) && kind != CGROUP_PIDS) /* RLIMIT_NPROC holds */
+		if (make_v1(cg, kind, name, limits) == 0 || make_v2(cg, kind, name, limits) == 0)
+			continue;
+		/* RLIMIT_NPROC holds. To ask the service manager for a scope takes longer than the message is worth. */
+		if (kind == CGROUP_PIDS)
+			continue;
+		if (!scope_enter() || make_v2(cg, kind, name, limits) < 0)
 			strbuf_printf(notes, "no writable cgroup: %s limit off\n", kind_names[kind]);
 	}
 	start_janitor(cg);
@@ -414,9 +414,9 @@ uint64_t cgroup_oom_kills(const struct cgroup *cg)
 	return count_events(cg, CGROUP_MEMORY);
 }
 
-bool cgroup_pids_hit(const struct cgroup *cg)
+uint64_t cgroup_pids_refused(const struct cgroup *cg)
 {
-	return count_events(cg, CGROUP_PIDS) > 0;
+	return count_events(cg, CGROUP_PIDS);
 }
 
 void cgroup_done(struct cgroup *cg)

@@ -49,7 +49,7 @@ int cgroup_open_procs(const struct cgroup *cg);
 bool scope_enter(void);
 
 uint64_t cgroup_oom_kills(const struct cgroup *cg); /* processes that the memory limit has killed */
-bool cgroup_pids_hit(const struct cgroup *cg);
+uint64_t cgroup_pids_refused(const struct cgroup *cg); /* processes that the process limit has refused */
 
 /* Remove the groups' folders. Their processes must have ended. */
 void cgroup_done(struct cgroup *cg);

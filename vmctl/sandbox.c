@@ -222,7 +222,7 @@ static void end(struct sandbox *sb, int exit_code, const char *reason)
 	sb->result.exit_code = exit_code;
 	snprintf(sb->result.err.text, sizeof(sb->result.err.text), "%s", reason);
 	sb->result.out_of_memory = cgroup_oom_kills(&sb->cgroup) > 0;
-	sb->result.pids_hit = cgroup_pids_hit(&sb->cgroup);
+	sb->result.pids_hit = cgroup_pids_refused(&sb->cgroup) > 0;
 	sb->root = ak_close(sb->root); /* it would keep the sandbox's files alive */
 	sandbox_end_execs(sb);
 }
@@ -230,6 +230,11 @@ static void end(struct sandbox *sb, int exit_code, const char *reason)
 uint64_t sandbox_oom_kills(const struct sandbox *sb)
 {
 	return cgroup_oom_kills(&sb->cgroup);
+}
+
+uint64_t sandbox_pids_refused(const struct sandbox *sb)
+{
+	return cgroup_pids_refused(&sb->cgroup);
 }
 
 /* All ends of the control socket are closed, and nobody reported a result. */

@@ -251,6 +251,9 @@ const struct sandbox_result *sandbox_result(const struct sandbox *sb);
 /* How many of its processes the memory limit has killed so far; 0 where nobody counts. */
 uint64_t sandbox_oom_kills(const struct sandbox *sb);
 
+/* How many new processes the process limit has refused so far; 0 where nobody counts. */
+uint64_t sandbox_pids_refused(const struct sandbox *sb);
+
 /* Limits that could not be applied on this host, one line each ("no writable cgroup: memory limit off"); "" if none. */
 const char *sandbox_notes(const struct sandbox *sb);
 

@@ -39,6 +39,8 @@ static void take_line(struct vm_console *c)
 		return;
 	look_for(c, "Kernel panic", "the guest's kernel failed");
 	look_for(c, "Out of memory: Killed process", "the guest ran out of memory (--memory gives it more)");
+	if (strstr(c->line, VM_PIDS_WORDS))
+		vm_console_notice(c, "the sandbox reached its process limit (--pids)");
 	if (c->debug >= 0) {
 		int n = snprintf(out, sizeof(out), "agentkernel: guest: %s%s\n", c->line, isatty(c->debug) ? "\r" : "");
 

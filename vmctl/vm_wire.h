@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #define VM_WIRE_VERSION 5
+#define VM_PIDS_WORDS "agentkernel: a process was refused" /* on the console: a command reached the process limit */
 #define VM_PAYLOAD_MAX 32768u
 #define VM_HEAD 8u
 #define VM_COMMANDS_MAX 256u /* at one time; ids are below this */

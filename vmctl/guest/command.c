@@ -521,6 +521,28 @@ static void read_failure(struct command *c)
 
 /* ---- end ---- */
 
+/* All commands share the process limit. The console is how the host learns that it was reached: see vm_console.c. */
+static void tell_limits(void)
+{
+	static const char words[] = "<3>" VM_PIDS_WORDS "\n";
+	static unsigned long told;
+	unsigned long refused;
+	char text[64];
+	int fd = open(GUEST_GROUP "/pids.events", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	close_fd(&fd);
+	text[n > 0 ? n : 0] = '\0';
+	refused = strncmp(text, "max ", 4) ? 0 : strtoul(text + 4, NULL, 10);
+	if (refused <= told)
+		return;
+	told = refused;
+	fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		(void)!write(fd, words, sizeof(words) - 1);
+	close_fd(&fd);
+}
+
 /* The command has ended and its output is sent, or kept open by a process that it left behind. */
 static void report_exit(struct command *c)
 {
@@ -531,6 +553,7 @@ static void report_exit(struct command *c)
 		if (c->credit[s] < 16384)
 			return; /* later: more credit comes with what the host has passed on */
 	}
+	tell_limits();
 	send_exited((uint16_t)(c - commands),
 		WIFEXITED(c->status) ? (uint32_t)WEXITSTATUS(c->status) : 128u + (uint32_t)WTERMSIG(c->status),
 		WIFSIGNALED(c->status) ? (uint32_t)WTERMSIG(c->status) : 0);
