@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 enum sandbox_isolation {
 	SANDBOX_MODERATE,
@@ -57,6 +58,7 @@ struct sandbox_limits {
 	uint32_t pids; /* 0: SANDBOX_PIDS_DEFAULT */
 	uint32_t nofile; /* of each command; 0: the default, 4096 */
 	uint64_t tmp_bytes; /* 0: the default, 512 MiB */
+	uint64_t disk_bytes; /* what upper_dir may hold; 0: no limit. Whoever runs the sandbox measures it: run/disk.h */
 };
 
 /* Everything is borrowed and must outlive sandbox_start. */
@@ -136,6 +138,26 @@ bool sandbox_is_host_root(void);
  * from a user namespace that maps them.
  */
 int sandbox_remove_tree(int dirfd, const char *name);
+
+/*
+ * What the files of a sandbox take on the disk: those below DIR, an upper_dir, and with INIT those without a name that its processes hold open. Not seen are files that
+ * are only mapped, or in flight in a socket.
+ */
+struct sandbox_measure {
+	const char *dir;
+	pid_t init; /* sandbox_init_pid; 0: no process runs */
+	time_t since_s; /* what changed since then counts as fresh */
+	uint64_t enough; /* the walk may stop beyond so many bytes; 0: it may not */
+};
+struct sandbox_usage {
+	uint64_t bytes, fresh;
+	bool too_deep; /* folders below the depth that we look at: the rest is not known */
+};
+
+/* Measure in a child. The descriptor is readable when sandbox_measure_end, which closes it, has the result; -EAGAIN before. */
+pid_t sandbox_measure_begin(const struct sandbox_measure *m, int *ret_fd);
+int sandbox_measure_end(pid_t pid, int fd, struct sandbox_usage *ret);
+int sandbox_measure_now(const struct sandbox_measure *m, struct sandbox_usage *ret); /* both, and wait */
 
 /*
  * Fork the setup child and return at once. With a link, the child sends its sockets as one SCM_RIGHTS message on

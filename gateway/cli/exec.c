@@ -67,14 +67,15 @@ static void say_left(const struct service_exit *end)
 		ak_say("%u process%s on in the background: %s", end->n_left, end->n_left == 1 ? " goes" : "es go", end->left);
 }
 
-static void say_out_of_memory(uint64_t limit)
+static void say_limits(const struct service_exit *end)
 {
-	struct run_outcome o = { .out_of_memory = true, .memory_bytes = limit };
 	_cleanup_strbuf_ struct strbuf text = { 0 };
+	struct run_outcome o = { 0 };
 
+	service_exit_outcome(end, &o);
 	run_outcome_tell(&text, &o);
-	if (!text.failed)
-		ak_say("%.*s", (int)text.len - 1, text.data);
+	if (text.len && !text.failed)
+		run_say_notes(text.data);
 }
 
 static int finish(const struct session *s, const struct words *w)
@@ -90,8 +91,7 @@ static int finish(const struct session *s, const struct words *w)
 			(unsigned long long)opts->timeout_ms % 1000);
 	else if (s->end.why.text[0])
 		ak_say("%s", s->end.why.text);
-	if (s->end.oom_limit)
-		say_out_of_memory(s->end.oom_limit);
+	say_limits(&s->end);
 	if (!w->o.quiet)
 		say_left(&s->end);
 	return s->end.exit_code;

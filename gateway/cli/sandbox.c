@@ -131,7 +131,7 @@ struct names {
 	const char *list[NAMES_MAX];
 	size_t n;
 	bool all;
-	bool force; /* --force, --accept-dir */
+	struct service_how how; /* --force, --accept-dir, --disk */
 	cJSON *sandboxes; /* owned; with --all, the names are borrowed from it */
 };
 
@@ -143,7 +143,9 @@ static int parse_names(const char *command, struct names *ret, int argc, char **
 	if (rc)
 		return rc;
 	ret->all = a.seen[FIELD_ALL];
-	ret->force = a.seen[FIELD_FORCE] || a.seen[FIELD_ACCEPT_DIR];
+	ret->how.force = a.seen[FIELD_FORCE];
+	ret->how.accept_dir = a.seen[FIELD_ACCEPT_DIR];
+	ret->how.disk_bytes = a.given[FIELD_DISK].number;
 	if (!ret->all == !ret->n) {
 		ak_say(ret->n ? "%s: give names or --all, not both" : "%s: no sandbox given; see 'agentkernel list'", command);
 		return 1 + AK_EXIT_USAGE;
@@ -173,10 +175,10 @@ static int find_all(const struct ak_paths *paths, enum life what, struct names *
 	return 0;
 }
 
-static int start_one(const struct ak_paths *paths, const char *name, bool accept_dir, struct ak_err *err)
+static int start_one(const struct ak_paths *paths, const char *name, const struct service_how *how, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
-	int rc = service_start(paths, name, &(struct service_how){ .accept_dir = accept_dir }, &info, err);
+	int rc = service_start(paths, name, how, &info, err);
 
 	if (rc == 0 && info)
 		run_say_notes(json_text(info, "notes", ""));
@@ -189,7 +191,7 @@ static void say_changed(const char *name, const cJSON *info)
 		ak_say("%s: %s", name, json_text(info, "changed", ""));
 }
 
-static int stop_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
+static int stop_one(const struct ak_paths *paths, const char *name, const struct service_how *how, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
 	int rc = service_stop(paths, name, NULL, &info, err);
@@ -198,10 +200,10 @@ static int stop_one(const struct ak_paths *paths, const char *name, bool force, 
 	return rc;
 }
 
-static int remove_one(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err)
+static int remove_one(const struct ak_paths *paths, const char *name, const struct service_how *how, struct ak_err *err)
 {
 	_cleanup_json_ cJSON *info = NULL;
-	int rc = service_remove(paths, name, &(struct service_how){ .force = force }, &info, err);
+	int rc = service_remove(paths, name, how, &info, err);
 
 	say_changed(name, info);
 	return rc;
@@ -225,19 +227,19 @@ void cmd_explain_missing(const struct ak_paths *paths, const char *name, struct 
 struct act {
 	const char *command;
 	enum life what;
-	int (*fn)(const struct ak_paths *paths, const char *name, bool force, struct ak_err *err);
+	int (*fn)(const struct ak_paths *paths, const char *name, const struct service_how *how, struct ak_err *err);
 	const char *none; /* what --all says when there is nothing to do */
 };
 
 /* Starting a running sandbox, or stopping a stopped one, is not an error: say so and continue. */
-static int do_one(const struct act *act, const struct ak_paths *paths, const char *name, bool force)
+static int do_one(const struct act *act, const struct ak_paths *paths, const char *name, const struct service_how *how)
 {
 	char whole[AK_NAME_MAX];
 	struct ak_err err;
 	int rc = runs_resolve(paths, &name, whole, &err);
 
 	if (rc == 0)
-		rc = act->fn(paths, name, force, &err);
+		rc = act->fn(paths, name, how, &err);
 	if (rc == -ENOENT)
 		cmd_explain_missing(paths, name, &err);
 	if ((act->what == LIFE_START && rc == -EALREADY) || (act->what == LIFE_STOP && (rc == -ESRCH || rc == -EALREADY))) {
@@ -268,7 +270,7 @@ static int for_each_name(const struct act *act, int argc, char **argv)
 	if (names.n == 0)
 		ak_say("%s: %s", act->command, act->none);
 	for (size_t i = 0; i < names.n; i++) {
-		int one = do_one(act, &paths, names.list[i], names.force);
+		int one = do_one(act, &paths, names.list[i], &names.how);
 
 		code = one ? one : code;
 	}

@@ -228,6 +228,11 @@ static void put_limits(struct strbuf *out, const struct config *c, const struct 
 	config_explain_source(c, o, FIELD_PIDS, "default", out);
 	strbuf_printf(out, "  /tmp       %" PRIu64 " MiB", o->limits.tmp_bytes ? o->limits.tmp_bytes >> 20 : 512);
 	config_explain_source(c, o, FIELD_TMP, "default", out);
+	if (o->limits.disk_bytes)
+		strbuf_printf(out, "  disk       %" PRIu64 " MiB", o->limits.disk_bytes >> 20);
+	else
+		strbuf_puts(out, "  disk       no limit");
+	config_explain_source(c, o, FIELD_DISK, "default", out);
 	if (o->timeout_ms)
 		strbuf_printf(out, "  timeout    %" PRIu64 " ms", o->timeout_ms);
 	else

@@ -2,6 +2,7 @@
 #include "gateway/config/config.h"
 
 #define TMP_DEFAULT_MB 512
+#define OUTPUT_DEFAULT_MB 16
 #define AGENTS "claude|gemini|codex|opencode"
 
 /* Formatted by hand, one key per row. */
@@ -17,6 +18,8 @@ const struct config_key config_keys[] = {
 	{ "resources", "memory_mb", CONFIG_NUMBER, CONFIG_WIDENS_GUEST, FIELD_MEMORY, .unit = "M", .limit = VM_MEMORY_DEFAULT_MB, .help = "memory limit in MiB (--memory)" },
 	{ "resources", "pids", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, FIELD_PIDS, .unit = "", .limit = SANDBOX_PIDS_DEFAULT, .help = "process limit (--pids)" },
 	{ "resources", "tmp_mb", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, FIELD_TMP, .unit = "M", .limit = TMP_DEFAULT_MB, .help = "size of /tmp in MiB (--tmp)" },
+	{ "resources", "disk_mb", CONFIG_NUMBER, CONFIG_NARROWS, FIELD_DISK, .unit = "M", .help = "limit in MiB of the files that a persistent or kept sandbox has on disk (--disk)" },
+	{ "resources", "output_mb", CONFIG_NUMBER, CONFIG_WIDENS_ABOVE, FIELD_OUTPUT, .unit = "M", .limit = OUTPUT_DEFAULT_MB, .help = "how much of the output of `run --json` and `run --detach` is kept, in MiB (--output-limit)" },
 	{ "resources", "timeout", CONFIG_DURATION, CONFIG_WIDENS_LATER, FIELD_TIMEOUT, .help = "end the command of a `run` after this long (--timeout)" },
 	{ "security", "profile", CONFIG_TEXT, CONFIG_WIDENS_TO, FIELD_PROFILE, .wide = "permissive", .help = "how much of the host it may use (--profile)" },
 	{ "security", "network", CONFIG_FLAG, CONFIG_NARROWS, FIELD_NETWORK, .help = "false: no network at all (--no-network)" },

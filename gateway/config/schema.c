@@ -34,8 +34,8 @@ static void put_range(struct strbuf *out, const struct config_key *k)
 	const struct field *f = k->field < 0 ? NULL : &field_table[k->field];
 	unsigned shift = k->unit && k->unit[0] == 'M' ? 20 : 0;
 
-	strbuf_printf(out, ", \"minimum\": %" PRIu64 ", \"maximum\": %" PRIu64, f ? f->min >> shift : k->min,
-		f ? f->max >> shift : k->max);
+	strbuf_printf(out, ", \"minimum\": %" PRIu64 ", \"maximum\": %" PRIu64,
+		f ? (f->min + (1u << shift) - 1) >> shift : k->min, f ? f->max >> shift : k->max);
 }
 
 static void put_key(struct strbuf *out, const struct config_key *k)

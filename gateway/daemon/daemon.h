@@ -3,7 +3,7 @@
  *
  * RUNTIME/daemon.sock takes requests (ipc/ipc.h). Each gets one reply unless noted otherwise; a failure replies {"error":…,"code":errno}:
  *   {"op":"ping"} → {"pid":N,"version":…}
- *   {"op":"start","name":…,"accept_dir":bool} → SandboxInfo (EALREADY if running) · {"op":"stop","name":…,"grace_ms":N} → SandboxInfo (EALREADY if stopped)
+ *   {"op":"start","name":…,"accept_dir":bool,"disk_bytes":N} → SandboxInfo (EALREADY if running) · {"op":"stop","name":…,"grace_ms":N} → SandboxInfo (EALREADY if stopped)
  *   {"op":"remove","name":…,"force":bool} → {"changed"?} of its last stop (EBUSY if running)
  *   {"op":"list"} → {"sandboxes":[SandboxInfo…]} · {"op":"get","name":…} → SandboxInfo
  *        SandboxInfo: store/info.h, with status stopped|starting|running|stopping, the notes of the last start and changed? of the last stop

@@ -135,6 +135,7 @@ struct dsb {
 	struct event *on_next, *on_deadline, *on_expire; /* owned */
 	struct ak_err failure; /* why its start failed, or why it could not be added to the gateway */
 	struct ak_err no_network; /* why a running sandbox has none, as last told; "" if it has */
+	struct ak_err over; /* a limit that ended it, as its supervisor said; else "" */
 	struct removal *removal; /* owned: set while its files are being removed */
 	struct copying *copying; /* owned: set while they are being copied */
 	char notes[2048]; /* for the user, from its start: limits that could not be applied and the like */

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #define START_TIMEOUT_MS 45000
+#define DISK_MAX (1ull << 50)
 #define STOP_SLACK_MS 10000 /* after the grace period, for the kernel to tear everything down */
 
 static void down(struct dsb *sb);
@@ -396,7 +397,9 @@ static void record_stop(const struct dsb *sb, const struct gw_stats *last)
 
 	strbuf_printf(&more, ",\"allowed\":%llu,\"denied\":%llu", (unsigned long long)(sb->state.allowed),
 		(unsigned long long)(sb->state.denied));
-	if (!sb->op || sb->op->op->run == op_start)
+	if (sb->over.text[0])
+		event_put_text(&more, "reason", sb->over.text);
+	else if (!sb->op || sb->op->op->run == op_start)
 		event_put_text(&more, "reason", "it ended by itself");
 	gw_log_put_mark(&more, last);
 	event_put_text(&more, "origin", state_origin(&sb->state));
@@ -583,6 +586,8 @@ void dsb_super_message(struct daemon *d, struct ipc_peer *peer, struct ipc_messa
 	}
 	if (sb && sb->status == DSB_STOPPING)
 		on_super_stopped(sb, msg);
+	if (sb && sb->status == DSB_RUNNING && !strcmp(json_text(msg->obj, "event", ""), "over"))
+		snprintf(sb->over.text, sizeof(sb->over.text), "%s", json_text(msg->obj, "reason", ""));
 	if (!sb || sb->status != DSB_STARTING)
 		return;
 	if (ipc_error_parse(msg->obj, &err) < 0) {
@@ -637,7 +642,7 @@ static int launch(struct dsb *sb, struct ak_err *err)
 	bool network = state_network(&sb->state);
 	int control, rc = 0;
 
-	sb->failure.text[0] = '\0';
+	sb->failure.text[0] = sb->over.text[0] = '\0';
 	(void)state_edits_expire(&sb->state, ak_deadline_now_us());
 	if (network)
 		rc = state_policy(d->paths, &sb->state, ak_deadline_now_us(), &sb->policy, err);
@@ -709,6 +714,8 @@ void op_start(struct request *r)
 		return;
 	}
 	rc = accept_dir(r, &err);
+	if (rc >= 0)
+		rc = json_get_uint(r->obj, "disk_bytes", DISK_MAX, &sb->state.limits.disk_bytes, &err); /* saved once it runs */
 	if (rc >= 0)
 		rc = launch(sb, &err);
 	if (rc < 0) {

@@ -128,9 +128,9 @@ static int check_text(
 
 static const char *size_text(uint64_t bytes, char buf[static 32])
 {
-	bool tib = bytes >= 1ull << 40;
+	unsigned shift = bytes >= 1ull << 40 ? 40 : bytes >= 1u << 20 ? 20 : 10;
 
-	snprintf(buf, 32, "%llu%s", (unsigned long long)(bytes >> (tib ? 40 : 20)), tib ? "T" : "M");
+	snprintf(buf, 32, "%llu%s", (unsigned long long)(bytes >> shift), shift == 40 ? "T" : shift == 20 ? "M" : "K");
 	return buf;
 }
 

@@ -106,6 +106,10 @@ enum field_id {
 	FIELD_VCPUS,
 	FIELD_PIDS,
 	FIELD_TMP,
+	FIELD_DISK,
+	FIELD_OUTPUT,
+	FIELD_OUTPUT_BYTES,
+	FIELD_OUTPUT_SHOWN,
 	FIELD_NESTED,
 	FIELD_ALLOW_HOST,
 	FIELD_BLOCK_HOST,
@@ -210,6 +214,8 @@ enum field_id {
 };
 extern const struct field field_table[FIELD_NUM];
 
+#define FIELD_OUTPUT_MAX (8u << 20) /* bytes, JSON-escaped, of a stream in one answer of the HTTP server */
+#define FIELD_SHOWN_MAX 65536u /* bytes of a stream in one result of the MCP server */
 #define FIELD_READ_MAX (1u << 20) /* bytes that one sandbox_file_read returns */
 #define FIELD_RECORDS_MAX 10000
 

@@ -42,7 +42,7 @@ struct event_base;
 #define HTTP_FOLLOWERS_MAX 64 /* streams that last until the client disconnects; not counted as jobs */
 #define HTTP_DETACHED_MAX 64 /* running background commands; not counted as jobs */
 #define HTTP_LISTENERS_MAX 16
-#define HTTP_OUTPUT_MAX (8u << 20) /* bytes, JSON-escaped, of stdout, of stderr, and of both together in one answer */
+#define HTTP_OUTPUT_MAX FIELD_OUTPUT_MAX /* bytes, JSON-escaped, of stdout, of stderr, and of both together in one answer */
 #define HTTP_BATCH_MAX (16u << 20) /* the same, for all commands of a batch */
 #define HTTP_HELD_MAX                                                                                                            \
 	(256u << 20) /* output and answers in memory, for all clients; beyond it, output is cut or the request answered 429 */

@@ -6,10 +6,10 @@
 #include <string.h>
 
 /* The members that run_report_put and run_report_put_network write, except the exit code. */
-#define REPORT                                                                                                                        \
-	"\"sandbox\":{\"type\":\"string\"},\"timed_out\":{\"type\":\"boolean\"},\"out_of_memory\":{\"type\":\"boolean\"},"            \
-	"\"start_us\":{\"type\":\"integer\",\"description\":\"time from the request to the start of the command\"},"                  \
-	"\"duration_ms\":{\"type\":\"integer\"},\"network\":{\"type\":\"object\",\"properties\":{\"allowed\":{\"type\":\"integer\"}," \
+#define REPORT                                                                                                                                                    \
+	"\"sandbox\":{\"type\":\"string\"},\"timed_out\":{\"type\":\"boolean\"},\"out_of_memory\":{\"type\":\"boolean\"},\"out_of_disk\":{\"type\":\"boolean\"}," \
+	"\"start_us\":{\"type\":\"integer\",\"description\":\"time from the request to the start of the command\"},"                                              \
+	"\"duration_ms\":{\"type\":\"integer\"},\"network\":{\"type\":\"object\",\"properties\":{\"allowed\":{\"type\":\"integer\"},"                             \
 	"\"denied\":{\"type\":\"integer\"}}}"
 
 /* Shared schemas. The tests check the answers of the handlers against them. */
@@ -20,20 +20,20 @@ static const struct {
 		"{\"type\":\"object\",\"required\":[\"output\",\"stdout\",\"stderr\",\"exit_code\",\"duration_ms\",\"timed_out\",\"sandbox\"],"
 		"\"properties\":{\"output\":{\"type\":\"string\",\"description\":\"both streams, interleaved as received\"},\"stdout\":{\"type\":\"string\"},"
 		"\"stderr\":{\"type\":\"string\"},\"exit_code\":{\"type\":\"integer\"},"
-		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: output, stdout or stderr was cut after 8 MiB of escaped JSON text\"}," REPORT
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: output, stdout or stderr was cut after output_limit_bytes of escaped JSON text, 8 MiB unless given\"}," REPORT
 		"}}" },
 	{ "BatchResult",
 		"{\"type\":\"object\",\"required\":[\"results\"],\"properties\":{\"results\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
 		"\"required\":[\"output\",\"error\",\"exit_code\"],\"properties\":{\"output\":{\"type\":[\"string\",\"null\"]},"
 		"\"error\":{\"type\":[\"string\",\"null\"]},\"exit_code\":{\"type\":[\"integer\",\"null\"]},"
-		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: output was cut after 1 MiB, or after the command's share of 16 MiB\"}," REPORT
+		"\"truncated\":{\"type\":\"boolean\",\"description\":\"true: output was cut after output_limit_bytes, 1 MiB, or the command's share of 16 MiB\"}," REPORT
 		"}}}}}" },
 	{ "SandboxInfo",
 		"{\"type\":\"object\",\"required\":[\"name\",\"uuid\",\"status\",\"backend\",\"mode\",\"profile\",\"created_at\"],\"properties\":{"
 		"\"name\":{\"type\":\"string\"},\"uuid\":{\"type\":[\"string\",\"null\"]},"
 		"\"status\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"damaged\"]},\"error\":{\"type\":\"string\"},"
 		"\"backend\":{\"type\":[\"string\",\"null\"],\"description\":\"ns, vm or podman\"},\"mode\":{\"type\":[\"string\",\"null\"]},\"profile\":{\"type\":[\"string\",\"null\"]},"
-		"\"image\":{\"type\":[\"string\",\"null\"]},\"vcpus\":{\"type\":[\"number\",\"null\"]},\"memory_mb\":{\"type\":[\"integer\",\"null\"]},"
+		"\"image\":{\"type\":[\"string\",\"null\"]},\"vcpus\":{\"type\":[\"number\",\"null\"]},\"memory_mb\":{\"type\":[\"integer\",\"null\"]},\"disk_mb\":{\"type\":\"integer\"},"
 		"\"publish\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"description\":\"published ports, ADDR:PORT:PORT\"},"
 		"\"ip\":{\"type\":[\"string\",\"null\"]},\"created_at\":{\"type\":[\"string\",\"null\"]}}}" },
 	{ "Snapshot",

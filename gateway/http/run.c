@@ -77,8 +77,9 @@ static void keep_output(struct http_job *j, enum http_pipe pipe, const char *dat
 	_cleanup_strbuf_ struct strbuf text = { 0 };
 	struct http_task *t = j->ctx;
 	struct http_kept *one = t->batch ? NULL : pipe == HTTP_PIPE_OUT ? &t->out : &t->err;
-	size_t both_room = room_of(t, &t->both, t->batch ? batch_share(t->batch) : HTTP_OUTPUT_MAX);
-	size_t one_room = one ? room_of(t, one, HTTP_OUTPUT_MAX) : 0;
+	size_t max = t->output_max, share = t->batch ? batch_share(t->batch) : max;
+	size_t both_room = room_of(t, &t->both, share < max ? share : max);
+	size_t one_room = one ? room_of(t, one, max) : 0;
 	bool whole = strbuf_json_part(&text, data, len, one_room > both_room ? one_room : both_room) == len;
 
 	if (one)
@@ -173,6 +174,7 @@ static struct http_task *task_new(struct http_call *c, const cJSON *spec, struct
 		t->s = c->s;
 		t->call = c;
 		t->spec = spec;
+		t->output_max = (size_t)json_number(spec, "output_limit_bytes", HTTP_OUTPUT_MAX);
 	}
 	if (rc == 0 && !c->params.name) {
 		if (getrandom(&number, sizeof(number), 0) != sizeof(number))

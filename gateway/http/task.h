@@ -13,6 +13,7 @@ struct http_task {
 	struct http_job *job; /* borrowed, until it ends */
 	char name[64]; /* the sandbox */
 	enum ak_mode mode;
+	size_t output_max; /* of OUT, ERR and BOTH each */
 	struct http_kept {
 		struct evbuffer *text; /* owned: JSON-escaped; NULL until there is output */
 		bool cut;

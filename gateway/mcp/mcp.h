@@ -120,6 +120,7 @@ struct mcp_capture {
 	struct strbuf kept;
 	uint64_t total;
 	bool more; /* the output was already cut before it was added */
+	size_t max; /* how much is shown; 0: MCP_OUTPUT_MAX, which is the most */
 };
 void mcp_capture_add(struct mcp_capture *c, const char *data, size_t len);
 /* Print all of it, or both ends with a line between them that says how much is missing. True when it was cut. */

@@ -83,9 +83,9 @@ static void tell_report(const struct run_report *r, const struct output *o, stru
 
 /* ---- sandbox_run ---- */
 
-static void tell_run(const struct mcp_request *r, const struct run_report *res, struct mcp_result *ret)
+static void tell_run(const struct mcp_request *r, const struct run_report *res, size_t max, struct mcp_result *ret)
 {
-	_cleanup_(output_done) struct output o = { 0 };
+	_cleanup_(output_done) struct output o = { .stream = { [OUT].max = max, [ERR].max = max } };
 
 	mcp_capture_add(&o.stream[OUT], res->out ? res->out : "", res->out ? res->out_len : 0);
 	mcp_capture_add(&o.stream[ERR], res->err ? res->err : "", res->err ? res->err_len : 0);
@@ -106,8 +106,12 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 	struct run_report res = { .out = NULL };
 	struct ak_err err;
 	_cleanup_(config_freep) struct config *settings = NULL;
+	size_t shown;
 	int rc = mcp_ceiling_apply(r, &opts, &mem, &err);
 
+	shown = (size_t)opts.output_bytes;
+	opts.output_bytes = 0; /* both ends are shown: capture all of it */
+	opts.given[FIELD_OUTPUT] = true;
 	if (rc == 0)
 		rc = mcp_settings(r, &opts, &settings, &err);
 	if (rc == 0)
@@ -117,7 +121,7 @@ void mcp_do_run(const struct mcp_request *r, struct mcp_result *ret)
 	if (rc < 0)
 		mcp_fail(ret, "%s", err.text);
 	else
-		tell_run(r, &res, ret);
+		tell_run(r, &res, shown, ret);
 	run_report_done(&res);
 	rundir_prune_sometimes(r->paths);
 }
@@ -137,6 +141,7 @@ void mcp_do_exec(const struct mcp_request *r, struct mcp_result *ret)
 	struct ak_err err;
 	int rc = fields_decode(VERB_EXEC, FIELD_MCP, r->args, &q, &mem, &err);
 
+	o.stream[OUT].max = o.stream[ERR].max = (size_t)q.output_bytes;
 	if (rc == 0)
 		rc = mcp_enter(r, name, uuid, &err);
 	if (rc == 0) {

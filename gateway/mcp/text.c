@@ -86,14 +86,14 @@ bool mcp_json_grows(const char *data, size_t len, size_t max)
 	return cost > max;
 }
 
-/* How much to show of the beginning, or of the END, of long output: up to half of MCP_OUTPUT_MAX, and up to MCP_OUTPUT_MAX as JSON. */
-static size_t shown_length(const char *data, size_t len, bool end)
+/* How much to show of the beginning, or of the END, of long output: up to half of MAX, and up to MAX as JSON. */
+static size_t shown_length(const char *data, size_t len, bool end, size_t max)
 {
 	size_t n = 0, cost = 0;
 
-	while (n < len && n < MCP_OUTPUT_MAX / 2) {
+	while (n < len && n < max / 2) {
 		cost += json_cost(data[end ? len - 1 - n : n]);
-		if (cost > MCP_OUTPUT_MAX)
+		if (cost > max)
 			break;
 		n++;
 	}
@@ -108,14 +108,16 @@ static bool is_continuation(char c)
 bool mcp_capture_print(const struct mcp_capture *c, struct strbuf *out)
 {
 	const char *kept = c->kept.data ? c->kept.data : "";
-	bool fits = c->kept.len <= MCP_OUTPUT_MAX && !mcp_json_grows(kept, c->kept.len, 2 * MCP_OUTPUT_MAX);
-	size_t head = shown_length(kept, c->kept.len, false), tail = c->kept.len - shown_length(kept, c->kept.len, true);
+	size_t max = c->max ? c->max : MCP_OUTPUT_MAX;
+	bool fits = c->kept.len <= max && !mcp_json_grows(kept, c->kept.len, 2 * max);
+	size_t head = shown_length(kept, c->kept.len, false, max),
+	       tail = c->kept.len - shown_length(kept, c->kept.len, true, max);
 
 	if (c->kept.failed) {
 		out->failed = true;
 		return false;
 	}
-	if (fits && c->total <= MCP_OUTPUT_MAX && !c->more) {
+	if (fits && c->total <= max && !c->more) {
 		strbuf_add(out, kept, c->kept.len);
 		return false;
 	}

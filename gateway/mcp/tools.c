@@ -24,8 +24,8 @@
 		"\"destination\",\"proto\",\"rule\",\"reason\",\"count\""))
 #define OUT_COMMAND                                                                                                              \
 	OBJECT("\"stdout\":" TEXT ",\"stderr\":" TEXT ",\"exit_code\":" WHOLE ",\"timed_out\":" FLAG ",\"truncated\":" FLAG      \
-	       ",\"out_of_memory\":" FLAG ",\"start_us\":" WHOLE ",\"duration_ms\":" WHOLE ",\"sandbox\":" TEXT                  \
-	       ",\"network\":" OBJECT("\"denied\":" DENIED, "\"denied\""),                                                       \
+	       ",\"out_of_memory\":" FLAG ",\"out_of_disk\":" FLAG ",\"start_us\":" WHOLE ",\"duration_ms\":" WHOLE              \
+	       ",\"sandbox\":" TEXT ",\"network\":" OBJECT("\"denied\":" DENIED, "\"denied\""),                                  \
 		"\"stdout\",\"stderr\",\"exit_code\",\"timed_out\",\"network\"")
 #define SANDBOX_MEMBERS "\"name\":" TEXT ",\"uuid\":" TEXT ",\"status\":" TEXT ",\"mode\":" TEXT ",\"profile\":" TEXT
 #define SANDBOX OBJECT(SANDBOX_MEMBERS, "\"name\",\"status\",\"mode\",\"profile\"")

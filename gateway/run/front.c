@@ -38,6 +38,11 @@ void run_front_close_ports(struct run_front *f)
 		ak_close(f->listeners[--f->n_listeners]);
 }
 
+static uint64_t capture_max(const struct run_request *opts)
+{
+	return !opts->json ? 0 : opts->output_bytes ? opts->output_bytes : RUN_CAPTURE_MAX;
+}
+
 int run_front_init(struct run_front *f, const struct run_request *opts, const struct ak_paths *paths, struct ak_err *err)
 {
 	char empty[PATH_MAX];
@@ -62,7 +67,7 @@ int run_front_init(struct run_front *f, const struct run_request *opts, const st
 	if (rc == 0)
 		rc = run_io_signals(&f->io, err);
 	if (rc == 0)
-		rc = run_io_open(&f->io, opts->json, f->stdio, err);
+		rc = run_io_open(&f->io, capture_max(opts), f->stdio, err);
 	if (rc == 0)
 		rc = open_ports(f, err);
 	return rc;
@@ -104,6 +109,15 @@ static void explain_missing(const struct run_plan *plan, struct run_outcome *o)
 			plan->tools.program);
 }
 
+static void tell_cut(struct run_report *r, uint64_t max)
+{
+	run_report_note(r, "%s %s longer than %llu KiB; the rest was dropped (--output-limit)",
+		r->out_cut && r->err_cut ? "stdout and stderr"
+			: r->out_cut	 ? "stdout"
+					 : "stderr",
+		r->out_cut && r->err_cut ? "were" : "was", (unsigned long long)(max >> 10));
+}
+
 int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *err)
 {
 	struct run_outcome *o = &r->outcome;
@@ -115,6 +129,8 @@ int run_front_report(struct run_front *f, struct run_report *r, struct ak_err *e
 	r->changed = run_plan_tell(&f->plan, f->paths, run_origin_name(f->opts->origin));
 	if (f->opts->json)
 		run_io_take(&f->io, r);
+	if (f->opts->origin == RUN_ORIGIN_CLI && (r->out_cut || r->err_cut))
+		tell_cut(r, capture_max(f->opts));
 	if (!failed)
 		run_say_ended(o, f->opts->timeout_ms);
 	if (r->notes && !f->opts->quiet)

@@ -66,7 +66,7 @@ int run_io_next_signal(struct run_io *io)
 
 /* ---- output ---- */
 
-int run_io_open(struct run_io *io, bool capture, int stdio[static 3], struct ak_err *err)
+int run_io_open(struct run_io *io, uint64_t capture, int stdio[static 3], struct ak_err *err)
 {
 	tty_save();
 	for (int i = 0; i < 3; i++)
@@ -78,6 +78,7 @@ int run_io_open(struct run_io *io, bool capture, int stdio[static 3], struct ak_
 			return ak_fail_errno(err, errno, "pipe");
 		ak_set_nonblock(fds[0], true);
 		io->capture[i].fd = fds[0];
+		io->capture[i].max = capture;
 		stdio[1 + i] = fds[1];
 	}
 	return 0;
@@ -102,9 +103,9 @@ void run_capture_read(struct run_capture *c)
 		c->fd = ak_close(c->fd);
 		return;
 	}
-	if (c->text.len + (size_t)n > RUN_CAPTURE_MAX) {
+	if (c->text.len + (size_t)n > c->max) {
 		c->cut = true;
-		n = (ssize_t)(RUN_CAPTURE_MAX - c->text.len);
+		n = (ssize_t)(c->max - c->text.len);
 	}
 	strbuf_add(&c->text, buf, (size_t)n);
 }

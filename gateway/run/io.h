@@ -8,13 +8,14 @@
 
 #include <poll.h>
 
-#define RUN_CAPTURE_MAX (16u << 20)
+#define RUN_CAPTURE_MAX (16u << 20) /* of each stream, unless the request has a limit of its own */
 
 enum { RUN_OUT, RUN_ERR, RUN_STREAMS };
 
 struct run_capture {
 	int fd; /* owned; -1 after end of file */
 	struct strbuf text;
+	uint64_t max; /* bytes */
 	bool cut;
 };
 
@@ -37,10 +38,10 @@ int run_io_signals(struct run_io *io, struct ak_err *err);
 int run_io_next_signal(struct run_io *io);
 
 /*
- * The standard streams of the command: our own, whose state run_io_done restores, or with CAPTURE pipes. The caller closes the write ends
+ * The standard streams of the command: our own, whose state run_io_done restores, or with CAPTURE, the limit of each stream in bytes, pipes. The caller closes the write ends
  * (run_io_close_writers) once the sandbox has them.
  */
-int run_io_open(struct run_io *io, bool capture, int stdio[static 3], struct ak_err *err);
+int run_io_open(struct run_io *io, uint64_t capture, int stdio[static 3], struct ak_err *err);
 void run_io_close_writers(int stdio[static 3]);
 
 /* Fill in the descriptors to wait for; handle their events. The caller reads the signals. */

@@ -20,6 +20,7 @@ void life_init(struct run_life *l, const struct life_ops *ops, void *ctx)
 
 void life_done(struct run_life *l)
 {
+	disk_watch_done(&l->disk);
 	rundir_done(&l->dir);
 	policy_unref(TAKE(l->policy));
 }
@@ -75,6 +76,7 @@ static void take_result(struct run_life *l, const struct sandbox_result *res)
 {
 	struct run_outcome *o = &l->outcome;
 
+	disk_watch_done(&l->disk);
 	o->duration_ms = ak_now_ms() - l->command_began_ms;
 	o->out_of_memory = res->out_of_memory;
 	o->pids_hit = res->pids_hit;
@@ -191,6 +193,9 @@ static void go(struct run_life *l)
 	l->deadline_ms = l->opts && l->opts->timeout_ms ? l->command_began_ms + l->opts->timeout_ms : 0;
 	if (l->ops->started)
 		l->ops->started(l);
+	if (l->opts)
+		disk_watch_begin(&l->disk, l->dir.upper[0] ? l->dir.upper : NULL, l->opts->limits.disk_bytes,
+			sandbox_init_pid(l->sandbox));
 	record_running(l);
 }
 
@@ -292,11 +297,29 @@ void life_left(struct run_life *l)
 
 /* ---- timers ---- */
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+static uint64_t timer_due_ms(const struct run_life *l)
+{
+	if (l->state == LIFE_BUILDING)
+		return l->start_by_ms;
+	return l->state == LIFE_RUNNING && !l->killed ? earlier(l->deadline_ms, l->kill_at_ms) : 0;
+}
+
 void life_tick(struct run_life *l)
 {
-	uint64_t now = ak_now_ms(), due = life_due_ms(l);
+	uint64_t now = ak_now_ms(), due;
 	struct ak_err err;
 
+	if (l->state == LIFE_RUNNING && !l->killed && disk_watch_tick(&l->disk, now, &l->outcome)) {
+		l->killed = true;
+		(void)sandbox_signal(l->sandbox, SIGKILL);
+		return;
+	}
+	due = timer_due_ms(l);
 	if (!due || now < due)
 		return;
 	if (l->state == LIFE_BUILDING) {
@@ -309,14 +332,9 @@ void life_tick(struct run_life *l)
 	(void)sandbox_signal(l->sandbox, SIGKILL);
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return !a || (b && b < a) ? b : a;
-}
-
 uint64_t life_due_ms(const struct run_life *l)
 {
-	if (l->state == LIFE_BUILDING)
-		return l->start_by_ms;
-	return l->state == LIFE_RUNNING && !l->killed ? earlier(l->deadline_ms, l->kill_at_ms) : 0;
+	bool watched = l->state == LIFE_RUNNING && !l->killed;
+
+	return earlier(timer_due_ms(l), watched ? disk_watch_due_ms(&l->disk) : 0);
 }

@@ -10,6 +10,7 @@
 #ifndef AK_LIFE_H
 #define AK_LIFE_H
 
+#include "gateway/run/disk.h"
 #include "gateway/store/plan.h"
 #include "gateway/store/rundir.h"
 
@@ -59,6 +60,7 @@ struct run_life {
 	bool unrecorded; /* killed because its start could not be recorded */
 	bool killed; /* by life_tick: no more timers, only its end is left */
 	unsigned interrupts;
+	struct disk_watch disk;
 	uint64_t start_by_ms, command_began_ms, deadline_ms, kill_at_ms;
 	struct run_outcome outcome;
 	int rc; /* why it did not run; 0 if it did */

@@ -36,21 +36,27 @@ struct keeper {
 	struct service_exit end;
 };
 
-static const char cut[] = "\n(more output was dropped)\n";
+static void tell_cut(const struct keeper *k, uint64_t max)
+{
+	dprintf(k->file, "\n(more output was dropped: it is longer than %llu KiB, see --output-limit)\n",
+		(unsigned long long)(max >> 10));
+}
 
 /* Read once. False at the end of file. */
 static bool take_output(struct keeper *k)
 {
 	char buf[65536];
 	ssize_t n = read(k->pipe, buf, sizeof(buf));
-	size_t room = k->stored < SERVICE_OUTPUT_MAX ? SERVICE_OUTPUT_MAX - k->stored : 0, len = n > 0 ? (size_t)n : 0;
+	uint64_t max = k->opts->output_bytes ? k->opts->output_bytes : SERVICE_OUTPUT_MAX,
+		 room = k->stored < max ? max - k->stored : 0;
+	size_t len = n > 0 ? (size_t)n : 0;
 
 	if (n < 0)
 		return errno == EINTR || errno == EAGAIN;
 	if (room) {
 		(void)ak_write_all(k->file, buf, len < room ? len : room); /* a full disk costs output, not the run */
 		if (len > room)
-			(void)ak_write_all(k->file, cut, strlen(cut));
+			tell_cut(k, max);
 		k->stored += len;
 	}
 	return n > 0;
@@ -85,10 +91,9 @@ static void drain(struct keeper *k)
 
 static void record_end(const struct keeper *k, const cJSON *info)
 {
-	struct run_outcome o = {
-		.exit_code = k->end.exit_code, .timed_out = k->end.timed_out, .out_of_memory = k->end.oom_limit > 0
-	};
+	struct run_outcome o = { 0 };
 
+	service_exit_outcome(&k->end, &o);
 	o.duration_ms = ak_now_ms() - k->began_ms;
 	o.net.allowed = json_number(info, "allowed", 0);
 	o.net.denied = json_number(info, "denied", 0);

@@ -150,6 +150,10 @@ static int take_message(
 		if (ret->timed_out)
 			ret->exit_code = AK_EXIT_TIMEOUT;
 		ret->oom_limit = json_number(msg, "oom_limit", 0);
+		ret->pids_limit = json_number(msg, "pids_limit", 0);
+		ret->out_of_disk = json_truth(msg, "out_of_disk");
+		ret->disk_limit = json_number(msg, "disk_limit", 0);
+		ret->disk_left = json_number(msg, "disk_left", 0);
 		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
 		ret->n_left = (unsigned)json_number(msg, "n_left", 0);
 		snprintf(ret->left, sizeof(ret->left), "%s", json_text(msg, "left", ""));
@@ -299,14 +303,24 @@ static struct gw_stats read_counts(const struct ak_paths *paths, const char *nam
 	return ret;
 }
 
+void service_exit_outcome(const struct service_exit *end, struct run_outcome *ret)
+{
+	ret->exit_code = end->exit_code;
+	ret->timed_out = end->timed_out;
+	ret->out_of_memory = end->oom_limit > 0;
+	ret->memory_bytes = end->oom_limit;
+	ret->pids_hit = end->pids_limit > 0;
+	ret->pids = end->pids_limit;
+	ret->out_of_disk = end->out_of_disk;
+	ret->disk_bytes = end->disk_limit;
+	ret->disk_left = end->disk_left;
+}
+
 static int finish(const struct service_exit *end, struct run_report *ret, struct ak_err *err)
 {
 	if (end->exit_code == AK_EXIT_FAILED && end->why.text[0])
 		return ak_fail(err, EIO, "%s", end->why.text);
-	ret->outcome.exit_code = end->exit_code;
-	ret->outcome.timed_out = end->timed_out;
-	ret->outcome.out_of_memory = end->oom_limit > 0;
-	ret->outcome.memory_bytes = end->oom_limit;
+	service_exit_outcome(end, &ret->outcome);
 	ret->outcome.why = end->why;
 	if (end->n_left)
 		run_report_note(ret, "%u process%s on in the background: %s", end->n_left, end->n_left == 1 ? " goes" : "es go",

@@ -18,9 +18,9 @@ static const struct {
 	const char *from, *to;
 } shown[] = { { "backend", "backend" }, { "mode", "mode" }, { "profile", "profile" }, { "network", "network" },
 	{ "project", "dir" }, { "command", "command" }, { "origin", "origin" }, { "exit_code", "exit_code" },
-	{ "timed_out", "timed_out" }, { "out_of_memory", "out_of_memory" }, { "duration_ms", "duration_ms" },
-	{ "started", "created_at" }, { "ended", "ended_at" }, { "allowed", "allowed" }, { "denied", "denied" },
-	{ "publish", "publish" } };
+	{ "timed_out", "timed_out" }, { "out_of_memory", "out_of_memory" }, { "out_of_disk", "out_of_disk" },
+	{ "duration_ms", "duration_ms" }, { "started", "created_at" }, { "ended", "ended_at" }, { "allowed", "allowed" },
+	{ "denied", "denied" }, { "publish", "publish" } };
 
 static bool copy_members(cJSON *to, const cJSON *record)
 {

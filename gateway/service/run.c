@@ -254,6 +254,15 @@ static bool fits_machine(const struct run_front *f)
 	return sandbox_warm_vm(&spec);
 }
 
+/* A limit in agentkernel.toml is for the sandboxes that have files on disk; an option for this run must mean something. */
+static int check_disk(const struct run_request *opts, struct ak_err *err)
+{
+	if (!opts->limits.disk_bytes || opts->keep || !opts->given[FIELD_DISK])
+		return 0;
+	return ak_fail(err, EINVAL,
+		"--disk: the files of this run are in memory and not on disk: add --keep, or limit /tmp with --tmp and memory with --memory");
+}
+
 int service_run(const struct run_request *opts, const struct ak_paths *paths, struct run_report *ret, struct ak_err *err)
 {
 	static struct run_front
@@ -261,9 +270,11 @@ int service_run(const struct run_request *opts, const struct ak_paths *paths, st
 	_cleanup_(run_request_freep) struct run_request *own = NULL;
 	_cleanup_free_ struct run_request *with = NULL;
 	char hint[AK_ERR_MAX] = "";
-	int rc = opts->name ? service_claim_name(paths, opts->name, err) : 0;
+	int rc = check_disk(opts, err);
 
 	memset(ret, 0, sizeof(*ret));
+	if (rc == 0 && opts->name)
+		rc = service_claim_name(paths, opts->name, err);
 	if (rc == 0)
 		rc = run_request_pin(paths, &opts, &own, err);
 	if (rc == 0)

@@ -271,7 +271,8 @@ static int call_by_name(const struct ak_paths *paths, const char *op, const char
 		(how->archive &&
 			(!cJSON_AddTrueToObject(request, "archive") ||
 				!cJSON_AddNumberToObject(request, "exit_code", how->exit_code))) ||
-		(how->accept_dir && !cJSON_AddTrueToObject(request, "accept_dir")))
+		(how->accept_dir && !cJSON_AddTrueToObject(request, "accept_dir")) ||
+		(how->disk_bytes && !cJSON_AddNumberToObject(request, "disk_bytes", (double)how->disk_bytes)))
 		return ak_fail(err, ENOMEM, "out of memory");
 	return service_call(paths, true, op, TAKE(request), ret, err);
 }

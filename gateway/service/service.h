@@ -36,6 +36,7 @@ int service_create(
 struct service_how {
 	const char *uuid; /* act only if NAME still has this uuid (else -ENOENT), so that a check before the call stays valid */
 	bool accept_dir; /* start: use the folder that is now at the project's path as the project */
+	uint64_t disk_bytes; /* start: the limit of its files from now on; 0: as it was */
 	bool force; /* remove: even if it is running or its record cannot be read */
 	bool archive; /* remove: it was a run in the background; its log becomes that of a past run, which ended with … */
 	int exit_code; /* … this code */
@@ -254,10 +255,16 @@ struct service_exit {
 	int exit_code; /* of the command; 128+N for signal N, 124 after a timeout, 125 to 127 if it never ran */
 	bool timed_out;
 	uint64_t oom_limit; /* the memory limit in bytes, if it killed a process meanwhile; else 0 */
+	uint64_t pids_limit; /* the process limit, if it was reached meanwhile; else 0 */
+	bool out_of_disk; /* the sandbox was ended for what it wrote: */
+	uint64_t disk_limit, disk_left; /* disk_bytes and disk_left of store/report.h */
 	struct ak_err why; /* reason of 125 to 127, or "" */
 	unsigned n_left; /* number of processes that the command left running */
 	char left[AK_ERR_MAX]; /* their pids and names, truncated: "7 sleep, 9 node" */
 };
+
+/* How it ended and which limits it reached, for reports. */
+void service_exit_outcome(const struct service_exit *end, struct run_outcome *ret);
 
 /* 0 if the request was sent. The first poll reports a command that could not be executed (126, 127). */
 int service_exec_start(const struct ak_paths *paths, const char *name, const struct service_exec_opts *opts,
@@ -384,7 +391,7 @@ int service_copy_pinned(int pinned, const char *name, int dst_dir, const char *d
 
 /* ---- runs in the background (service/detach.c) ---- */
 
-#define SERVICE_OUTPUT_MAX (16u << 20) /* bytes of output that are kept */
+#define SERVICE_OUTPUT_MAX (16u << 20) /* bytes of output that are kept, unless the request has a limit of its own */
 
 /*
  * Start the command of OPTS in a sandbox of its own and return once it runs; RET is its name. The sandbox is like a persistent one while the command runs.

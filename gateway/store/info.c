@@ -34,7 +34,8 @@ static bool put_limits(cJSON *obj, const struct sandbox_limits *l)
 
 	return ok &&
 		(l->memory_bytes ? put_number(obj, "memory_mb", (double)(l->memory_bytes >> 20))
-				 : cJSON_AddNullToObject(obj, "memory_mb") != NULL);
+				 : cJSON_AddNullToObject(obj, "memory_mb") != NULL) &&
+		(!l->disk_bytes || put_number(obj, "disk_mb", (double)(l->disk_bytes >> 20)));
 }
 
 /* Who opened it to MCP servers, of which project; nothing when it is for none. */

@@ -14,7 +14,7 @@ struct sandbox_info {
 	const struct ak_publish *publish; /* borrowed: its published ports as they are open now; NULL: as in STATE */
 };
 
-/* SandboxInfo: {"name","uuid","status","backend","mode","profile","vcpus","memory_mb","network","ip","dir"?,"created_at","generation","mcp"?,
+/* SandboxInfo: {"name","uuid","status","backend","mode","profile","vcpus","memory_mb","disk_mb"?,"network","ip","dir"?,"created_at","generation","mcp"?,
  * "publish"?,"allowed","denied"}; NULL when out of memory. */
 cJSON *sandbox_info_json(const struct sandbox_info *i);
 

@@ -99,6 +99,7 @@ struct run_request {
 	struct ak_publish publish[AK_PUBLISH_MAX];
 	size_t n_publish;
 	uint64_t timeout_ms; /* 0: none */
+	uint64_t output_bytes; /* how much of the output is captured or stored; 0: the default of the front end */
 	bool reset; /* policy change: drop all earlier changes first */
 	uint64_t for_ms; /* policy change: the edits expire after this time; 0: never */
 	const char *config; /* the user's --config; NULL: agentkernel.toml of the project */

@@ -53,7 +53,7 @@ int plan_backend(struct run_plan *plan, const struct run_request *opts, struct a
 
 	plan->vm = opts->vm;
 	if (opts->limits.tmp_bytes && (opts->keep || opts->detach))
-		run_plan_note(plan, "--tmp: the /tmp of a sandbox that is kept is on disk and has no limit of size");
+		run_plan_note(plan, "--tmp: the /tmp of a sandbox that is kept is on disk; --disk limits all its files there");
 	if (opts->debug && !opts->vm && !opts->vm_if_fast)
 		return ak_fail(err, EINVAL, "--debug: shows the console of a virtual machine; add --backend vm");
 	return rc == 0 && opts->podman ? plan_podman(plan, opts, err) : rc;

@@ -44,6 +44,8 @@ static const struct {
 	{ "duration_ms", OUTCOME(duration_ms) },
 	{ "memory_bytes", OUTCOME(memory_bytes) },
 	{ "pids", OUTCOME(pids) },
+	{ "disk_bytes", OUTCOME(disk_bytes) },
+	{ "disk_left", OUTCOME(disk_left) },
 	{ "allowed", OUTCOME(net.allowed) },
 	{ "denied", OUTCOME(net.denied) },
 	{ "lost", OUTCOME(net.lost) },
@@ -56,6 +58,7 @@ static const struct {
 	{ "timed_out", OUTCOME(timed_out) },
 	{ "out_of_memory", OUTCOME(out_of_memory) },
 	{ "pids_hit", OUTCOME(pids_hit) },
+	{ "out_of_disk", OUTCOME(out_of_disk) },
 	{ "has_net", OUTCOME(has_net) },
 };
 
@@ -173,8 +176,9 @@ void run_report_put(struct strbuf *out, const struct run_report *r)
 
 	strbuf_puts(out, "\"sandbox\":");
 	strbuf_json(out, r->name);
-	strbuf_printf(out, ",\"exit_code\":%d,\"timed_out\":%s,\"out_of_memory\":%s,\"start_us\":%llu,\"duration_ms\":%llu",
-		o->exit_code, truth(o->timed_out), truth(o->out_of_memory), (unsigned long long)o->start_us,
+	strbuf_printf(out, ",\"exit_code\":%d,\"timed_out\":%s,\"out_of_memory\":%s,\"out_of_disk\":%s", o->exit_code,
+		truth(o->timed_out), truth(o->out_of_memory), truth(o->out_of_disk));
+	strbuf_printf(out, ",\"start_us\":%llu,\"duration_ms\":%llu", (unsigned long long)o->start_us,
 		(unsigned long long)o->duration_ms);
 }
 
@@ -194,6 +198,12 @@ void run_outcome_tell(struct strbuf *out, const struct run_outcome *o)
 		strbuf_printf(out, "the sandbox reached its limit of %llu processes (--pids)\n", (unsigned long long)o->pids);
 	else if (o->pids_hit)
 		strbuf_puts(out, "the sandbox reached its process limit (--pids)\n");
+	if (o->out_of_disk && o->disk_bytes)
+		strbuf_printf(out, "out of disk space: limit %llu MiB (--disk)\n", (unsigned long long)(o->disk_bytes >> 20));
+	else if (o->out_of_disk)
+		strbuf_printf(out,
+			"out of disk space: what the sandbox wrote left only %llu MiB on the disk, so it was ended before the disk was full\n",
+			(unsigned long long)(o->disk_left >> 20));
 }
 
 void run_report_tell(struct strbuf *out, const struct run_report *r)

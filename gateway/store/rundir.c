@@ -318,6 +318,8 @@ static void put_outcome(struct strbuf *out, const struct run_outcome *o)
 		strbuf_puts(out, ",\"timed_out\":true");
 	if (o->out_of_memory)
 		strbuf_puts(out, ",\"out_of_memory\":true");
+	if (o->out_of_disk)
+		strbuf_puts(out, ",\"out_of_disk\":true");
 	strbuf_printf(
 		out, ",\"allowed\":%llu,\"denied\":%llu", (unsigned long long)o->net.allowed, (unsigned long long)o->net.denied);
 }

@@ -69,7 +69,8 @@ bool state_limits_put(cJSON *obj, const struct sandbox_limits *l)
 	return out && cJSON_AddNumberToObject(out, "memory_bytes", (double)l->memory_bytes) &&
 		cJSON_AddNumberToObject(out, "cpus_milli", l->cpus_milli) && cJSON_AddNumberToObject(out, "pids", l->pids) &&
 		cJSON_AddNumberToObject(out, "nofile", l->nofile) &&
-		cJSON_AddNumberToObject(out, "tmp_bytes", (double)l->tmp_bytes);
+		cJSON_AddNumberToObject(out, "tmp_bytes", (double)l->tmp_bytes) &&
+		(!l->disk_bytes || cJSON_AddNumberToObject(out, "disk_bytes", (double)l->disk_bytes));
 }
 
 static bool put_dir(cJSON *obj, const struct state_sandbox *s)
@@ -181,7 +182,7 @@ static int get_number(const cJSON *obj, const char *key, uint64_t max, uint64_t 
 
 int state_limits_get(const cJSON *obj, struct sandbox_limits *l, struct ak_err *err)
 {
-	static const char *const known[] = { "memory_bytes", "cpus_milli", "pids", "nofile", "tmp_bytes", NULL };
+	static const char *const known[] = { "memory_bytes", "cpus_milli", "pids", "nofile", "tmp_bytes", "disk_bytes", NULL };
 	uint64_t cpus = 0, pids = 0, nofile = 0;
 	const cJSON *in = NULL;
 	int rc = json_get_object(obj, "limits", &in, err);
@@ -199,6 +200,8 @@ int state_limits_get(const cJSON *obj, struct sandbox_limits *l, struct ak_err *
 		rc = get_number(in, "nofile", UINT32_MAX, &nofile, err);
 	if (rc == 0)
 		rc = get_number(in, "tmp_bytes", EXACT_MAX, &l->tmp_bytes, err);
+	if (rc == 0)
+		rc = get_number(in, "disk_bytes", EXACT_MAX, &l->disk_bytes, err);
 	if (rc < 0)
 		return ak_err_prefix(err, rc, "limits");
 	l->cpus_milli = (uint32_t)cpus;

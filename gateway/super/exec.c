@@ -161,6 +161,7 @@ static int start(struct super *v, struct ipc_peer *peer, const struct ask *a, co
 	if (!a->tty)
 		memcpy(ex.stdio, fds, sizeof(ex.stdio));
 	e->oom_before = sandbox_oom_kills(v->sandbox);
+	e->pids_before = sandbox_pids_refused(v->sandbox);
 	rc = sandbox_exec(v->sandbox, e->id, &ex, err);
 	if (rc < 0)
 		exec_free(e);
@@ -173,7 +174,9 @@ void super_exec_request(struct super *v, struct ipc_peer *peer, struct ipc_messa
 	struct ak_err err;
 	int rc;
 
-	if (v->stopping)
+	if (v->over.out_of_disk)
+		rc = ak_fail(&err, ESHUTDOWN, "the sandbox is being ended: it is out of disk space");
+	else if (v->stopping)
 		rc = ak_fail(&err, ESHUTDOWN, "the sandbox is being stopped");
 	else if (ipc_peer_data(peer))
 		rc = ak_fail(&err, EBUSY, "a command is already running on this connection");
@@ -229,6 +232,12 @@ static void tell_exit(struct ipc_peer *peer, const struct super_exec *e, const s
 			cJSON_AddNumberToObject(obj, "code", reason_code(code));
 	if (ok && sandbox_oom_kills(e->super->sandbox) > e->oom_before)
 		ok = cJSON_AddNumberToObject(obj, "oom_limit", (double)e->super->state->limits.memory_bytes);
+	if (ok && sandbox_pids_refused(e->super->sandbox) > e->pids_before)
+		ok = cJSON_AddNumberToObject(obj, "pids_limit", e->super->state->limits.pids);
+	if (ok && e->super->over.out_of_disk)
+		ok = cJSON_AddTrueToObject(obj, "out_of_disk") &&
+			cJSON_AddNumberToObject(obj, "disk_limit", (double)e->super->over.disk_bytes) &&
+			cJSON_AddNumberToObject(obj, "disk_left", (double)e->super->over.disk_left);
 	if (ok && ev->n_left)
 		ok = cJSON_AddNumberToObject(obj, "n_left", ev->n_left) && cJSON_AddStringToObject(obj, "left", ev->left);
 	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);

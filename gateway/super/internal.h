@@ -21,7 +21,7 @@ struct super_exec {
 	uint64_t peer_id; /* 0 once the client has disconnected */
 	struct event *on_timeout; /* owned; NULL without a timeout */
 	bool timed_out;
-	uint64_t oom_before; /* sandbox_oom_kills when it started */
+	uint64_t oom_before, pids_before; /* sandbox_oom_kills and sandbox_pids_refused when it started */
 };
 
 struct super {
@@ -41,7 +41,10 @@ struct super {
 	uint64_t started_us;
 	struct event_base *base; /* owned */
 	struct ipc_server *server; /* owned */
-	struct event *on_sandbox, *on_stop, *on_look; /* owned */
+	struct event *on_sandbox, *on_stop, *on_look, *on_disk; /* owned */
+	char upper[PATH_MAX]; /* where its files are */
+	struct disk_watch disk;
+	struct run_outcome over; /* with out_of_disk: why the sandbox was ended */
 	uint64_t daemon_id; /* peer id of the daemon; 0 while there is none */
 	int daemon_pidfd; /* owned; for its exit status, if the kernel supports that; else negative */
 	uint64_t gone_ms; /* when the daemon disconnected */

@@ -109,6 +109,44 @@ static void on_stop(struct super *v, struct ipc_peer *peer, struct ipc_message *
 	look_again(v);
 }
 
+/* ---- the limit of its files ---- */
+
+static void arm_disk(struct super *v)
+{
+	uint64_t due = disk_watch_due_ms(&v->disk), now = ak_now_ms(), ms = due > now ? due - now : 0;
+	const struct timeval delay = { (time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000) };
+
+	if (due)
+		evtimer_add(v->on_disk, &delay);
+}
+
+/* The daemon records the reason. */
+static void tell_over(struct super *v)
+{
+	_cleanup_json_ cJSON *obj = cJSON_CreateObject();
+	_cleanup_strbuf_ struct strbuf why = { 0 };
+	struct ipc_peer *daemon = v->daemon_id ? ipc_server_find(v->server, v->daemon_id) : NULL;
+
+	run_outcome_tell(&why, &v->over);
+	if (why.len)
+		why.data[why.len - 1] = '\0'; /* its only line */
+	if (daemon && obj && !why.failed && cJSON_AddStringToObject(obj, "event", "over") &&
+		cJSON_AddStringToObject(obj, "reason", why.data))
+		ipc_peer_send(daemon, obj, NULL, 0);
+}
+
+static void on_disk(evutil_socket_t fd, short what, void *ctx)
+{
+	struct super *v = ctx;
+
+	if (disk_watch_tick(&v->disk, ak_now_ms(), &v->over)) {
+		v->stopping = true; /* no new commands */
+		tell_over(v);
+		(void)sandbox_signal(v->sandbox, SIGKILL);
+	}
+	arm_disk(v);
+}
+
 /* ---- dispatch ---- */
 
 static const struct {
@@ -170,6 +208,7 @@ void super_finish(struct super *v)
 
 	unlink(v->path);
 	v->path[0] = '\0';
+	disk_watch_done(&v->disk);
 	sandbox_free(TAKE(v->sandbox));
 	v->live = ak_close(v->live);
 	changed = run_plan_tell(&v->plan, v->paths, state_origin(v->state));
@@ -193,10 +232,13 @@ int super_open(struct super *v, struct ak_err *err)
 		return ak_fail(err, ENOMEM, "out of memory");
 	v->on_sandbox = event_new(v->base, sandbox_fd(v->sandbox), EV_READ | EV_PERSIST, on_sandbox, v);
 	v->on_stop = evtimer_new(v->base, on_stop_look, v);
-	if (!v->on_sandbox || !v->on_stop || event_add(v->on_sandbox, NULL) < 0 || super_watch_open(v) < 0 ||
+	v->on_disk = evtimer_new(v->base, on_disk, v);
+	if (!v->on_sandbox || !v->on_stop || !v->on_disk || event_add(v->on_sandbox, NULL) < 0 || super_watch_open(v) < 0 ||
 		ipc_server_adopt(v->server, TAKE_FD(v->control), NULL, &daemon) < 0)
 		return ak_fail(err, ENOMEM, "out of memory");
 	super_watch_daemon(v, daemon);
+	disk_watch_begin(&v->disk, v->upper[0] ? v->upper : NULL, v->state->limits.disk_bytes, sandbox_init_pid(v->sandbox));
+	arm_disk(v);
 	return 0;
 }
 

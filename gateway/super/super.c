@@ -62,21 +62,23 @@ static int plan(struct super *v, struct ak_err *err)
 	char empty[PATH_MAX];
 	int rc = rundir_empty(v->paths, empty, err);
 
+	if (rc == 0 && state_path(v->paths, v->state->name, "upper", v->upper) < 0)
+		rc = ak_fail(err, ENAMETOOLONG, "%s: path too long", v->paths->state);
+	if (rc == 0)
+		rc = disk_check_start(v->state->name, v->upper, v->state->limits.disk_bytes, err);
 	return rc < 0 ? rc : state_plan(v->paths, v->state, empty, &v->plan, err);
 }
 
 static int start_sandbox(struct super *v, int net_sock, struct ak_err *err)
 {
-	char upper[PATH_MAX], resolv[PLAN_RESOLV_MAX];
+	char resolv[PLAN_RESOLV_MAX];
 	struct sandbox_spec spec;
 	uint32_t mb = 0;
 	int rc = 0;
 
 	gwns_link_plan(v->state->link_id, &v->net_link);
 	run_plan_spec(&v->plan, v->plan.network ? &v->net_link : NULL, resolv, &spec);
-	if (state_path(v->paths, v->state->name, "upper", upper) < 0)
-		return ak_fail(err, ENAMETOOLONG, "%s: path too long", v->paths->state);
-	spec.upper_dir = upper;
+	spec.upper_dir = v->upper;
 	spec.limits = v->state->limits;
 	spec.gw_user_ns = v->user_ns;
 	spec.gw_net_ns = v->net_ns;

@@ -69,3 +69,71 @@ def test_the_copy_is_let_go_with_the_last_guest(boxes):
     assert len(look(b)) == 1
     b.ak("stop", "one", timeout=SLOW)
     wait_for(lambda: look(b) == [], 30)
+
+
+# ---- what a guest may use, and what is kept of saved guests ----
+
+TOUCH = r"""
+have = {line.split(":")[0]: int(line.split()[1]) << 10 for line in open("/proc/meminfo")}
+n = have["MemAvailable"] * 9 // 10
+memory = bytearray(n)
+for i in range(0, n, 4096): memory[i] = 1
+print(n * 100 // (256 << 20))
+"""
+
+
+@pytest.mark.parametrize("who", ["user", "root"])
+def test_a_guest_may_use_all_the_memory_that_it_was_given(lab, who):
+    """With the limit in force where a control group can be written, as root has one here."""
+    if who == "root" and not lab.is_root:
+        pytest.skip("the suite runs as an ordinary user")
+    with lab.acting_as(who):
+        prepare(lab)
+        r = lab.run([*VM, "--memory", "256M", "--no-network", "--", PYTHON, "-c", TOUCH], timeout=SLOW)
+        assert r.code == 0 and int(r.out) > 50, r
+        assert who == "user" or "memory limit off" not in r.err, r
+
+
+PLANT = r"""
+import os, sys, time
+place, now = sys.argv[1], time.time()
+def put(name, made, used, complete=True):
+    os.mkdir(place + "/" + name, 0o700)
+    if complete:
+        open(place + "/" + name + "/complete", "w").close()
+        os.utime(place + "/" + name + "/complete", (made, made))
+    os.utime(place + "/" + name, (used, used))
+for i in range(12): put("%032x" % i, now - 3600, now - 60 * i)
+put("a" * 32, now - 90000, now)
+put("b" * 32 + ".new", now, now, complete=False)
+put("c" * 32, now, now, complete=False)
+put("not-a-template", now - 90000, now - 90000)
+"""
+
+
+def test_saved_guests_that_nobody_uses_go_when_a_new_one_is_made(lab):
+    with lab.acting_as("user"):
+        place = lab.path("state", "agentkernel", "vm")
+        assert lab.spawn(["sh", "-c", "mkdir -p '%s' && exec %s -c \"$0\" '%s'" % (place, PYTHON, place), PLANT]).wait().code == 0
+        r = lab.run([*VM, "--memory", "150M", "--no-network", "--", "true"], timeout=SLOW)
+        assert r.code == 0, r
+        left = lab.host(["ls", place]).out.split()
+        old = ["%032x" % i for i in range(12)]
+        assert [name for name in old if name in left] == old[:8], "the last used of those that are not too old"
+        assert not {"a" * 32, "b" * 32 + ".new", "c" * 32} & set(left) and "not-a-template" in left, left
+        new = set(left) - set(old) - {"not-a-template"}
+        assert len([name for name in new if len(name) == 32]) == 1, left
+        made = next("%s/%s" % (place, name) for name in new if len(name) == 32)
+        assert lab.host(["touch", "-d", "@1", made]).code == 0
+        assert lab.run([*VM, "--memory", "150M", "--no-network", "--", "true"], timeout=SLOW).code == 0
+        assert int(lab.host(["stat", "-c", "%Y", made]).out) > 1, "a use is remembered"
+
+
+def test_a_guest_tells_that_the_process_limit_was_reached(lab):
+    forks = "import os,signal\ntry:\n while True:\n  if os.fork() == 0: signal.pause()\nexcept OSError: raise SystemExit(9)"
+    with lab.acting_as("user"):
+        prepare(lab)
+        r = lab.run([*VM, "--pids", "20", "--no-network", "--", PYTHON, "-c", forks], timeout=SLOW)
+        assert r.code == 9 and "the sandbox reached its process limit (--pids)" in r.err, r
+        r = lab.run([*VM, "--pids", "20", "--no-network", "--", "true"], timeout=SLOW)
+        assert r.code == 0 and "process limit" not in r.err, r

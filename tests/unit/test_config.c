@@ -58,7 +58,7 @@ static void every_key_reaches_its_member(void **state)
 {
 	_cleanup_(config_freep) struct config *c = read_text(
 		"[sandbox]\nname='n'\nbase_image='alpine:3.20'\nbackend='podman'\n[agent]\npreferred='codex'\ncompatibility_mode='claude'\n"
-		"[resources]\nvcpus=2\nmemory_mb=64\npids=7\ntmp_mb=9\ntimeout='2m'\n"
+		"[resources]\nvcpus=2\nmemory_mb=64\npids=7\ntmp_mb=9\ndisk_mb=11\noutput_mb=3\ntimeout='2m'\n"
 		"[security]\nprofile='restrictive'\nnetwork=false\n"
 		"[security.domains]\nallow=['a.test']\nblock=['b.test']\nallowlist_only=true\n"
 		"[network]\nallow=['c.test:443']\ndeny=['d.test']\nallow_cidr=['10.1.0.0/16']\ndeny_cidr=['10.2.0.0/16']\npolicies=['mine']\ngroups=['source-hosting']\n"
@@ -81,6 +81,8 @@ static void every_key_reaches_its_member(void **state)
 	assert_int_equal(o.limits.memory_bytes, 64 << 20);
 	assert_int_equal(o.limits.pids, 7);
 	assert_int_equal(o.limits.tmp_bytes, 9 << 20);
+	assert_int_equal(o.limits.disk_bytes, 11 << 20);
+	assert_int_equal(o.output_bytes, 3 << 20);
 	assert_int_equal(o.timeout_ms, 120000);
 	assert_int_equal(o.n_env, 2);
 	assert_string_equal(o.env[0], "A=b");

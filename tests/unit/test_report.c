@@ -86,7 +86,7 @@ static void every_front_end_gets_the_same_members(void **state)
 	strbuf_putc(&out, ',');
 	run_report_put_network(&out, &r);
 	assert_string_equal(out.data,
-		"\"sandbox\":\"run-0badcafe\",\"exit_code\":127,\"timed_out\":false,\"out_of_memory\":true,\"start_us\":0,\"duration_ms\":9,"
+		"\"sandbox\":\"run-0badcafe\",\"exit_code\":127,\"timed_out\":false,\"out_of_memory\":true,\"out_of_disk\":false,\"start_us\":0,\"duration_ms\":9,"
 		"\"network\":{\"allowed\":0,\"denied\":4}");
 	run_report_note(&r, "a %s", "note");
 	run_report_note(&r, "another");
@@ -105,6 +105,10 @@ static void a_limit_that_was_reached_is_told_with_its_size(void **state)
 	run_outcome_tell(&text, &o);
 	assert_string_equal(
 		text.data, "out of memory: limit 256 MiB (--memory)\nthe sandbox reached its limit of 64 processes (--pids)\n");
+	strbuf_reset(&text);
+	o = (struct run_outcome){ .out_of_disk = true, .disk_bytes = 2ull << 30, .disk_left = 7 << 20 };
+	run_outcome_tell(&text, &o);
+	assert_string_equal(text.data, "out of disk space: limit 2048 MiB (--disk)\n");
 }
 
 int main(void)

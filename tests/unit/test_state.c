@@ -62,7 +62,7 @@ static void everything_comes_back_as_it_was(void **state)
 	strcpy(s.dir, "/srv/project \"x\"\n");
 	s.dir_id = (struct project_id){ .dev = 77, .ino = UINT64_MAX, .born_ns = UINT64_MAX - 1 };
 	s.no_network = true;
-	s.limits = (struct sandbox_limits){ 1ull << 40, 1500, 77, 88, 99 };
+	s.limits = (struct sandbox_limits){ 1ull << 40, 1500, 77, 88, 99, 1ull << 41 };
 	s.env = calloc(3, sizeof(*s.env));
 	s.env[0] = strdup("A=1");
 	s.env[1] = strdup("B=\xff\xfe weird \"\\\n");
