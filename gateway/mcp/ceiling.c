@@ -99,17 +99,102 @@ int mcp_ceiling_apply(const struct mcp_request *r, struct run_request *opts, str
 	return rc;
 }
 
+/* ---- limits of resources ---- */
+
+static uint64_t processes(const struct sandbox_limits *l)
+{
+	return l->pids ? l->pids : SANDBOX_PIDS_DEFAULT;
+}
+
+static uint64_t milli_processors(const struct sandbox_limits *l)
+{
+	return l->cpus_milli;
+}
+
+static uint64_t memory(const struct sandbox_limits *l)
+{
+	return l->memory_bytes;
+}
+
+static uint64_t disk(const struct sandbox_limits *l)
+{
+	return l->disk_bytes;
+}
+
+/* What a call may ask for, but not more than [resources] of the project's file says, if it does. Processes have a default, which is then the most. */
+static const struct {
+	const char *name;
+	enum field_id id;
+	uint64_t (*get)(const struct sandbox_limits *l);
+	uint64_t unit;
+} bounded[] = {
+	{ "pids", FIELD_PIDS, processes, 1 },
+	{ "vcpus", FIELD_VCPUS, milli_processors, 1000 },
+	{ "memory_mb", FIELD_MEMORY, memory, 1u << 20 },
+	{ "disk_mb", FIELD_DISK, disk, 1u << 20 },
+};
+
+/* ASKED is what the call has set among GIVEN; MOST what it would have without. */
+static int check_limits(
+	const bool *given, const struct sandbox_limits *asked, const struct sandbox_limits *most, struct ak_err *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(bounded); i++) {
+		uint64_t want = bounded[i].get(asked), have = bounded[i].get(most);
+
+		if (given[bounded[i].id] && have && want > have)
+			return ak_fail(err, EPERM,
+				"%s: %llu is more than %llu, the most for calls here; only the user can change that: [resources] %s in the project's agentkernel.toml",
+				bounded[i].name, (unsigned long long)(want / bounded[i].unit),
+				(unsigned long long)(have / bounded[i].unit), bounded[i].name);
+	}
+	return 0;
+}
+
+/* Find out what the call would have if it asked for nothing. */
+static int limits_without(
+	const struct mcp_request *r, const struct run_request *opts, struct sandbox_limits *ret, struct ak_err *err)
+{
+	_cleanup_(config_freep) struct config *settings = NULL;
+	struct run_request *plain = malloc(sizeof(*plain));
+	int rc;
+
+	if (!plain)
+		return ak_fail(err, ENOMEM, "out of memory");
+	*plain = *opts;
+	plain->limits = (struct sandbox_limits){ 0 };
+	for (size_t i = 0; i < ARRAY_SIZE(bounded); i++)
+		plain->given[bounded[i].id] = false;
+	rc = service_config(plain, r->ceiling->dir ? r->ceiling->dir : ".", r->paths, &settings, err);
+	*ret = plain->limits;
+	free(plain);
+	return rc;
+}
+
+static bool asks(const struct run_request *opts)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(bounded); i++) {
+		if (opts->given[bounded[i].id])
+			return true;
+	}
+	return false;
+}
+
 /* The file of the project counts as for any run, but never beyond what the server was started with. */
 int mcp_settings(const struct mcp_request *r, struct run_request *opts, struct config **ret, struct ak_err *err)
 {
 	const struct mcp_ceiling *c = r->ceiling;
 	enum ak_mode mode = opts->mode;
 	const char *own = opts->own;
+	struct sandbox_limits most;
 	int rc;
 
 	opts->given[FIELD_MODE] = opts->given[FIELD_MODE] || !c->any_mode;
 	opts->given[FIELD_BACKEND] = opts->vm; /* a call may ask for a virtual machine, but not for less than the file does */
-	rc = service_config(opts, c->dir ? c->dir : ".", r->paths, ret, err);
+	rc = asks(opts) ? limits_without(r, opts, &most, err) : 0;
+	if (rc == 0 && asks(opts))
+		rc = check_limits(opts->given, &opts->limits, &most, err);
+	if (rc == 0)
+		rc = service_config(opts, c->dir ? c->dir : ".", r->paths, ret, err);
 	if (!mcp_ceiling_has(c, opts->mode, opts->own)) {
 		opts->mode = mode;
 		opts->own = own;

@@ -74,6 +74,27 @@ def test_h28_a_call_does_not_choose_how_much_memory_its_files_take(lab):
         assert "tmp_mb" in m.bad("sandbox_run", command=["true"], tmp_mb=1048576)
 
 
+LIMITS = {"pids": (200, 201), "vcpus": (2, 3), "memory_mb": (300, 301), "disk_mb": (64, 65)}
+
+
+def test_h28_a_call_asks_for_no_more_than_the_user_gives(any_boxes):
+    """Without a file of the project, the default of 1024 processes is the most; with one, what it says."""
+    b, lab = any_boxes, any_boxes.lab
+    with serving(lab, *CODEX) as m:
+        for tool, more in (("sandbox_run", {"command": ["true"]}), ("sandbox_create", {"name": "n", "start": False})):
+            said = m.bad(tool, pids=1 << 22, **more)
+            assert "pids: 4194304 is more than 1024" in said and "only the user" in said, said
+        assert m.good("sandbox_run", command=["echo", "up"], pids=1024)[0]["stdout"] == "up\n"
+    with open(lab.path("project", "agentkernel.toml"), "w") as f:
+        f.write("[resources]\n" + "".join("%s = %d\n" % (key, most) for key, (most, _) in LIMITS.items()))
+    os.chmod(lab.path("project", "agentkernel.toml"), 0o644)
+    with serving(lab, *CODEX) as m:
+        for key, (most, more) in LIMITS.items():
+            assert "%s: %d is more than %d" % (key, more, most) in m.bad("sandbox_create", name="n", start=False, **{key: more})
+        m.good("sandbox_create", name="n", start=False, **{key: most for key, (most, _) in LIMITS.items()})
+        assert b.list()["n"]["disk_mb"] == 64 and b.list()["n"]["memory_mb"] == 300
+
+
 def test_h28_files_are_asked_only_where_calls_see_the_project(lab):
     with open(lab.path("project", "keys.json"), "w") as f:
         json.dump({"s3cret-key": "s3cret-value"}, f)
