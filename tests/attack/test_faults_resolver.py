@@ -53,7 +53,8 @@ def test_faults_nonsense_is_servfail_and_never_learned(any_user):
         assert message["rcode"] in (0, 2, 3) and not addresses(message), (kind, message)
         assert out[str(i)][1] < 12, (kind, out[str(i)])
     last = out[str(len(kinds))]
-    assert addresses(dnswire.parse(bytes.fromhex(last[0]))) == ["11.1.0.6"] and last[1] < 3, last
+    assert addresses(dnswire.parse(bytes.fromhex(last[0]))) == ["11.1.0.6"], last
+    assert last[1] < max(row[1] for row in out.values()), "it waited for the others: %r" % out
     refused(got[1])
     worked(got[2])
     assert lab.arrived("11.66.0.1") == 0
@@ -112,7 +113,7 @@ for t in threads: t.join()
 """
     got = lab.probe(allow("ok.test", "*.wild.test"), [["eval", code]], timeout=90)
     out = worked(got[0])
-    assert out["worst"] < 1.5, out
+    assert out["worst"] < out["slow"] / 2, out
     assert 0 < out["slow"] < 30, out
 
 

@@ -21,10 +21,10 @@ DISK = ("import os,errno\nout={}\nfor d in ('/tmp','/var/tmp'):\n n=0\n try:\n  
 def neighbour(lab):
     """Another sandbox that must not notice; it works before, during (call the value) and after."""
     with holding(lab, allow("ok.test")) as (proc, do):
-        def works(within_ms=3000):
+        def works():
             row = do([["tls", "ok.test", 443, "ok.test"]])[0]
             worked(row)
-            assert row["ms"] < within_ms, row
+            assert row["again"] == 0, row
         works()
         yield works
         works()
@@ -45,7 +45,7 @@ def test_g5_an_endless_fork_bomb_ends_with_its_sandbox(any_user):
     lab = any_user
     with neighbour(lab) as works:
         proc = lab.start(["--pids", "40", "--timeout", "3s", *CODEX, PYTHON, "-c", DEEP_FORK])
-        works(10000)
+        works()
         r = proc.wait(30)
         assert r.code == 124 and "timed out" in r.err, r
     assert lab.leaks() == ""
@@ -73,7 +73,7 @@ def test_g5_a_full_disk_is_the_sandboxs_own(any_user):
             r = lab.run([*args, PYTHON, "-c", DISK], timeout=60)
             out = json.loads(r.out)
             assert set(out) == {"/tmp", "/var/tmp"} and all(why in ("ENOSPC", "ENOMEM") and n < 1500 for why, n in out.values()), (args, out)
-            works(10000)
+            works()
             assert kib_of(lab) < 64 << 10
 
 
@@ -210,7 +210,7 @@ def test_g5_endless_work_ends_on_time(any_user):
     lab = any_user
     with neighbour(lab) as works:
         proc = lab.start(["--timeout", "2s", *CODEX, "--", "sh", "-c", "trap '' TERM INT HUP; while :; do :; done"])
-        works(10000)
+        works()
         r = proc.wait(20)
         assert r.code == 124, r
 
@@ -235,6 +235,6 @@ out = [len(socks), alive()]
         got = lab.probe(NATIVE, [["eval", code]], timeout=60)
         made, alive = worked(got[0])
         assert made > 1000 and 0 < alive <= CONNECTIONS, got
-        works(10000)
+        works()
     assert lab.syns("11.1.0.6", 7) <= 1100, lab.syns("11.1.0.6", 7)  # the policy's limit of connections, and retries within it
     denied(lab.netlog(), ("native: limits.connections", "policy limit reached"), event="flow", dst="11.1.0.6", port=7)

@@ -8,7 +8,7 @@ ADDRESSES = ["11.66.0.2", "2a00:66::2"]
 TALK = r"""
 import ssl
 def open_to(port, addr=%r):
-    s = socket.socket(socket.AF_INET6 if ':' in addr else socket.AF_INET); s.settimeout(3); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    s = socket.socket(socket.AF_INET6 if ':' in addr else socket.AF_INET); s.settimeout(20); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     s.connect((addr, port)); return s
 def end_of(s):
     got = b''

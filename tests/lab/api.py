@@ -8,7 +8,7 @@ import socket
 import time
 
 import pytest
-from lab import PYTHON
+from lab import PATIENCE_S, PYTHON
 
 # Sockets of the lab's own network, handed out: what connects is the test itself.
 DOOR = """
@@ -57,7 +57,7 @@ class Door:
         if not fds:
             raise OSError(data.decode())
         s = socket.socket(fileno=fds[0])
-        s.settimeout(30)
+        s.settimeout(PATIENCE_S)
         return s
 
     def close(self):
@@ -233,8 +233,8 @@ class Api:
     def run(self, *command, **fields):
         return self.post("/run", dict(fields, command=list(command))).data
 
-    def raw(self, data, timeout=5):
-        """Whatever comes back for these bytes, until the server closes or says nothing more."""
+    def raw(self, data, timeout=PATIENCE_S):
+        """Whatever comes back for these bytes until the server closes, or says nothing more."""
         out = b""
         with self.connect() as s:
             with contextlib.suppress(OSError):
