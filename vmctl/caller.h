@@ -26,6 +26,7 @@ struct sandbox {
 	int tty;
 	int root; /* O_PATH; open from READY until ENDED */
 	int children; /* the list of init's children, from READY on; -1 if the kernel has none */
+	uint32_t helper; /* the one of them that is no command, by its pid inside; 0: none */
 	bool network_done, init_done; /* the state becomes READY when both are set */
 	bool parked; /* waiting for a job */
 	int mounts; /* parked: reports changes of the host's mounts; -1 after a change */

@@ -54,6 +54,7 @@ static int limit_signals(struct ak_err *err)
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	const rlim_t pids = ctx->spec->limits.pids ? ctx->spec->limits.pids : SANDBOX_PIDS_DEFAULT;
+	const rlim_t ours = sb_removes_set_ids(ctx->spec) ? 1 : 0; /* the helper */
 	bool counted = ctx->cgroup.dirs[CGROUP_PIDS] || ctx->spec->pids_counted;
 	/*
 	 * Too small for a core file, and the only value for which the kernel does not start a core_pattern program
@@ -70,7 +71,7 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 	 * sandbox runs as. The kernel asks it before a control group, which alone can tell that the limit was reached.
 	 */
 	if (rc == 0)
-		rc = set_limit(RLIMIT_NPROC, counted ? 2 * pids : pids, "processes", err);
+		rc = set_limit(RLIMIT_NPROC, (counted ? 2 * pids : pids) + ours, "processes", err);
 	if (rc < 0)
 		return rc;
 	syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
@@ -85,12 +86,26 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 static const uint64_t root_caps = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_SETUID) |
 	BIT(CAP_SETGID) | BIT(CAP_KILL) | BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT);
 
-int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
+static uint64_t caps_to_keep(const struct sb_ctx *ctx)
 {
-	const bool root = ctx->spec->root_inside && ctx->spec->isolation != SANDBOX_STRICT;
-	const uint64_t keep = root ? root_caps : 0;
+	return ctx->spec->root_inside && ctx->spec->isolation != SANDBOX_STRICT ? root_caps : 0;
+}
+
+static int set_caps(uint64_t keep)
+{
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		data[i] = (struct __user_cap_data_struct){ .effective = (uint32_t)(keep >> (32 * i)),
+			.permitted = (uint32_t)(keep >> (32 * i)) };
+	return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
+}
+
+int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	const uint64_t keep = caps_to_keep(ctx);
+	int rc;
 
 	for (unsigned cap = 0; cap < 64; cap++) {
 		if (keep & BIT(cap))
@@ -102,14 +117,19 @@ int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
 		}
 	}
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	for (unsigned i = 0; i < 2; i++)
-		data[i] = (struct __user_cap_data_struct){ .effective = (uint32_t)(keep >> (32 * i)),
-			.permitted = (uint32_t)(keep >> (32 * i)) };
-	if (syscall(SYS_capset, &head, data) < 0)
-		return ak_fail_errno(err, errno, "dropping capabilities");
+	rc = set_caps(keep | (sb_removes_set_ids(ctx->spec) ? BIT(CAP_SYS_PTRACE) : 0));
+	if (rc < 0)
+		return ak_fail_errno(err, -rc, "dropping capabilities");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return ak_fail_errno(err, errno, "no_new_privs");
 	return 0;
+}
+
+int sb_confine_last(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	int rc = sb_removes_set_ids(ctx->spec) ? set_caps(caps_to_keep(ctx)) : 0;
+
+	return rc < 0 ? ak_fail_errno(err, -rc, "dropping capabilities") : 0;
 }
 
 /* ---- Landlock ---- */
@@ -217,20 +237,24 @@ int sb_enter_fence(int fence)
 
 /* ---- system calls ---- */
 
-static int install(const struct sock_filter *insns, size_t n, struct ak_err *err)
+/* Returns 0, with FLAGS for a listener its descriptor, or -errno. */
+static int load(const struct sock_filter *insns, size_t n, unsigned flags)
 {
 	struct sock_fprog prog = { .len = (unsigned short)n, .filter = (struct sock_filter *)(uintptr_t)insns };
+	long rc = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog);
 
-	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
-		return ak_fail_errno(err, errno, "system-call filter");
-	return 0;
+	return rc < 0 ? -errno : (int)rc;
+}
+
+static int install(const struct sock_filter *insns, size_t n, struct ak_err *err)
+{
+	int rc = load(insns, n, 0);
+
+	return rc < 0 ? ak_fail_errno(err, -rc, "system-call filter") : 0;
 }
 
 static int filter_calls(const struct sb_ctx *ctx, struct ak_err *err)
 {
-#ifdef AK_SABOTAGE_NOSECCOMP
-	return 0;
-#endif
 	switch (ctx->spec->isolation) {
 	case SANDBOX_STRICT:
 		return install(seccomp_strict, ARRAY_SIZE(seccomp_strict), err);
@@ -243,9 +267,43 @@ static int filter_calls(const struct sb_ctx *ctx, struct ak_err *err)
 	return install(seccomp_moderate, ARRAY_SIZE(seccomp_moderate), err);
 }
 
-int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err)
+/* The same filter with a listener. Returns its descriptor, or -errno on a kernel that has none. */
+static int filter_with_listener(const struct sandbox_spec *spec)
+{
+	const unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
+
+	if (!sb_removes_set_ids(spec))
+		return -EOPNOTSUPP;
+	return spec->isolation == SANDBOX_NESTED ? load(seccomp_nested_image, ARRAY_SIZE(seccomp_nested_image), flags)
+						 : load(seccomp_moderate_image, ARRAY_SIZE(seccomp_moderate_image), flags);
+}
+
+int sb_confine_seccomp(const struct sb_ctx *ctx, int *ret_listener, struct ak_err *err)
 {
 	int rc = sb_one_id(ctx) ? install(seccomp_one_id, ARRAY_SIZE(seccomp_one_id), err) : 0;
 
-	return rc < 0 ? rc : filter_calls(ctx, err);
+	*ret_listener = -1;
+#ifdef AK_SABOTAGE_NOSECCOMP
+	return rc;
+#endif
+	if (rc < 0)
+		return rc;
+	*ret_listener = filter_with_listener(ctx->spec);
+	return *ret_listener >= 0 ? 0 : filter_calls(ctx, err);
+}
+
+int sb_confine_helper(void)
+{
+	int rc = set_caps(BIT(CAP_SYS_PTRACE));
+
+	return rc < 0 ? rc : load(seccomp_setid_helper, ARRAY_SIZE(seccomp_setid_helper), 0);
+}
+
+int sb_mode_argument(int nr)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(seccomp_modes); i++) {
+		if (seccomp_modes[i].nr == nr)
+			return (int)seccomp_modes[i].mode;
+	}
+	return -1;
 }

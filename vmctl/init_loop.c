@@ -38,7 +38,7 @@ struct init {
 
 /* ---- confinement ---- */
 
-int sb_confine(const struct sb_ctx *ctx, struct ak_err *err)
+int sb_confine(const struct sb_ctx *ctx, int *ret_listener, struct ak_err *err)
 {
 	static const int none[3] = { -1, -1, -1 };
 	int rc = sb_confine_limits(ctx, err);
@@ -48,8 +48,19 @@ int sb_confine(const struct sb_ctx *ctx, struct ak_err *err)
 	if (rc == 0)
 		rc = sb_confine_landlock(ctx->spec->tty || !ctx->spec->argv ? none : ctx->spec->stdio, err);
 	if (rc == 0)
-		rc = sb_confine_seccomp(ctx, err);
+		rc = sb_confine_seccomp(ctx, ret_listener, err);
 	return rc;
+}
+
+/* Start the helper while we have the capability that it needs, and give that up. */
+static int start_helper(struct sb_ctx *ctx, int listener, struct ak_err *err)
+{
+	pid_t pid = listener < 0 ? 0 : sb_setid_start(listener);
+
+	if (pid < 0)
+		return ak_fail_errno(err, -pid, "starting a process in the sandbox");
+	ctx->setid_helper = pid;
+	return sb_confine_last(ctx, err);
 }
 
 /* Prepare for later commands: marks to find their processes, and a fence to isolate them. */
@@ -63,8 +74,10 @@ static int confine_later(struct sb_ctx *ctx, struct ak_err *err)
 
 int sb_init_confine(struct sb_ctx *ctx, struct ak_err *err)
 {
-	int rc = sb_confine(ctx, err);
+	int listener, rc = sb_confine(ctx, &listener, err);
 
+	if (rc == 0)
+		rc = start_helper(ctx, listener, err);
 	if (rc == 0 && !ctx->spec->argv)
 		rc = confine_later(ctx, err);
 	if (rc < 0)
@@ -338,7 +351,7 @@ static int report_ready(const struct init *in, int master)
 		what |= SB_READY_CHILDREN;
 		fds[n++] = children;
 	}
-	return sb_send_fds(in->ctx->ctl, SB_MSG_READY, 0, what, NULL, fds, n);
+	return sb_send_fds(in->ctx->ctl, SB_MSG_READY, (uint32_t)in->ctx->setid_helper, what, NULL, fds, n);
 }
 
 _Noreturn void sb_init_serve(struct sb_ctx *ctx)

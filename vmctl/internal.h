@@ -23,7 +23,7 @@ enum sb_msg_type {
 	SB_MSG_NETWORK = 1, /* setup → caller: the sandbox's network namespace is complete */
 	SB_MSG_NOTE, /* → caller: something could not be done; TEXT says what */
 	SB_MSG_FAILED, /* → caller: start failed; reason in TEXT, exit code in VALUE */
-	SB_MSG_READY, /* init → caller, with the sandbox's root and what VALUE names (SB_READY_…) */
+	SB_MSG_READY, /* init → caller, with the sandbox's root and what VALUE names (SB_READY_…); ID: a child of init that is no command, or 0 */
 	SB_MSG_EXITED, /* init → caller: exit code in VALUE */
 	SB_MSG_TREES, /* caller → parked init: detached mounts for the next job, in the order of its spec */
 	SB_MSG_ASSIGN, /* caller → parked init: the packed job, the streams whose bits are set in VALUE, then control groups to join */
@@ -98,6 +98,7 @@ struct sb_ctx {
 	struct sb_vm_host vm_host;
 	struct sb_vm_run vm_run;
 	int dial; /* owned, in init: the way to the virtual machine's commands; 0 if there is none */
+	pid_t setid_helper; /* in init: the process that removes set-id bits; 0 if there is none */
 	bool kernel_pid_max; /* each pid namespace has its own pid_max (Linux 6.14) */
 };
 
@@ -119,6 +120,12 @@ int sb_keep_fds(const int *fds, size_t n);
 static inline bool sb_one_id(const struct sb_ctx *ctx)
 {
 	return ctx->spec->image_root && ctx->spec->root_inside && !sb_maps_range(&ctx->ids);
+}
+
+/* Whether calls of an image's root that ask for set-id bits succeed without them (setid.c), instead of being refused. */
+static inline bool sb_removes_set_ids(const struct sandbox_spec *spec)
+{
+	return spec->image_root && spec->root_inside && spec->isolation != SANDBOX_STRICT && !spec->vm;
 }
 
 /* setup.c: main function of the short-lived setup child. */
@@ -246,20 +253,30 @@ void sb_job_pack(struct strbuf *pack, const struct sandbox_spec *spec);
 /* park.c: wait for the job and make its spec the context's. The job's memory is never freed. */
 int sb_await_job(struct sb_ctx *ctx, struct ak_err *err);
 
-/* init_loop.c: all of confine.c, for a process that is in its final root. */
-int sb_confine(const struct sb_ctx *ctx, struct ak_err *err);
+/* init_loop.c: all of confine.c, for a process that is in its final root. *RET_LISTENER as in sb_confine_seccomp. */
+int sb_confine(const struct sb_ctx *ctx, int *ret_listener, struct ak_err *err);
 
 /* confine.c: drop privileges; call in this order. */
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine_landlock(const int stdio[3], struct ak_err *err);
-int sb_confine_seccomp(const struct sb_ctx *ctx, struct ak_err *err);
+/* *RET_LISTENER: owned by the caller, for sb_setid_start; -1 if there is none. */
+int sb_confine_seccomp(const struct sb_ctx *ctx, int *ret_listener, struct ak_err *err);
+/* Give up the capability that sb_confine_caps keeps for sb_setid_start; in init, after that. */
+int sb_confine_last(const struct sb_ctx *ctx, struct ak_err *err);
+/* For the helper of setid.c: keep only that capability and the calls that it needs. */
+int sb_confine_helper(void);
+/* The index of the file mode among the arguments of the call NR; -1 if it sets none. */
+int sb_mode_argument(int nr);
 /*
  * Create a ruleset that allows everything: each process that enters it with sb_enter_fence gets a Landlock domain of
  * its own. -1 on a kernel without Landlock.
  */
 int sb_make_fence(void);
 int sb_enter_fence(int fence);
+
+/* setid.c: start the helper that removes set-id bits. Returns its pid, or -errno. Takes LISTENER over. */
+pid_t sb_setid_start(int listener);
 
 /* init.c: main function of pid 1. */
 _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd);

@@ -169,6 +169,8 @@ void sandbox_group(struct sandbox *sb, const struct sandbox_spec *spec)
 
 	if (spec->vm || spec->podman)
 		limits.pids = 0;
+	if (limits.pids && sb_removes_set_ids(spec))
+		limits.pids++; /* for the helper */
 	cgroup_init(&sb->cgroup, spec->name, &limits, &sb->notes);
 }
 
@@ -247,8 +249,10 @@ static void on_silence(struct sandbox *sb)
 }
 
 /* A parked sandbox reports READY twice, the first time without descriptors. */
-static void on_ready(struct sandbox *sb, int what, int *fds)
+static void on_ready(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 {
+	const int what = msg->value;
+
 	sb->init_done = true;
 	ak_close(sb->root);
 	ak_close(sb->tty);
@@ -256,6 +260,7 @@ static void on_ready(struct sandbox *sb, int what, int *fds)
 	sb->root = TAKE_FD(fds[0]);
 	sb->tty = what & SB_READY_TTY ? TAKE_FD(fds[1]) : -1;
 	sb->children = what & SB_READY_CHILDREN ? TAKE_FD(fds[what & SB_READY_TTY ? 2 : 1]) : -1;
+	sb->helper = msg->id;
 }
 
 /* Use the pidfd if there is one, so that a reused pid is never hit. */
@@ -315,7 +320,7 @@ static void on_message(struct sandbox *sb, const struct sb_msg *msg, int *fds)
 			strbuf_printf(&sb->notes, "%s\n", msg->text);
 		break;
 	case SB_MSG_READY:
-		on_ready(sb, msg->value, fds);
+		on_ready(sb, msg, fds);
 		break;
 	case SB_MSG_FAILED:
 	case SB_MSG_EXITED:
@@ -433,9 +438,13 @@ int sandbox_root_fd(const struct sandbox *sb)
 
 bool sandbox_idle(const struct sandbox *sb)
 {
-	char byte;
+	char text[32], *end;
+	ssize_t n = sb->children < 0 ? -1 : pread(sb->children, text, sizeof(text) - 1, 0);
 
-	return sb->children >= 0 && pread(sb->children, &byte, 1, 0) == 0;
+	if (n <= 0)
+		return n == 0;
+	text[n] = '\0';
+	return sb->helper && strtoul(text, &end, 10) == sb->helper && strspn(end, " ") == strlen(end);
 }
 
 pid_t sandbox_init_pid(const struct sandbox *sb)

@@ -43,12 +43,12 @@ static int receive_tap(const struct sb_ctx *ctx, int *ret, struct ak_err *err)
 static int prepare_vmm(const struct sb_ctx *ctx, int base, struct vm_machine *m, struct ak_err *err)
 {
 	const bool parked = ctx->spec->parked;
-	int rc = vm_room_enter(&ctx->vm_host, base, !parked, err);
+	int rc = vm_room_enter(&ctx->vm_host, base, !parked, err), listener;
 
 	if (rc == 0 && parked && (rc = vm_room_keep(ctx->vm_run.room[1])) < 0)
 		ak_fail_errno(err, -rc, "fork");
 	if (rc == 0)
-		rc = sb_confine(ctx, err);
+		rc = sb_confine(ctx, &listener, err);
 	if (rc == 0)
 		rc = receive_tap(ctx, &m->tap, err);
 	if (rc == 0 && vm_room_close(ctx->spec->vm->kvm) < 0)

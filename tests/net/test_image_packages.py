@@ -123,6 +123,64 @@ def test_apt_get_installs_from_an_allowed_repository_in_an_image(repository):
     assert r.code != 0 and "installed" not in r.out, r
 
 
+# Set-uid, set-gid, and a folder that is set-gid; the modes without these bits.
+SET_IDS = {"usr/bin/lab-suid": 0o4755, "usr/bin/lab-sgid": 0o2750, "var/lab-mail": 0o2775}
+
+
+def set_id_tree(top):
+    """What a package such as sudo holds, as files; numeric owners are those of the archive."""
+    for name, mode in SET_IDS.items():
+        path = os.path.join(top, name)
+        os.makedirs(path if name.startswith("var/") else os.path.dirname(path), mode=0o755, exist_ok=True)
+        if not name.startswith("var/"):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\necho ran\n")
+        os.chmod(path, mode)
+
+
+def set_bits(*folders):
+    """Paths below FOLDERS, as the host sees them, that carry a set-id bit."""
+    return [os.path.join(top, name) for folder in folders for top, dirs, files in os.walk(folder) for name in dirs + files
+            if os.lstat(os.path.join(top, name)).st_mode & 0o6000]
+
+
+@pytest.fixture
+def set_id_deb(any_user, tmp_path):
+    """A package made by dpkg-deb, and an archive of the same files, in the project; the apt image."""
+    lab = any_user
+    if images.missing_tools() or not find_program("dpkg-deb"):
+        missing("not installed: " + (images.missing_tools() or "dpkg-deb"))
+    top = tmp_path / "tree"
+    (top / "DEBIAN").mkdir(parents=True, mode=0o755)
+    arch = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+    (top / "DEBIAN" / "control").write_text("Package: lab-suid\nVersion: 1\nArchitecture: %s\nMaintainer: lab <lab@ok.test>\nDescription: x\n" % arch)
+    set_id_tree(top)
+    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(top), lab.path("project", "lab-suid.deb")], check=True, capture_output=True)
+    subprocess.run(["tar", "-C", str(top), "--owner=0", "--group=0", "-cf", lab.path("project", "lab-suid.tar"), "usr", "var"], check=True)
+    folder = images.write_layout(lab.path("home", "layout"), [apt_layer().done()], {"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]})
+    r = lab.ak(["image", "import", "--name", "apt", folder + ":latest"])
+    assert r.code == 0, r
+    return lab
+
+
+MODES = "stat -c %%a %s/usr/bin/lab-suid %s/usr/bin/lab-sgid %s/var/lab-mail && %s/usr/bin/lab-suid"
+UNPACKERS = {
+    "dpkg": "dpkg -i lab-suid.deb && dpkg-query -W -f '${Status}\\n' lab-suid && " + MODES % (("",) * 4),
+    "tar": "mkdir /root/t && /usr/bin/tar -C /root/t -xpf lab-suid.tar && " + MODES % (("/root/t",) * 4),
+    "busybox tar": "mkdir /root/t && busybox tar -C /root/t -xpf lab-suid.tar && " + MODES % (("/root/t",) * 4),
+    "project": "mkdir t && /usr/bin/tar -C t -xpf lab-suid.tar && " + MODES % (("t",) * 4),
+}
+
+
+@pytest.mark.parametrize("how", UNPACKERS)
+def test_a_package_with_set_id_files_installs_without_the_bits(set_id_deb, how):
+    lab = set_id_deb
+    r = lab.run(["--compatibility-mode", "claude", "--keep", "--image", "apt", "--dir", lab.path("project"), "sh", "-c", UNPACKERS[how]], cwd=lab.path("project"), timeout=60)
+    assert r.code == 0, r
+    assert r.out.endswith(("install ok installed\n" if how == "dpkg" else "") + "755\n750\n775\nran\n"), r
+    assert not set_bits(lab.path("project"), lab.path("state"))
+
+
 # ---- apk: AK_APK names programs that are to be tried, as Debian has none; both 2.14 and 3.0 work the same way ----
 
 APKS = os.environ.get("AK_APK", find_program("apk") or "").split(":")
@@ -153,7 +211,7 @@ def apk_package(arch):
     """A folder of another user, a file of the group shadow, a link, a program, and a script that runs after the installation."""
     data = gzipped([entry("usr/", mode=0o755, type=tarfile.DIRTYPE), entry("usr/share/", mode=0o755, type=tarfile.DIRTYPE),
                     entry("usr/share/lab-apk", b"installed", 0o640, gid=42, gname="shadow"), entry("usr/share/lab-link", type=tarfile.SYMTYPE, linkname="lab-apk", mode=0o777),
-                    entry("usr/share/lab-run", b"#!/bin/sh\necho ran\n", 0o755), entry("usr/share/lab-home/", mode=0o750, type=tarfile.DIRTYPE, uid=1000, gid=1000, uname="node", gname="node")], True)
+                    entry("usr/share/lab-run", b"#!/bin/sh\necho ran\n", 0o4755), entry("usr/share/lab-home/", mode=0o750, type=tarfile.DIRTYPE, uid=1000, gid=1000, uname="node", gname="node")], True)
     head = "pkgname = lab-apk\npkgver = 1-r0\npkgdesc = x\nurl = http://ok.test\nbuilddate = 1000000000\nsize = 4096\narch = %s\nlicense = MIT\norigin = lab-apk\ndatahash = %s\n" % (
         arch, hashlib.sha256(data).hexdigest())
     control = gzipped([entry(".PKGINFO", head.encode()), entry(".post-install", APK_SCRIPT.encode(), 0o755)], False)

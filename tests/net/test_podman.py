@@ -213,6 +213,14 @@ def test_root_of_an_image_has_no_network_of_its_own(pod):
     assert r.out == "0\ndone\n" and pod.arrived("11.66.0.1") == 0 and pod.dns.log("evil.test") == [], r
 
 
+def test_root_of_an_image_gets_files_without_set_id_bits(pod):
+    imported(pod)
+    script = "touch a && chmod 6750 a && stat -c %a a && cd /root && touch a && chmod 4711 a && stat -c %a a"
+    r = run(pod, ["--image", "box", "--dir", pod.path("project"), "sh", "-c", script], cwd=pod.path("project"))
+    assert r.code == 0 and r.out.split()[:2] == ["750", "711"], r
+    assert stat.S_IMODE(os.lstat(pod.path("project", "a")).st_mode) == 0o750
+
+
 def test_another_user_of_an_image_owns_the_project(pod):
     name = imported(pod, User="node")
     r = run(pod, ["-m", "claude", "--image", name, "/bin/busybox", "sh", "-c", "id -u; echo x > made; stat -c %u made"], cwd=pod.path("project"))

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <seccomp.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -28,15 +30,19 @@
  */
 #define FIRST_UNKNOWN_CALL 463
 
-/* NESTED is MODERATE with namespaces allowed. */
-enum profile { MODERATE, STRICT, NESTED, PROFILE_NUM };
+/* NESTED is MODERATE with namespaces allowed. The profiles of images report set-id bits to a listener instead of refusing them. */
+enum profile { MODERATE, STRICT, NESTED, MODERATE_IMAGE, NESTED_IMAGE, PROFILE_NUM };
 
-static const char *const profile_names[PROFILE_NUM] = { [MODERATE] = "moderate", [STRICT] = "strict", [NESTED] = "nested" };
+static const char *const profile_names[PROFILE_NUM] = { [MODERATE] = "moderate",
+	[STRICT] = "strict",
+	[NESTED] = "nested",
+	[MODERATE_IMAGE] = "moderate_image",
+	[NESTED_IMAGE] = "nested_image" };
 
 /* The profiles in which a call is refused, as bits. */
-#define EVERYWHERE (1u << MODERATE | 1u << STRICT | 1u << NESTED)
+#define EVERYWHERE ((1u << PROFILE_NUM) - 1)
 #define IN_STRICT (1u << STRICT)
-#define NO_NESTING (1u << MODERATE | 1u << STRICT)
+#define NO_NESTING (EVERYWHERE & ~(1u << NESTED | 1u << NESTED_IMAGE))
 
 struct deny {
 	const char *name;
@@ -272,26 +278,33 @@ static const struct {
 	{ "mknodat", -1, 2, 0 },
 };
 
+static int mode_call(size_t i)
+{
+	int nr = seccomp_syscall_resolve_name(modes[i].name);
+
+	return nr == __NR_SCMP_ERROR ? modes[i].number : nr;
+}
+
 /*
- * Refuse set-id bits. Nothing inside can use them (no_new_privs), but the project lies on the host, where they would count.
- * mkdir ignores these bits. openat2 and io_uring, which hide the mode from a filter, are refused altogether.
+ * Refuse set-id bits, or report them to the helper that removes them (setid.c). Nothing inside can use them (no_new_privs), but
+ * the project lies on the host, where they would count. mkdir ignores these bits. openat2 and io_uring, which hide the mode from
+ * a filter, are refused altogether.
  */
-static int add_set_ids(scmp_filter_ctx ctx)
+static int add_set_ids(scmp_filter_ctx ctx, enum profile profile)
 {
 	static const uint64_t bits[] = { S_ISUID, S_ISGID };
+	const uint32_t action = profile == MODERATE_IMAGE || profile == NESTED_IMAGE ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(EPERM);
 
 #ifdef AK_SABOTAGE_NOSETIDS
 	return 0;
 #endif
 	for (size_t i = 0; i < COUNT(modes); i++) {
-		int nr = seccomp_syscall_resolve_name(modes[i].name);
+		int nr = mode_call(i);
 
-		if (nr == __NR_SCMP_ERROR)
-			nr = modes[i].number;
 		for (size_t j = 0; nr >= 0 && j < COUNT(bits); j++) {
 			struct scmp_arg_cmp args[] = { SCMP_CMP(modes[i].mode, SCMP_CMP_MASKED_EQ, bits[j], bits[j]),
 				SCMP_CMP(modes[i].mode - 1, SCMP_CMP_MASKED_EQ, modes[i].creates, modes[i].creates) };
-			int rc = seccomp_rule_add_array(ctx, SCMP_ACT_ERRNO(EPERM), nr, modes[i].creates ? 2 : 1, args);
+			int rc = seccomp_rule_add_array(ctx, action, nr, modes[i].creates ? 2 : 1, args);
 
 			if (rc < 0)
 				return table_check(rc, modes[i].name);
@@ -355,10 +368,10 @@ static int add_namespaces(scmp_filter_ctx ctx, enum profile profile)
 
 	for (size_t i = 0; rc >= 0 && i < COUNT(namespace_flags); i++) {
 		rc = refuse_flag(ctx, SCMP_SYS(clone), namespace_flags[i]);
-		if (rc >= 0 && profile == MODERATE) /* STRICT refuses unshare altogether */
+		if (rc >= 0 && profile != STRICT) /* which refuses unshare altogether */
 			rc = refuse_flag(ctx, SCMP_SYS(unshare), namespace_flags[i]);
 	}
-	return rc >= 0 && profile == MODERATE ? refuse_flag(ctx, SCMP_SYS(unshare), CLONE_NEWTIME_BIT) : rc;
+	return rc >= 0 && profile != STRICT ? refuse_flag(ctx, SCMP_SYS(unshare), CLONE_NEWTIME_BIT) : rc;
 }
 
 /* 0xffffffff queries; every other value changes the address space layout. */
@@ -384,18 +397,23 @@ static int add_denied(scmp_filter_ctx ctx, enum profile profile)
 	return 0;
 }
 
+/* Calls of another architecture, including 32-bit and x32, return ENOSYS. */
+static int refuse_foreign(scmp_filter_ctx ctx)
+{
+	return table_check(seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)), "bad architecture");
+}
+
 static int build(scmp_filter_ctx ctx, enum profile profile)
 {
-	/* Calls of another architecture, including 32-bit and x32, return ENOSYS. */
-	if (table_check(seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)), "bad architecture") < 0)
+	if (refuse_foreign(ctx) < 0)
 		return -1;
 	if (table_check(seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2), "optimize") < 0)
 		return -1;
 	if (add_denied(ctx, profile) < 0 || add_families(ctx) < 0)
 		return -1;
-	if (add_types(ctx) < 0 || add_transports(ctx) < 0 || add_ioctls(ctx) < 0 || add_set_ids(ctx) < 0)
+	if (add_types(ctx) < 0 || add_transports(ctx) < 0 || add_ioctls(ctx) < 0 || add_set_ids(ctx, profile) < 0)
 		return -1;
-	if (profile != NESTED && add_namespaces(ctx, profile) < 0)
+	if (profile != NESTED && profile != NESTED_IMAGE && add_namespaces(ctx, profile) < 0)
 		return -1;
 	return profile == STRICT ? add_personality(ctx) : 0;
 }
@@ -422,10 +440,54 @@ static int build_one_id(scmp_filter_ctx ctx)
 static int write_one_id(FILE *out)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-	int rc = !ctx || build_one_id(ctx) < 0 || table_print(out, ctx, "one_id", FIRST_UNKNOWN_CALL) < 0 ? -1 : 0;
+	int rc = !ctx || refuse_foreign(ctx) < 0 || build_one_id(ctx) < 0 ||
+			table_print(out, ctx, "one_id", FIRST_UNKNOWN_CALL) < 0
+		? -1
+		: 0;
 
 	seccomp_release(ctx);
 	return rc;
+}
+
+/* The helper that removes set-id bits needs only these calls (setid.c). */
+static int build_helper(scmp_filter_ctx ctx)
+{
+	static const uint64_t requests[] = { SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND };
+	static const uint64_t traces[] = { PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_GETREGSET, PTRACE_SETREGSET, PTRACE_DETACH };
+	int rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(wait4), 0);
+
+	if (rc >= 0)
+		rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(exit_group), 0);
+	/* Only to read. */
+	if (rc >= 0)
+		rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_EQ, 0, 0));
+	/* Some C libraries extend the sign of a request; the kernel reads the low half. */
+	for (size_t i = 0; i < COUNT(requests) && rc >= 0; i++)
+		rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, LOW32, requests[i]));
+	for (size_t i = 0; i < COUNT(traces) && rc >= 0; i++)
+		rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ptrace), 1, SCMP_A0(SCMP_CMP_EQ, traces[i], 0));
+	return table_check(rc, "helper");
+}
+
+static int write_helper(FILE *out)
+{
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+	int rc =
+		!ctx || refuse_foreign(ctx) < 0 || build_helper(ctx) < 0 || table_print(out, ctx, "setid_helper", 0) < 0 ? -1 : 0;
+
+	seccomp_release(ctx);
+	return rc;
+}
+
+/* The number of each call that sets a mode, and the index of the mode among its arguments. */
+static void write_modes(FILE *out)
+{
+	fprintf(out, "static const struct { int nr; unsigned mode; } seccomp_modes[] = {\n");
+	for (size_t i = 0; i < COUNT(modes); i++) {
+		if (mode_call(i) >= 0)
+			fprintf(out, "\t{ %d, %u },\n", mode_call(i), modes[i].mode);
+	}
+	fprintf(out, "};\n");
 }
 
 int main(int argc, char **argv)
@@ -436,6 +498,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: ak_seccomp_gen FILE\n");
 		return 2;
 	}
+	/* Whatever the build host's kernel can do: level 5 has SCMP_ACT_NOTIFY. */
+	if (table_check(seccomp_api_set(5), "level") < 0)
+		return 1;
 	for (enum profile p = MODERATE; p < PROFILE_NUM; p++) {
 		scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
 
@@ -443,7 +508,8 @@ int main(int argc, char **argv)
 			return 1;
 		seccomp_release(ctx);
 	}
-	if (write_one_id(out) < 0)
+	if (write_one_id(out) < 0 || write_helper(out) < 0)
 		return 1;
+	write_modes(out);
 	return fclose(out) == 0 ? 0 : 1;
 }
