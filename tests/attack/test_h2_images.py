@@ -5,6 +5,7 @@ import os
 import images
 import pytest
 from expect import compile_c, missing
+from lab import PYTHON
 from test_h2_set_ids import SOURCE, found
 
 CLAUDE = ("--compatibility-mode", "claude")
@@ -267,6 +268,13 @@ WANTED = {
     "blocked": {"free": 0o755, "writer": 0},
     "foreign": {"x32": 38, "i386": 38, "foreign mode": 0o600},
 }
+# Stops sandbox "x" with an hour's patience for its processes.
+STOP = """
+import json, socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.settimeout(60); s.connect(sys.argv[1])
+s.send(json.dumps({"op": "stop", "name": "x", "grace_ms": 3600000}).encode())
+print(s.recv(65536).decode())
+"""
 # Forks until that fails; how many there were.
 COUNT = r"""
 #include <signal.h>
@@ -387,6 +395,16 @@ def test_h2_commands_in_a_persistent_image_sandbox(any_boxes):
     b.ak("start", "x")
     assert b.sh("x", "cd /root && chmod 6711 open && stat -c %a open") == "711\n"
     nothing_left(lab)
+
+
+def test_h2_a_stop_does_not_wait_for_the_helper(any_boxes):
+    b, lab = any_boxes, any_boxes.lab
+    imported(lab)
+    b.up("x", "--image", "box")
+    assert b.sh("x", "cd /root && touch a && chmod 6711 a && stat -c %a a") == "711\n"
+    r = lab.spawn([PYTHON, "-c", STOP, b.runtime("daemon.sock")], env=lab.env()).wait(90)
+    assert r.code == 0 and "error" not in json.loads(r.out), r
+    assert b.list()["x"]["status"] == "stopped"
 
 
 def test_h2_the_helper_is_not_among_the_processes_of_the_limit(any_user):
