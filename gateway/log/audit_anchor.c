@@ -156,17 +156,14 @@ static int open_anchor(const char *dir, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-int audit_anchor_set(const char *dir, const char *name, const struct audit_key *key, uint64_t seq, const char *hash)
+static int write_anchor(
+	int fd, const char *name, const struct audit_key *key, const struct audit_anchor *before, uint64_t seq, const char *hash)
 {
-	struct audit_anchor before = { 0 }, now = { .newest.seq = seq, .wall_us = ak_wall_us(), .boot_us = boot_us() };
-	_cleanup_close_ int fd = open_anchor(dir, name);
+	struct audit_anchor now = { .newest.seq = seq, .wall_us = ak_wall_us(), .boot_us = boot_us() };
 	char line[LINE];
 	int rc;
 
-	if (fd < 0)
-		return fd;
-	(void)read_anchor(fd, name, key, &before);
-	now.settled = before.newest.seq && before.wall_us + SETTLE_US <= now.wall_us ? before.newest : before.settled;
+	now.settled = before->newest.seq && before->wall_us + SETTLE_US <= now.wall_us ? before->newest : before->settled;
 	if (now.settled.seq > seq) /* a different log with this name */
 		now.settled = (struct audit_point){ 0 };
 	snprintf(now.newest.hash, sizeof(now.newest.hash), "%s", hash);
@@ -174,6 +171,25 @@ int audit_anchor_set(const char *dir, const char *name, const struct audit_key *
 	if (rc < 0)
 		return rc;
 	return pwrite(fd, line, LINE, 0) == LINE ? 0 : -EIO;
+}
+
+int audit_anchor_set(const char *dir, const char *name, const struct audit_key *key, uint64_t seq, const char *hash)
+{
+	_cleanup_close_ int fd = open_anchor(dir, name);
+	struct audit_anchor before = { 0 };
+
+	if (fd < 0)
+		return fd;
+	(void)read_anchor(fd, name, key, &before);
+	return write_anchor(fd, name, key, &before, seq, hash);
+}
+
+int audit_anchor_move(const char *dir, const char *name, const struct audit_key *key, const struct audit_anchor *before,
+	uint64_t seq, const char *hash)
+{
+	_cleanup_close_ int fd = open_anchor(dir, name);
+
+	return fd < 0 ? fd : write_anchor(fd, name, key, before, seq, hash);
 }
 
 void audit_anchor_drop(const char *dir, const char *name)

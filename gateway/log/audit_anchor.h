@@ -32,6 +32,10 @@ struct audit_anchor {
 /* Record that the log NAME of the state folder DIR is at SEQ and HASH. KEY may be NULL. */
 int audit_anchor_set(const char *dir, const char *name, const struct audit_key *key, uint64_t seq, const char *hash);
 
+/* The same for a caller that has just read the anchor as BEFORE, all zero if there was none, and holds the lock of the log since. */
+int audit_anchor_move(const char *dir, const char *name, const struct audit_key *key, const struct audit_anchor *before,
+	uint64_t seq, const char *hash);
+
 /* -ENOENT if there is none; -EBADMSG if it was altered, or not made with KEY (if not NULL). */
 int audit_anchor_get(const char *dir, const char *name, const struct audit_key *key, struct audit_anchor *ret);
 

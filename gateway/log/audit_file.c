@@ -314,15 +314,15 @@ static int write_line(struct audit_writer *w, const char *fields)
 }
 
 /* The log is shorter than its anchor: record it, because the next record would move the anchor and hide the gap. */
-static int record_gap(struct audit_writer *w, const char *dir, const struct audit_key *key)
+static int record_gap(struct audit_writer *w, const struct audit_anchor *a)
 {
-	struct audit_anchor a;
 	char fields[256];
 
-	if (audit_anchor_get(dir, AUDIT_EVENTS, key, &a) < 0 || a.newest.seq <= w->seq)
+	if (a->newest.seq <= w->seq)
 		return 0;
-	snprintf(fields, sizeof(fields), AUDIT_GAP "\"had\":%llu,\"has\":%llu,\"restarted\":%s", (unsigned long long)a.newest.seq,
-		(unsigned long long)w->seq, audit_anchor_restarted(&a) && a.settled.seq <= w->seq ? "true" : "false");
+	snprintf(fields, sizeof(fields), AUDIT_GAP "\"had\":%llu,\"has\":%llu,\"restarted\":%s",
+		(unsigned long long)a->newest.seq, (unsigned long long)w->seq,
+		audit_anchor_restarted(a) && a->settled.seq <= w->seq ? "true" : "false");
 	return write_line(w, fields);
 }
 
@@ -330,10 +330,12 @@ static int write_event(struct audit_writer *w, const char *path, const char *dir
 {
 	uint64_t before = w->size;
 	char kept_hash[SHA256_HEX];
+	struct audit_anchor anchor = { 0 };
 	int rc = audit_write_loss(w, NULL);
 
+	(void)audit_anchor_get(dir, AUDIT_EVENTS, key, &anchor);
 	if (rc == 0)
-		rc = record_gap(w, dir, key);
+		rc = record_gap(w, &anchor);
 	if (rc == 0 && w->size == 0 && w->seq > 0) {
 		struct audit_gone gone = { 0 };
 
@@ -347,7 +349,7 @@ static int write_event(struct audit_writer *w, const char *path, const char *dir
 	if (rc == 0)
 		rc = audit_keep_event(path, key, w->seq, fields);
 	if (rc == 0)
-		(void)audit_anchor_set(dir, AUDIT_EVENTS, key, w->seq, w->prev);
+		(void)audit_anchor_move(dir, AUDIT_EVENTS, key, &anchor, w->seq, w->prev);
 	if (rc == 0 && (before == 0 || before / EVENTS_STEP != w->size / EVENTS_STEP))
 		(void)!fallocate(w->fd, FALLOC_FL_KEEP_SIZE, (off_t)w->size, EVENTS_ROOM);
 	return rc;
