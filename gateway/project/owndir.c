@@ -334,19 +334,27 @@ static bool shown_next(struct shown *s, const char **ret_point, const char **ret
 
 /* ---- the snapshot ---- */
 
+static void own_init(struct own *own, const char *path, const char *variable)
+{
+	own->path = path;
+	own->variable = variable;
+	own->placed = false;
+}
+
 int owndir_new(const struct ak_paths *paths, struct owndir **ret, struct ak_err *err)
 {
-	struct owndir *o = calloc(1, sizeof(*o));
+	struct owndir *o = malloc(sizeof(*o)); /* not cleared: its buffers take five pages */
 	int rc = o ? ak_path_join(o->policies, paths->data, "policies", NULL) : -ENOMEM;
 
 	if (rc < 0) {
 		free(o);
 		return ak_fail_errno(err, -rc, "%s", paths->data);
 	}
-	o->own[OWN_STATE] = (struct own){ .path = paths->state, .variable = "XDG_STATE_HOME" };
-	o->own[OWN_RUNTIME] = (struct own){ .path = paths->runtime, .variable = "XDG_RUNTIME_DIR" };
-	o->own[OWN_CONFIG] = (struct own){ .path = paths->config, .variable = "XDG_CONFIG_HOME" };
-	o->own[OWN_POLICIES] = (struct own){ .path = o->policies, .variable = "AGENTKERNEL_DATA_DIR" };
+	own_init(&o->own[OWN_STATE], paths->state, "XDG_STATE_HOME");
+	own_init(&o->own[OWN_RUNTIME], paths->runtime, "XDG_RUNTIME_DIR");
+	own_init(&o->own[OWN_CONFIG], paths->config, "XDG_CONFIG_HOME");
+	own_init(&o->own[OWN_POLICIES], o->policies, "AGENTKERNEL_DATA_DIR");
+	o->table = (struct table){ 0 };
 	*ret = o;
 	return 0;
 }

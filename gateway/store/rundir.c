@@ -51,6 +51,9 @@ int rundir_empty(const struct ak_paths *paths, char ret[PATH_MAX], struct ak_err
 #define STOCK 32 /* the first of these are created in advance */
 #define PROBES 16 /* names that a run tries before it tries the stock, and then creates its own folder */
 
+/* This process makes the stock, and looks there first. All others look elsewhere first, because they run at the same time. */
+static bool keeps_stock;
+
 static const char *const files[] = { "network.jsonl", "run.jsonl", "policy.json" };
 
 static void spare_name(unsigned i, char ret[static 16])
@@ -76,13 +79,13 @@ static bool claim(int runs, const char *name, int fd)
 /* Rename a spare folder to NAME; -1 if there is none. Locks it first: pruning would take it for the oldest run of all. */
 static int take_spare(int runs, const char *name)
 {
-	unsigned start = rundir_lot();
+	unsigned lot = rundir_lot(), stock_at = keeps_stock ? 0 : PROBES, probes_at = keeps_stock ? STOCK : 0;
 	char spare[16];
 
 	for (unsigned i = 0; i < PROBES + STOCK; i++) {
 		_cleanup_close_ int fd = -1;
 
-		spare_name(i < PROBES ? start + i : i - PROBES, spare);
+		spare_name(i - stock_at < STOCK ? i - stock_at : lot + i - probes_at, spare);
 		fd = openat(runs, spare, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd >= 0 && claim(runs, spare, fd) && renameat2(runs, spare, runs, name, RENAME_NOREPLACE) == 0)
 			return TAKE_FD(fd);
@@ -180,6 +183,7 @@ void rundir_stock(const struct ak_paths *paths, unsigned n)
 	struct ak_err err;
 	_cleanup_close_ int fd = join(runs, paths->state, "runs") < 0 ? -1 : open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
+	keeps_stock = true;
 	if (fd < 0 && errno == ENOENT && ak_mkdir_p(runs, 0700) == 0)
 		fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	for (unsigned have = fd < 0 ? n : count_stock(fd); have < n && have < STOCK && new_spare(fd); have++)
