@@ -40,6 +40,9 @@ int ipc_connect_name(const char *name, struct ak_err *err);
 /* Does any process listen on PATH? Never blocks, and does not check the listener. */
 bool ipc_listens(const char *path);
 
+/* The same without a connection, so that the listener is not woken: is PATH the socket of any process? It may be about to listen. */
+bool ipc_is_bound(const char *path);
+
 /* Require that the peer runs as our user or root, in our user and mount namespace. -errno also if this cannot be determined. */
 int ipc_trust(int sock, struct ak_err *err);
 

@@ -141,6 +141,17 @@ bool ipc_listens(const char *path)
 	return place_open(path, &p) == 0 && try_place(&p) == 0;
 }
 
+/* The kernel looks for the socket before it refuses a connection from one of another type. */
+bool ipc_is_bound(const char *path)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	_cleanup_(place_done) struct place p;
+
+	if (place_open(path, &p) < 0 || fd < 0)
+		return false;
+	return connect(fd, (const struct sockaddr *)&p.sun, sizeof(p.sun)) < 0 && errno == EPROTOTYPE;
+}
+
 /*
  * The peer reads our namespaces in /proc, which the kernel permits only if we have no capability that the peer lacks. A login
  * shell can have one (CAP_WAKE_ALARM from pam_systemd) that the daemon does not have. We need none.

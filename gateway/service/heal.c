@@ -8,11 +8,13 @@
 #include "gateway/base/cleanup.h"
 #include "gateway/base/io.h"
 #include "gateway/daemon/daemon.h"
+#include "gateway/ipc/ipc.h"
 #include "gateway/store/vitals.h"
 #include "gateway/store/state.h"
 #include "gateway/super/super.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -80,20 +82,35 @@ static void restart_daemon(const struct ak_paths *paths, const char *name, struc
 }
 
 /* Was the daemon restarted a moment ago? Its gateway process may still be starting. */
-static bool just_restarted(const struct ak_paths *paths)
+static bool just_restarted(const struct vitals *l)
 {
 	uint64_t now = ak_now_ms();
-	struct vitals l;
 
-	vitals_read(paths, &l);
-	return l.failures > 0 && l.began_ms <= now && now - l.began_ms < CONNECT_WAIT_MS;
+	return l->failures > 0 && l->began_ms <= now && now - l->began_ms < CONNECT_WAIT_MS;
+}
+
+/*
+ * Does the daemon run? Asked before every command, so the daemon is not woken for it. If it seems to have died, a connection decides: that also makes a
+ * service manager start it that holds its socket.
+ */
+static bool daemon_runs(const struct ak_paths *paths, const struct vitals *l)
+{
+	char path[PATH_MAX];
+
+	if (l->state == VITALS_SERVES && l->pid > 0 && kill(l->pid, 0) == 0 &&
+		ak_path_join(path, paths->runtime, "daemon.sock", NULL) == 0 && ipc_is_bound(path))
+		return true;
+	return super_daemon_served(paths);
 }
 
 bool service_heal(const struct ak_paths *paths, const char *name, struct ak_err *ret)
 {
-	bool served = super_daemon_served(paths);
+	struct vitals l;
+	bool served;
 
-	if ((served && !just_restarted(paths)) || (name && !needs_daemon(paths, name)))
+	vitals_read(paths, &l);
+	served = daemon_runs(paths, &l);
+	if ((served && !just_restarted(&l)) || (name && !needs_daemon(paths, name)))
 		return false;
 	if (served) {
 		wait_connected(paths, name);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -176,6 +177,24 @@ static void more_descriptors_than_there_is_room_for_are_closed(void **state)
 	cJSON_Delete(obj);
 	cJSON_Delete(in);
 	assert_int_equal(open_count(), before);
+}
+
+static void a_listener_is_found_without_waking_it(void **state)
+{
+	struct world *w = *state;
+	struct ak_err err;
+	int a = ipc_listen(w->path, &err);
+	struct pollfd p = { .fd = a, .events = POLLIN };
+
+	assert_true(a >= 0);
+	assert_true(ipc_is_bound(w->path));
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_true(ipc_listens(w->path)); /* by a connection */
+	assert_int_equal(poll(&p, 1, 0), 1);
+	close(a);
+	assert_false(ipc_is_bound(w->path)); /* its file is still there */
+	assert_true(ipc_remove_stale(w->path));
+	assert_false(ipc_is_bound(w->path));
 }
 
 static void the_socket_is_private_and_a_live_one_is_not_taken(void **state)
@@ -437,6 +456,7 @@ int main(void)
 		cmocka_unit_test(a_memory_file_that_may_still_change_is_refused),
 		cmocka_unit_test(what_is_no_object_is_an_error_and_its_descriptors_are_closed),
 		cmocka_unit_test(more_descriptors_than_there_is_room_for_are_closed),
+		cmocka_unit_test_setup_teardown(a_listener_is_found_without_waking_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_socket_is_private_and_a_live_one_is_not_taken, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_path_longer_than_a_socket_address_works, setup, teardown),
 		cmocka_unit_test_setup_teardown(of_eight_that_listen_at_once_one_wins, setup, teardown),
