@@ -1,9 +1,12 @@
 """The guests of one daemon are restored from one copy of the saved guest: what none of them has written is in memory once, and none can change it for the next."""
 import json
+import os
+import subprocess
 
 import pytest
+from expect import missing
 from guests import SLOW, VM, prepare
-from lab import PYTHON, wait_for
+from lab import PYTHON, ROOT, wait_for
 from persist import Boxes
 
 pytestmark = pytest.mark.xdist_group("vm")
@@ -78,20 +81,23 @@ have = {line.split(":")[0]: int(line.split()[1]) << 10 for line in open("/proc/m
 n = have["MemAvailable"] * 9 // 10
 memory = bytearray(n)
 for i in range(0, n, 4096): memory[i] = 1
-print(n * 100 // (256 << 20))
+print(n * 100 // (512 << 20))
 """
 
 
-@pytest.mark.parametrize("who", ["user", "root"])
-def test_a_guest_may_use_all_the_memory_that_it_was_given(lab, who):
-    """With the limit in force where a control group can be written, as root has one here."""
-    if who == "root" and not lab.is_root:
+def test_a_guest_may_use_all_the_memory_that_it_was_given(tmp_path):
+    """Outside of the lab, where root can write a control group, so that the limit is in force."""
+    if os.geteuid():
         pytest.skip("the suite runs as an ordinary user")
-    with lab.acting_as(who):
-        prepare(lab)
-        r = lab.run([*VM, "--memory", "256M", "--no-network", "--", PYTHON, "-c", TOUCH], timeout=SLOW)
-        assert r.code == 0 and int(r.out) > 50, r
-        assert who == "user" or "memory limit off" not in r.err, r
+    if not os.path.exists("/usr/bin/qemu-system-x86_64"):
+        missing("no QEMU on this host")
+    env = {"PATH": os.environ["PATH"], "AGENTKERNEL_DATA_DIR": os.environ.get("AGENTKERNEL_DATA_DIR", ROOT)}
+    env.update({name: str(tmp_path) for name in ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME")})
+    command = [os.path.abspath(os.environ.get("AK_BIN") or os.path.join(ROOT, "build", "agentkernel")), "run", *VM, "--memory", "512M", "--no-network", "--", PYTHON, "-c", TOUCH]
+    r = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
+    assert r.returncode == 0 and int(r.stdout) > 50, r
+    if "memory limit off" in r.stderr:
+        missing("no writable control group")
 
 
 PLANT = r"""
