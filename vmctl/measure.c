@@ -158,8 +158,8 @@ static void look_at_files(struct walk *w, struct seen *seen, const char *pid, de
 	for (struct dirent *e; dir && (e = readdir(dir));) {
 		struct stat st;
 
-		if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0 &&
-			st.st_blocks > 0 && on_disk(dirfd(dir), e->d_name, &st, own) && first_time(seen, &st))
+		if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) &&
+			st.st_nlink == 0 && st.st_blocks > 0 && on_disk(dirfd(dir), e->d_name, &st, own) && first_time(seen, &st))
 			count(w, &st);
 	}
 	if (dir)
