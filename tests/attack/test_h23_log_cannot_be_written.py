@@ -43,7 +43,18 @@ def small_disk(lab, size="3m"):
 
 def every_connection_is_on_record(lab, rows):
     flows = [r for r in rows if r["event"] == "flow" and r["verdict"] == "allow" and r.get("port") == 7]
-    assert sum(r["count"] for r in flows) == lab.syns("11.1.0.5", 7), (len(flows), lab.syns("11.1.0.5", 7), [r for r in rows if r["event"] == "loss"])
+    arrived = lab.syns("11.1.0.5", 7) + lab.syns("2a00:1::5", 7)  # a client that is refused by one family tries the other
+    assert sum(r["count"] for r in flows) == arrived, (len(flows), arrived, [r for r in rows if r["event"] == "loss"])
+
+
+def act_until_stuck(do, until_told):
+    """Connect until nothing works any more, because the log has used up the space that was reserved for it. How many connections that takes depends on the sizes of records and on how
+    repeats are summed up."""
+    for _ in range(60):
+        if worked(do([ACT], timeout=120)[0]) == 0:
+            break
+    until_told()
+    assert worked(do([ACT], timeout=120)[0]) == 0
 
 
 @pytest.mark.parametrize("who", ["user", "root"])
@@ -55,16 +66,14 @@ def test_h23_what_is_done_on_a_full_disk_is_on_record_or_not_done(lab, who):
             worked(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
             worked(do([open_flow("live", "ok.test")])[0])
             worked(do([["eval", "fill('%s/ballast'); out = 1" % project]])[0])
-            done = sum(worked(row) for row in do([ACT, ACT, ACT, ACT], timeout=120))
+            act_until_stuck(do, lambda: proc.wait_output(b"cannot be written", stream=2))
             before = do([TELL])[0]["ok"]["live"]
             wait_for(lambda: do([TELL])[0]["ok"]["live"]["echoes"] > before["echoes"] + 20)  # what lives goes on
             refused(do([["resolve", "ok.test"]])[0])
-            proc.wait_output(b"cannot be written", stream=2)
             worked(do([["eval", "os.unlink('%s/ballast'); out = 1" % project]])[0])
             wait_for(lambda: "ok" in do([["tcp", "ok.test", 7, b"x".hex()]])[0])
         rows = lab.netlog()
         every_connection_is_on_record(lab, rows)
-        assert done < 240
         denied(rows, ("builtin: log", "log cannot be written"), event="flow", dst="11.1.0.5", port=7)
         denied(rows, ("flags: ok.test:7", "log cannot be written"), event="dns", name="ok.test")
         assert lab.ak(["audit", "verify"]).code == 0
@@ -78,12 +87,11 @@ def test_h23_a_persistent_sandbox_is_held_to_the_same(boxes):
             with b.holding("x", FILL) as (proc, do):
                 worked(do([["tcp", "ok.test", 7, b"x".hex()]])[0])
                 worked(do([["eval", "fill('%s/ballast'); out = 1" % project]])[0])
-                got = [worked(row) for row in do([ACT, ACT, ACT, ACT], timeout=120)]
+                act_until_stuck(do, lambda: wait_for(lambda: "cannot be written" in open(b.runtime("daemon.log")).read()))
                 worked(do([["eval", "os.unlink('%s/ballast'); out = 1" % project]])[0])
                 wait_for(lambda: "ok" in do([["tcp", "ok.test", 7, b"x".hex()]])[0])
             b.ak("stop", "x")
             every_connection_is_on_record(lab, b.netlog("x"))
-            assert sum(got) < 240, got
             b.ak("audit", "verify")
         finally:
             b.close()

@@ -71,7 +71,7 @@ def test_a_user_with_a_group_of_their_own_is_told_too(tmp_path, lab):
     try:
         for path in (group, group + "/cgroup.procs"):
             os.chown(path, lab.uid, lab.gid)
-        command = ["setpriv", "--reuid=%d" % lab.uid, "--regid=%d" % lab.gid, "--clear-groups", "--inh-caps=-all", os.environ["AK_BIN"], "run", "--no-network", "--pids", "30",
+        command = ["setpriv", "--reuid=%d" % lab.uid, "--regid=%d" % lab.gid, "--clear-groups", "--inh-caps=-all", lab.binary, "run", "--no-network", "--pids", "30",
                    "--", PYTHON, "-c", FORKS]
         env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "AGENTKERNEL_DATA_DIR": os.environ.get("AGENTKERNEL_DATA_DIR", "")}
         r = subprocess.run(["sh", "-c", "echo 0 > %s/cgroup.procs; exec \"$@\"" % group, "sh", *command], capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
