@@ -294,6 +294,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	event_free(v.on_sandbox);
 	event_free(v.on_stop);
 	event_free(v.on_look);
+	event_free(v.on_disk);
 	ak_close(v.healer);
 	ak_close(v.daemon_pidfd);
 	ipc_server_free(v.server);
