@@ -182,8 +182,21 @@ static void read_answer(struct daemon *d, struct found *f, uint64_t until_ms)
 		ak_close(fds[i]);
 }
 
+/* Sandboxes with a network whose supervisors have not answered yet. */
+static size_t count_late(const struct daemon *d)
+{
+	const struct dsb *sb;
+	size_t n = 0;
+
+	TAILQ_FOREACH(sb, &d->sandboxes, link)
+		n += sb->asked && state_network(&sb->state);
+	return n;
+}
+
 void adopt_answer(struct dsb *sb, struct ipc_message *msg)
 {
+	struct daemon *d = sb->d;
+
 	sb->asked = false;
 	if (sb->status != DSB_RUNNING)
 		return; /* it is being stopped */
@@ -192,10 +205,10 @@ void adopt_answer(struct dsb *sb, struct ipc_message *msg)
 		return;
 	}
 	take_answer(sb, msg->obj, msg->fds, msg->n_fds);
-	if (sb->d->gw.state == DGW_UP)
-		dsb_rehost_all(sb->d);
-	else if (sb->d->gw.state == DGW_DOWN)
-		dgw_start(sb->d);
+	if (d->gw.state == DGW_UP)
+		dsb_rehost_all(d);
+	else if (d->gw.state == DGW_DOWN && (d->gw.net_ns >= 0 || !count_late(d)))
+		dgw_start(d);
 }
 
 /* A sandbox that is recorded as running but has no supervisor ended while no daemon was running. */
@@ -222,8 +235,7 @@ int adopt_all(struct daemon *d, bool *ret_wait, struct ak_err *err)
 {
 	_cleanup_free_ struct found *all = NULL;
 	uint64_t until = ak_now_ms() + ANSWER_MS;
-	size_t n = 0, late = 0;
-	struct dsb *sb;
+	size_t n = 0;
 	int rc = ask_all(d, &all, &n);
 
 	for (size_t i = 0; i < n; i++) {
@@ -231,9 +243,7 @@ int adopt_all(struct daemon *d, bool *ret_wait, struct ak_err *err)
 		ak_close(all[i].fd);
 	}
 	correct_states(d);
-	TAILQ_FOREACH(sb, &d->sandboxes, link)
-		late += sb->asked;
-	*ret_wait = late && d->gw.net_ns < 0;
+	*ret_wait = d->gw.net_ns < 0 && count_late(d);
 	return rc;
 }
 

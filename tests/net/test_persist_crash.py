@@ -152,6 +152,24 @@ def test_a_supervisor_that_answers_late_is_adopted_late(any_boxes):
     assert b.list()["late"]["status"] == "stopped"
 
 
+def test_a_late_answer_without_network_does_not_start_a_gateway_of_its_own(boxes):
+    """The gateway must join the namespaces of a sandbox that has a network, also if the supervisor of one that has none answers first."""
+    b, lab = boxes, boxes.lab
+    b.up("plain", "--no-network")
+    (plain,) = b.supervisors()
+    b.up("late", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
+    (late,) = set(b.supervisors()) - {plain}
+    with b.holding("late") as (_, do):
+        with b.without_daemon():
+            lab.host(["kill", "-STOP", plain, late])
+            b.ak("daemon", "start")
+            lab.host(["kill", "-CONT", plain])
+            b.sh("plain", "true")  # its supervisor answers requests in order
+            b.list()
+        lab.host(["kill", "-CONT", late])
+        wait_for(lambda: "ok" in do([ECHO])[0])
+
+
 def test_a_sandbox_that_the_new_gateway_cannot_take_gets_its_network_once_it_can(boxes):
     b, lab = boxes, boxes.lab
     b.up("x", "--compatibility-mode", "codex", "--allow-host", "ok.test:7")
