@@ -62,7 +62,9 @@ def test_root_is_told_that_the_process_limit_was_reached(boxes):
 
 
 def test_a_user_with_a_group_of_their_own_is_told_too(tmp_path, lab):
-    if os.geteuid() or not os.path.isdir(PIDS_GROUP):
+    if not lab.is_root:
+        pytest.skip("the suite runs as an ordinary user")
+    if not os.path.isdir(PIDS_GROUP):
         missing("no control groups of version 1 that we may give away")
     group = "%s/ak-test-%d" % (PIDS_GROUP, os.getpid())
     os.mkdir(group)
