@@ -31,13 +31,16 @@
 #define SEEN_MAX 16384u /* files without a name that are told apart; the rest may count twice */
 #define SEEN_SLOTS (2 * SEEN_MAX)
 #define CHILDREN_MAX (8u << 20) /* bytes of pids */
+#define DESCRIPTORS_MAX (1u << 18) /* of all processes; looking at more would take seconds, in which we miss what is written */
 
 struct walk {
 	const struct sandbox_measure *m; /* borrowed */
 	struct sandbox_usage got;
 	DIR *levels[LEVELS]; /* owned */
 	unsigned depth;
+	unsigned descriptors; /* looked at */
 	bool denied; /* a folder could not be read */
+	bool failed; /* the host lacks what we need */
 };
 
 /* ---- files with a name ---- */
@@ -53,8 +56,15 @@ static void count(struct walk *w, const struct stat *st)
 	uint64_t bytes = ((uint64_t)st->st_blocks * 512 + INODE_BYTES + links - 1) / links;
 
 	w->got.bytes += bytes;
-	if (st->st_ctim.tv_sec >= w->m->since_s)
-		w->got.fresh += bytes;
+}
+
+/* The sandbox sees when its folders were read, and could move files behind us: leave no trace. Only the owner of a folder may ask for that. */
+static int open_folder(int dir, const char *name)
+{
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	int fd = openat(dir, name, flags | O_NOATIME);
+
+	return fd < 0 && errno == EPERM ? openat(dir, name, flags) : fd;
 }
 
 static int push(struct walk *w, int dir, const char *name)
@@ -65,7 +75,7 @@ static int push(struct walk *w, int dir, const char *name)
 		w->got.too_deep = true;
 		return 0;
 	}
-	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = open_folder(dir, name);
 	if (fd < 0)
 		return -errno;
 	w->levels[w->depth] = fdopendir(fd);
@@ -90,8 +100,8 @@ static void visit(struct walk *w, const char *name)
 		rc = S_ISDIR(st.st_mode) ? push(w, dir, name) : 0;
 	}
 	w->denied |= rc == -EACCES || rc == -EPERM;
-	if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
-		w->got.too_deep = true; /* not seen is not small */
+	w->got.too_deep |= rc == -EMFILE; /* not seen is not small */
+	w->failed |= rc == -ENFILE || rc == -ENOMEM; /* others may be the cause */
 }
 
 static int walk(struct walk *w)
@@ -155,7 +165,7 @@ static void look_at_files(struct walk *w, struct seen *seen, const char *pid, de
 
 	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
 	dir = opendir(path);
-	for (struct dirent *e; dir && (e = readdir(dir));) {
+	for (struct dirent *e; dir && w->descriptors < DESCRIPTORS_MAX && (e = readdir(dir)); w->descriptors++) {
 		struct stat st;
 
 		if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) &&
@@ -196,7 +206,7 @@ static void look_at_processes(struct walk *w, pid_t init)
 	if (!seen || init <= 0 || stat(w->m->dir, &own) < 0)
 		return;
 	strbuf_printf(&todo, "%d ", (int)init);
-	for (size_t at = 0; !todo.failed && at < todo.len && todo.len < CHILDREN_MAX;) {
+	for (size_t at = 0; !todo.failed && at < todo.len && todo.len < CHILDREN_MAX && w->descriptors < DESCRIPTORS_MAX;) {
 		size_t len = strcspn(todo.data + at, " ");
 		char pid[16];
 
@@ -205,6 +215,7 @@ static void look_at_processes(struct walk *w, pid_t init)
 		look_at_files(w, seen, pid, own.st_dev);
 		add_children(&todo, pid);
 	}
+	w->got.too_deep |= w->descriptors == DESCRIPTORS_MAX;
 }
 
 /* ---- the child ---- */
@@ -244,6 +255,8 @@ static _Noreturn void measure_main(const struct sandbox_measure *m, int out)
 		_exit(1);
 	if (w.denied && !enough(&w))
 		walk_again(&w, &held);
+	if (w.failed)
+		_exit(1);
 	_exit(write(out, &w.got, sizeof(w.got)) == sizeof(w.got) ? 0 : 1);
 }
 

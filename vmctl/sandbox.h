@@ -16,7 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <time.h>
 
 enum sandbox_isolation {
 	SANDBOX_MODERATE,
@@ -146,12 +145,11 @@ int sandbox_remove_tree(int dirfd, const char *name);
 struct sandbox_measure {
 	const char *dir;
 	pid_t init; /* sandbox_init_pid; 0: no process runs */
-	time_t since_s; /* what changed since then counts as fresh */
 	uint64_t enough; /* the walk may stop beyond so many bytes; 0: it may not */
 };
 struct sandbox_usage {
-	uint64_t bytes, fresh;
-	bool too_deep; /* folders below the depth that we look at: the rest is not known */
+	uint64_t bytes;
+	bool too_deep; /* folders below the depth that we look at, or more descriptors than we look at: the rest is not known */
 };
 
 /* Measure in a child. The descriptor is readable when sandbox_measure_end, which closes it, has the result; -EAGAIN before. */

@@ -4,8 +4,7 @@
  *
  * Theory of operation. statfs costs nothing: it is asked up to twenty times a second, the more often the closer the limit may be. Only when the file system has lost a part of what the
  * sandbox may still write, or has changed and the last measurement is old, a child measures the files (sandbox_measure). So a sandbox can exceed its limit by what it writes between two
- * looks and during a measurement. Without a limit there is still a floor: a sandbox that leaves less than that on the file system by what it wrote since its start is ended too, before
- * the host and its own log have no space.
+ * looks and during a measurement.
  */
 #ifndef AK_RUN_DISK_H
 #define AK_RUN_DISK_H
@@ -17,18 +16,17 @@
 
 struct disk_watch {
 	const char *dir; /* borrowed; NULL: nothing to watch */
-	uint64_t limit, floor; /* bytes; 0: none */
+	uint64_t limit; /* bytes */
 	pid_t init;
 	uint64_t next_ms; /* when to look again, by ak_now_ms */
 	uint64_t headroom; /* what it might write without exceeding the limit, when it was measured */
 	uint64_t left_then; /* free space of the file system at that time */
 	uint64_t measured_ms, took_ms; /* when that began, and its duration */
-	time_t began_s;
 	pid_t child; /* measures now; 0: none */
 	int fd; /* owned; of the child */
 };
 
-/* DIR must outlive the watch; NULL or a file system that cannot be asked: no watch. LIMIT 0: only the floor. */
+/* DIR must outlive the watch. LIMIT 0: no watch. */
 void disk_watch_begin(struct disk_watch *w, const char *dir, uint64_t limit, pid_t init);
 void disk_watch_done(struct disk_watch *w);
 

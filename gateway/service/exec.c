@@ -153,7 +153,6 @@ static int take_message(
 		ret->pids_limit = json_number(msg, "pids_limit", 0);
 		ret->out_of_disk = json_truth(msg, "out_of_disk");
 		ret->disk_limit = json_number(msg, "disk_limit", 0);
-		ret->disk_left = json_number(msg, "disk_left", 0);
 		snprintf(ret->why.text, sizeof(ret->why.text), "%s", json_text(msg, "error", ""));
 		ret->n_left = (unsigned)json_number(msg, "n_left", 0);
 		snprintf(ret->left, sizeof(ret->left), "%s", json_text(msg, "left", ""));
@@ -313,7 +312,6 @@ void service_exit_outcome(const struct service_exit *end, struct run_outcome *re
 	ret->pids = end->pids_limit;
 	ret->out_of_disk = end->out_of_disk;
 	ret->disk_bytes = end->disk_limit;
-	ret->disk_left = end->disk_left;
 }
 
 static int finish(const struct service_exit *end, struct run_report *ret, struct ak_err *err)

@@ -257,7 +257,7 @@ struct service_exit {
 	uint64_t oom_limit; /* the memory limit in bytes, if it killed a process meanwhile; else 0 */
 	uint64_t pids_limit; /* the process limit, if it was reached meanwhile; else 0 */
 	bool out_of_disk; /* the sandbox was ended for what it wrote: */
-	uint64_t disk_limit, disk_left; /* disk_bytes and disk_left of store/report.h */
+	uint64_t disk_limit; /* bytes */
 	struct ak_err why; /* reason of 125 to 127, or "" */
 	unsigned n_left; /* number of processes that the command left running */
 	char left[AK_ERR_MAX]; /* their pids and names, truncated: "7 sleep, 9 node" */

@@ -45,7 +45,6 @@ static const struct {
 	{ "memory_bytes", OUTCOME(memory_bytes) },
 	{ "pids", OUTCOME(pids) },
 	{ "disk_bytes", OUTCOME(disk_bytes) },
-	{ "disk_left", OUTCOME(disk_left) },
 	{ "allowed", OUTCOME(net.allowed) },
 	{ "denied", OUTCOME(net.denied) },
 	{ "lost", OUTCOME(net.lost) },
@@ -198,12 +197,8 @@ void run_outcome_tell(struct strbuf *out, const struct run_outcome *o)
 		strbuf_printf(out, "the sandbox reached its limit of %llu processes (--pids)\n", (unsigned long long)o->pids);
 	else if (o->pids_hit)
 		strbuf_puts(out, "the sandbox reached its process limit (--pids)\n");
-	if (o->out_of_disk && o->disk_bytes)
+	if (o->out_of_disk)
 		strbuf_printf(out, "out of disk space: limit %llu MiB (--disk)\n", (unsigned long long)(o->disk_bytes >> 20));
-	else if (o->out_of_disk)
-		strbuf_printf(out,
-			"out of disk space: what the sandbox wrote left only %llu MiB on the disk, so it was ended before the disk was full\n",
-			(unsigned long long)(o->disk_left >> 20));
 }
 
 void run_report_tell(struct strbuf *out, const struct run_report *r)

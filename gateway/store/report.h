@@ -20,8 +20,7 @@ struct run_outcome {
 	int exit_code; /* of the command; 128+N for signal N, 124 after a timeout, 126 and 127 if it could not be run */
 	bool timed_out, out_of_memory, pids_hit, out_of_disk;
 	uint64_t memory_bytes, pids; /* the limits that it had; 0: none of its own */
-	uint64_t disk_bytes; /* with out_of_disk: the limit; 0: it left too little on the disk, and DISK_LEFT is what is left */
-	uint64_t disk_left;
+	uint64_t disk_bytes; /* with out_of_disk: the limit */
 	uint64_t start_us; /* from the request to the start of the command */
 	uint64_t duration_ms; /* of the command */
 	struct gw_stats net;

@@ -236,8 +236,7 @@ static void tell_exit(struct ipc_peer *peer, const struct super_exec *e, const s
 		ok = cJSON_AddNumberToObject(obj, "pids_limit", e->super->state->limits.pids);
 	if (ok && e->super->over.out_of_disk)
 		ok = cJSON_AddTrueToObject(obj, "out_of_disk") &&
-			cJSON_AddNumberToObject(obj, "disk_limit", (double)e->super->over.disk_bytes) &&
-			cJSON_AddNumberToObject(obj, "disk_left", (double)e->super->over.disk_left);
+			cJSON_AddNumberToObject(obj, "disk_limit", (double)e->super->over.disk_bytes);
 	if (ok && ev->n_left)
 		ok = cJSON_AddNumberToObject(obj, "n_left", ev->n_left) && cJSON_AddStringToObject(obj, "left", ev->left);
 	ipc_peer_send(peer, ok ? obj : NULL, NULL, 0);

@@ -6,7 +6,7 @@
  *   {"op":"exec","argv":[…],"env":[…],"workdir":…,"tty":bool,"rows":N,"cols":N,"timeout_ms":N} + fds 0,1,2 (none with tty)
  *        → {"event":"started","id":N} [+ the pty's master], later {"event":"exit","id":N,"exit_code":N,"timed_out":bool}, also with
  *          "error" and "code" for 125, 126 and 127, and with "n_left" and "left" ("7 sleep, 9 node") if background processes are left. "oom_limit" is the memory
- *          limit in bytes, if it killed a process of the sandbox meanwhile, "pids_limit" the process limit, if it was reached; "out_of_disk" with "disk_limit" and "disk_left" (report.h) tell that the sandbox is ended.
+ *          limit in bytes, if it killed a process of the sandbox meanwhile, "pids_limit" the process limit, if it was reached; "out_of_disk" with "disk_limit" tells that the sandbox is ended.
  *          Meanwhile the client may send {"op":"signal","sig":N}. When the client disconnects or the timeout expires, the command and all
  *          processes that it started are killed. One command at a time per connection.
  *   {"op":"root"}        → {} + O_PATH descriptor of the sandbox's root (for openat2 with RESOLVE_IN_ROOT)

@@ -106,7 +106,7 @@ static void a_limit_that_was_reached_is_told_with_its_size(void **state)
 	assert_string_equal(
 		text.data, "out of memory: limit 256 MiB (--memory)\nthe sandbox reached its limit of 64 processes (--pids)\n");
 	strbuf_reset(&text);
-	o = (struct run_outcome){ .out_of_disk = true, .disk_bytes = 2ull << 30, .disk_left = 7 << 20 };
+	o = (struct run_outcome){ .out_of_disk = true, .disk_bytes = 2ull << 30 };
 	run_outcome_tell(&text, &o);
 	assert_string_equal(text.data, "out of disk space: limit 2048 MiB (--disk)\n");
 }
