@@ -31,6 +31,7 @@ struct request {
 	size_t n_fds;
 	struct dsb *sb; /* borrowed: the sandbox it acts on or is queued at; NULL when it names none */
 	bool begun; /* it has started to act on its sandbox */
+	uint64_t disk_before; /* a start: the limit of its files until then */
 	struct state_sandbox change; /* owned: a policy change: the new edits */
 	struct policy *policy; /* owned reference: a policy change: the new policy */
 };

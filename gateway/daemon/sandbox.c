@@ -372,6 +372,13 @@ void dsb_rehost_all(struct daemon *d)
 
 /* ---- stopping ---- */
 
+/* A start that failed changes nothing: the limit that it asked for may be the reason. */
+static void fail_start(struct request *r, int code, const char *reason)
+{
+	r->sb->state.limits.disk_bytes = r->disk_before;
+	request_fail(r, code, reason);
+}
+
 /* The sandbox has stopped: finish the current request. */
 static void tell_down(struct dsb *sb)
 {
@@ -384,7 +391,7 @@ static void tell_down(struct dsb *sb)
 		return;
 	}
 	if (r->op->run == op_start)
-		request_fail(r, EIO, sb->failure.text[0] ? sb->failure.text : "the sandbox ended while it was starting");
+		fail_start(r, EIO, sb->failure.text[0] ? sb->failure.text : "the sandbox ended while it was starting");
 	else if (r->op->run == op_remove || r->op->run == op_orphan_run)
 		removal_begin(sb);
 	else
@@ -713,13 +720,14 @@ void op_start(struct request *r)
 		fail_state(r, EALREADY, "is running already");
 		return;
 	}
+	r->disk_before = sb->state.limits.disk_bytes;
 	rc = accept_dir(r, &err);
 	if (rc >= 0)
 		rc = json_get_uint(r->obj, "disk_bytes", DISK_MAX, &sb->state.limits.disk_bytes, &err); /* saved once it runs */
 	if (rc >= 0)
 		rc = launch(sb, &err);
 	if (rc < 0) {
-		request_fail(r, -rc, err.text);
+		fail_start(r, -rc, err.text);
 		return;
 	}
 	r->begun = true;

@@ -47,6 +47,16 @@ def test_h23_what_is_over_the_limit_starts_only_with_a_higher_one(any_boxes):
     assert b.sh("x", "echo fine") == "fine\n"
 
 
+def test_h23_a_limit_with_which_it_does_not_start_is_not_kept(boxes):
+    b = boxes
+    b.up("x", "--disk", "1G", "--no-network")
+    b.sh("x", "head -c 20M /dev/zero > ~/f")
+    b.ak("stop", "x")
+    b.fails("start", "--disk", "16M", "x", says="exceed its limit of 16 MiB")
+    b.ak("start", "x")
+    assert b.list()["x"]["disk_mb"] == 1024
+
+
 def test_h23_many_names_of_one_file_count_once(any_boxes):
     b = any_boxes
     b.up("x", "--disk", "16M", "--no-network")
