@@ -13,7 +13,8 @@
  * only sees what the file got.
  *
  * The helper needs CAP_SYS_PTRACE in the sandbox's user namespace, because it is no parent of the callers (Yama). Processes
- * inside cannot look into it. If one kills it, such calls return ENOSYS. It may have to wait for a caller that the kernel cannot
+ * inside cannot look into it. If one kills it, such calls return ENOSYS, and no other process can take its place, because the filter
+ * refuses listeners. It may have to wait for a caller that the kernel cannot
  * interrupt; further callers of the sandbox wait with it, and all of them can be killed.
  */
 #include "vmctl/internal.h"

@@ -22,6 +22,7 @@ SPECIAL = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -238,6 +239,38 @@ static void helper(int pid)
 	tell("without it", err(syscall(SYS_chmod, "late", 04755)) != 0); tell("late mode", mode("late")); tell("ordinary", err(chmod("late", 0640)));
 }
 
+static void *let_through(void *arg)
+{
+	uint64_t note[10]; /* struct seccomp_notif */
+	struct { uint64_t id; int64_t val; int32_t error; uint32_t flags; } go = { .flags = 1 /* continue */ };
+
+	for (;;) {
+		memset(note, 0, sizeof(note));
+		if (ioctl(*(int *)arg, 0xc0502100, note) < 0) continue;
+		go.id = note[0];
+		ioctl(*(int *)arg, 0xc0182101, &go);
+	}
+	return NULL;
+}
+
+/* A filter of the caller's own, whose listener lets the calls through. The newest filter is asked, if several report a call. */
+static void listener(int pid)
+{
+	/* load the number; is it fchmod's? report it : allow it */
+	struct { uint16_t code; uint8_t yes, no; uint32_t k; } code[] = { { 0x20, 0, 0, 0 }, { 0x15, 0, 1, SYS_fchmod }, { 6, 0, 0, 0x7fc00000 }, { 6, 0, 0, 0x7fff0000 } };
+	struct { unsigned short len; void *code; } prog = { 4, code };
+	static int own;
+	pthread_t t;
+	int fd = plain("let-through");
+
+	if (pid) { kill(pid, SIGKILL); while (kill(pid, 0) == 0) ; }
+	own = syscall(SYS_seccomp, 1, 8, &prog);
+	tell("listener", own >= 0);
+	if (own >= 0) pthread_create(&t, NULL, let_through, &own);
+	syscall(SYS_fchmod, fd, 06711);
+	tell("let through", mode("let-through") & 06000);
+}
+
 int main(int argc, char **argv)
 {
 	printf("{");
@@ -251,6 +284,7 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[i], "blocked")) blocked();
 		if (!strcmp(argv[i], "foreign")) foreign();
 		if (!strcmp(argv[i], "helper")) helper(atoi(argv[++i]));
+		if (!strcmp(argv[i], "listener")) listener(atoi(argv[++i]));
 	}
 	printf("\"end\":0}\n");
 	return 0;
@@ -375,6 +409,17 @@ def test_h2_the_helper_is_closed_and_its_end_is_a_refusal(any_user):
     assert r.code == 0, r
     assert json.loads(r.out) == {"mem": 0, "environ": 0, "fd/3": 0, "root/etc": 0, "maps": 0, "ptrace": 0, "getfd": 0, "signalled": 0, "without it": 1,
                                  "late mode": 0o711, "ordinary": 0, "end": 0}, r
+    nothing_left(lab)
+
+
+@pytest.mark.parametrize("kill", [True, False], ids=["without the helper", "with it"])
+def test_h2_a_listener_of_its_own_does_not_let_the_bits_through(any_user, kill):
+    lab = any_user
+    imported(lab)
+    compile_c(lab, SPECIAL, "h2-special", static=True)
+    script = "for p in /proc/[0-9]*; do case $(cat $p/cmdline) in *helper) exec ./h2-special listener %s;; esac; done" % ("${p#/proc/}" if kill else 0)
+    r = lab.run([*CLAUDE, "--image", "box", "--dir", lab.path("project"), "sh", "-c", script], cwd=lab.path("project"))
+    assert json.loads(r.out) == {"listener": 0, "let through": 0, "end": 0}, r
     nothing_left(lab)
 
 

@@ -403,6 +403,19 @@ static int refuse_foreign(scmp_filter_ctx ctx)
 	return table_check(seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)), "bad architecture");
 }
 
+/*
+ * Refuse a second listener, as the kernel does while there is one. A sandbox can kill the helper. A filter of its own would then be asked instead of this one, the older one, about
+ * each call that both report, and could let it through.
+ */
+static int add_listeners(scmp_filter_ctx ctx)
+{
+	const uint64_t flag = SECCOMP_FILTER_FLAG_NEW_LISTENER;
+
+	return table_check(
+		seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EBUSY), SCMP_SYS(seccomp), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, flag, flag)),
+		"listeners");
+}
+
 static int build(scmp_filter_ctx ctx, enum profile profile)
 {
 	if (refuse_foreign(ctx) < 0)
@@ -412,6 +425,8 @@ static int build(scmp_filter_ctx ctx, enum profile profile)
 	if (add_denied(ctx, profile) < 0 || add_families(ctx) < 0)
 		return -1;
 	if (add_types(ctx) < 0 || add_transports(ctx) < 0 || add_ioctls(ctx) < 0 || add_set_ids(ctx, profile) < 0)
+		return -1;
+	if ((profile == MODERATE_IMAGE || profile == NESTED_IMAGE) && add_listeners(ctx) < 0)
 		return -1;
 	if (profile != NESTED && profile != NESTED_IMAGE && add_namespaces(ctx, profile) < 0)
 		return -1;
