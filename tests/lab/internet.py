@@ -24,6 +24,18 @@ TURNS = 20  # of our own event loop, more than a connection needs from its first
 ND_TYPES = set(range(130, 138)) | {143}  # multicast listener and neighbour chatter of the kernels themselves
 
 
+def refuses_reply(frame, proto, off):
+    """The host's kernel tells a DNS server that nobody waits any more: "no such port", quoting the server's own reply."""
+    inner = off + 8
+    if proto == 1 and frame[off:off + 2] == b"\x03\x03":
+        source, udp, quoted = frame[inner + 12:inner + 16], inner + 20, frame[inner:inner + 1] == b"\x45" and frame[inner + 9:inner + 10] == b"\x11"
+        return quoted and source == frame[30:34] and frame[udp:udp + 2] == b"\0\x35"
+    if proto == 58 and frame[off:off + 2] == b"\x01\x04":
+        source, udp, quoted = frame[inner + 8:inner + 24], inner + 40, frame[inner + 6:inner + 7] == b"\x11"
+        return quoted and source == frame[38:54] and frame[udp:udp + 2] == b"\0\x35"
+    return False
+
+
 class Counter:
     """Packets that came in on LINK, by destination."""
 
@@ -74,6 +86,8 @@ class Counter:
             key = "%s %d %s" % (dst, struct.unpack_from("!H", frame, off + 2)[0], "tcp" if proto == 6 else "udp")
             if proto == 6 and frame[off + 13] & 0x12 == 2:
                 self.syns[key] += 1
+        elif refuses_reply(frame, proto, off):
+            key = dst + " 53 late"
         else:
             key = "%s 0 %d" % (dst, proto)
         self.packets[key] += 1

@@ -482,7 +482,7 @@ class Lab:
     def strangers(self, *expected):
         """Destinations that got packets and are neither the lab's DNS nor EXPECTED (addresses)."""
         rows = {key for key in self.counters()["packets"] if key.split(" ")[0] not in expected}
-        return sorted(rows - {"11.0.0.53 53 udp", "2a00::53 53 udp", "11.0.0.53 53 tcp", "2a00::53 53 tcp"})
+        return sorted(rows - {"%s 53 %s" % (dns, kind) for dns in ("11.0.0.53", "2a00::53") for kind in ("udp", "tcp", "late")})
 
     def conns(self, dst=None, kind=None):
         return [c for c in self.internet(op="conns") if dst in (None, c["dst"]) and kind in (None, c["kind"])]

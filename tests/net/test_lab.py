@@ -59,6 +59,22 @@ def test_counters_see_what_nobody_answers(plain_lab):
     assert lab.strangers() == []
 
 
+@pytest.mark.parametrize("dns", ["11.0.0.53", "2a00::53"])
+def test_a_reply_that_nobody_waits_for_is_no_stranger(plain_lab, dns):
+    """The host's kernel refuses a late reply of the DNS with an ICMP error; an error that quotes anything else is still one."""
+    lab = plain_lab
+    lab.dns.behave("ok.test", delay=0.3)
+    code = ("s = socket.socket(socket.AF_INET6 if ':' in %r else socket.AF_INET, socket.SOCK_DGRAM)\n"
+            "s.sendto(bytes.fromhex(%r), (%r, 53)); s.close()" % (dns, dnswire.query("ok.test").hex(), dns))
+    assert "err" not in run_probe(lab, [["eval", code]])[0]
+    wait_for(lambda: lab.counters()["packets"].get(dns + " 53 late"))
+    assert lab.strangers() == [], lab.strangers()
+    error = "(socket.AF_INET6, socket.SOCK_RAW, 58), b'\\1\\4'" if ":" in dns else "(socket.AF_INET, socket.SOCK_RAW, 1), b'\\3\\3'"
+    send = "import socket; to, head = %s; socket.socket(*to).sendto(head + bytes(6) + b'my own words' * 10, (%r, 0))" % (error, dns)
+    assert lab.spawn([PYTHON, "-c", send], who="root").wait().code == 0
+    assert lab.strangers() == [dns + (" 0 58" if ":" in dns else " 0 1")]
+
+
 def test_dns_follows_the_table_and_keeps_what_it_was_asked(plain_lab):
     lab = plain_lab
     lab.dns.set("chain.test", CNAME="mid.test", ttl=60)
