@@ -122,6 +122,17 @@ def remove(folder):
     os.rmdir(folder)
 
 
+def closed_above(path):
+    """The first folder above PATH that other users cannot pass, or None."""
+    above = path
+    closed = None
+    while above != "/":
+        above = os.path.dirname(above)
+        if not os.stat(above).st_mode & 1:
+            closed = above
+    return closed
+
+
 def ip_batch(lines, netns_pid=None):
     cmd = ["ip", "-batch", "-"]
     if netns_pid:
@@ -153,11 +164,27 @@ class Lab:
         # Whatever root's agentkernel keeps in the system's folders lives and dies with the lab.
         for place, mode in PRIVATE.items():
             mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=" + mode)
+        if os.getuid() == 0 and not self.mapped:
+            self.show_tree(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
         if real.startswith("/run/"):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             write(real, "")
         mount(self.resolv, real, None, MS_BIND)
         mount(os.path.join(self.folder, "hosts"), os.path.realpath("/etc/hosts"), None, MS_BIND)
+
+    def show_tree(self, tree):
+        """Root's source tree at its own path, also for the lab's user: root's home, for one, is closed to others."""
+        closed = closed_above(tree)
+        if not closed:
+            return
+        spare = os.path.join(self.folder, "tree")
+        os.mkdir(spare)
+        mount(tree, spare, None, MS_BIND | MS_REC)
+        mount("tmpfs", closed, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
+        os.makedirs(tree)
+        mount(spare, tree, None, MS_BIND | MS_REC)
+        check(libc.umount2(spare.encode(), MNT_DETACH), "umount " + spare)
+        os.rmdir(spare)
 
     def internet(self):
         r, w = os.pipe()

@@ -76,7 +76,10 @@ class Screen:
                 select.select([self.master], [], [], 0.1)
                 self.read()
             return re.search(pattern, self.seen)
-        wait_for(look)
+        try:
+            wait_for(look)
+        except AssertionError:
+            raise AssertionError("no %r on the screen after %r: %r" % (pattern, text, self.seen)) from None
         self.seen = b""
 
     def resize(self, rows, cols):

@@ -1,6 +1,7 @@
 """The lab itself, with plain tools: what it serves, what it counts, and that it holds no more than it should."""
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
@@ -181,3 +182,14 @@ def test_labs_do_not_see_each_other(plain_lab):
         assert run_probe(second, [["resolve", "mine.test"]])[0]["ok"] == ["11.8.0.1"]
         assert run_probe(plain_lab, [["resolve", "mine.test"]])[0]["err"] == "EAI_NONAME"
         assert plain_lab.strangers() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tree of an ordinary user is their own")
+def test_the_lab_s_user_can_run_what_lies_in_root_s_home(tmp_path):
+    tree = tmp_path / "home" / "tree"
+    shutil.copytree(os.path.dirname(os.path.dirname(HERE)), tree, ignore=lambda at, names: set(names) - {"tests", "lab"} if "lab" not in at else ())
+    os.chmod(tmp_path / "home", 0o700)
+    code = ("from lab import HERE, Lab\nwith Lab() as lab:\n    lab.reset()\n"
+            "    print(lab.spawn(['/bin/sh', '-c', 'id -u; head -c 3 ' + HERE + '/lab.py'], who='user').wait())")
+    r = subprocess.run([PYTHON, "-B", "-c", code], cwd=tree / "tests" / "lab", capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0 and "exit 0" in r.stdout and "#!/" in r.stdout, r

@@ -265,7 +265,7 @@ def test_a_persistent_sandbox_lives_in_a_container(pod):
         b.ak("create", "box", *PODMAN, *allow("ok.test"), timeout=SLOW)
         b.ak("start", "box", timeout=SLOW)
         assert json.loads(pod.ak(["list", "--json"]).out)[0]["backend"] == "podman"
-        r = pod.ak(["exec", "box", "--", "sh", "-c", "echo kept > ~/file; (trap 'echo asked > ~/end; exit' TERM; touch ~/ready; while :; do sleep 1000 & wait; done) & "
+        r = pod.ak(["exec", "box", "--", "sh", "-c", "echo kept > ~/file; (trap 'echo asked > ~/end; exit' TERM; while :; do sleep 1000 & : > ~/ready; wait; done) & "
                     "until [ -e ~/ready ]; do sleep 0.01; done; echo ok"])
         assert r.code == 0 and r.out == "ok\n" and "2 processes go on" in r.err, r
         assert worked(b.probe("box", [["tls", "ok.test", 443, "ok.test", "/p", pod.ca]])[0])["path"] == "/p"
