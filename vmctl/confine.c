@@ -72,10 +72,7 @@ int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err)
 	 */
 	if (rc == 0)
 		rc = set_limit(RLIMIT_NPROC, (counted ? 2 * pids : pids) + ours, "processes", err);
-	if (rc < 0)
-		return rc;
-	syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
-	return 0;
+	return rc;
 }
 
 /* ---- capabilities ---- */
@@ -102,20 +99,32 @@ static int set_caps(uint64_t keep)
 	return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
 }
 
+static int drop_bounding(uint64_t keep, struct ak_err *err)
+{
+	for (unsigned cap = 0; cap < 64; cap++) {
+		int held = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+
+		if (held < 0) /* past the kernel's last capability */
+			break;
+		if (held && !(keep & BIT(cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			return ak_fail_errno(err, errno, "dropping capability %u", cap);
+	}
+	return 0;
+}
+
+int sb_confine_early(const struct sb_ctx *ctx, struct ak_err *err)
+{
+	syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
+	return drop_bounding(caps_to_keep(ctx), err);
+}
+
 int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err)
 {
 	const uint64_t keep = caps_to_keep(ctx);
-	int rc;
+	int rc = ctx->was_parked ? drop_bounding(keep, err) : sb_confine_early(ctx, err);
 
-	for (unsigned cap = 0; cap < 64; cap++) {
-		if (keep & BIT(cap))
-			continue;
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
-			if (errno == EINVAL) /* past the kernel's last capability */
-				break;
-			return ak_fail_errno(err, errno, "dropping capability %u", cap);
-		}
-	}
+	if (rc < 0)
+		return rc;
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	rc = set_caps(keep | (sb_removes_set_ids(ctx->spec) ? BIT(CAP_SYS_PTRACE) : 0));
 	if (rc < 0)

@@ -186,6 +186,8 @@ _Noreturn void sb_init_main(struct sb_ctx *ctx, int map_ready_fd)
 	if (rc == 0 && ctx->spec->parked && ctx->spec->vm)
 		rc = sb_vm_park(ctx, root.fd, &err);
 	if (rc == 0 && ctx->spec->parked)
+		rc = sb_confine_early(ctx, &err);
+	if (rc == 0 && ctx->spec->parked)
 		rc = sb_await_job(ctx, &err);
 	if (rc == 0 && ctx->spec->podman)
 		sb_podman_main(ctx, &root);

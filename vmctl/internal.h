@@ -257,6 +257,8 @@ int sb_await_job(struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine(const struct sb_ctx *ctx, int *ret_listener, struct ak_err *err);
 
 /* confine.c: drop privileges; call in this order. */
+/* A keyring of its own, and the bounding set. A parked init calls it while it waits for a job; otherwise sb_confine_caps does. */
+int sb_confine_early(const struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine_limits(const struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine_caps(const struct sb_ctx *ctx, struct ak_err *err);
 int sb_confine_landlock(const int stdio[3], struct ak_err *err);
