@@ -76,16 +76,14 @@ int sb_init_confine(struct sb_ctx *ctx, struct ak_err *err)
 {
 	int listener, rc = sb_confine(ctx, &listener, err);
 
+	/* Forbid tracing and access through /proc: our memory is a copy of the caller's. The helper inherits this. */
+	prctl(PR_SET_NAME, "agentkernel");
+	prctl(PR_SET_DUMPABLE, 0);
 	if (rc == 0)
 		rc = start_helper(ctx, listener, err);
 	if (rc == 0 && !ctx->spec->argv)
 		rc = confine_later(ctx, err);
-	if (rc < 0)
-		return rc;
-	prctl(PR_SET_NAME, "agentkernel");
-	/* Forbid tracing and access through /proc: our memory is a copy of the caller's. */
-	prctl(PR_SET_DUMPABLE, 0);
-	return 0;
+	return rc;
 }
 
 int sb_open_pty(int *ret_master, int *ret_slave, struct ak_err *err)

@@ -24,6 +24,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/ptrace.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -148,28 +149,41 @@ static _Noreturn void serve(int listener)
 /* ---- start ---- */
 
 /* Our memory is a copy of the caller's, and /proc shows its command line: see init_loop.c. */
-static _Noreturn void helper_main(int listener)
+static _Noreturn void helper_main(int listener, int ready)
 {
+	const int keep[] = { listener, ready };
 	struct seccomp_notif_sizes sizes;
 
-	prctl(PR_SET_DUMPABLE, 0);
 	prctl(PR_SET_NAME, "agentkernel");
 	ak_title_set("agentkernel helper");
-	if (sb_keep_fds(&listener, 1) < 0 || syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) < 0)
+	if (sb_keep_fds(keep, ARRAY_SIZE(keep)) < 0 || syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) < 0)
 		_exit(1);
-	if (sizes.seccomp_notif > NOTE_MAX || sizes.seccomp_notif_resp > NOTE_MAX || sb_confine_helper() < 0)
+	if (sizes.seccomp_notif > NOTE_MAX || sizes.seccomp_notif_resp > NOTE_MAX)
+		_exit(1);
+	/* The filter that follows has no write; nothing of the host is left to be found here. */
+	if (write(ready, "", 1) != 1 || close(ready) < 0 || sb_confine_helper() < 0)
 		_exit(1);
 	serve(listener);
 }
 
 pid_t sb_setid_start(int listener)
 {
-	pid_t pid = fork();
+	_cleanup_close_ int owned = listener;
+	int ready[2];
+	pid_t pid;
+	char byte;
 
+	if (pipe2(ready, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
 	if (pid == 0)
-		helper_main(listener);
+		helper_main(owned, ready[1]);
 	if (pid < 0)
 		pid = -errno;
-	ak_close(listener);
+	ak_close(ready[1]);
+	/* No command may find it half prepared. All signals are blocked, so nothing interrupts the read. */
+	if (pid > 0 && read(ready[0], &byte, 1) != 1)
+		pid = -ESRCH;
+	ak_close(ready[0]);
 	return pid;
 }

@@ -4,6 +4,7 @@ import os
 import socket
 
 import pytest
+from expect import policy_env
 
 CLAUDE = ("--compatibility-mode", "claude")
 CODEX = ("--compatibility-mode", "codex")
@@ -52,11 +53,13 @@ def test_h5_confirmed_it_works_and_stays_so(any_boxes, folder):
         # The lab's own folders lie there, and with them agentkernel's own files: that is never a project.
         b.fails("run", *CLAUDE, "--dir", folder, "--allow-broad-dir", "true", code=2, says="agentkernel's own")
         return
-    r = lab.run([*CLAUDE, "--dir", folder, "--allow-broad-dir", "--", "pwd"])
+    # The shipped policies are our own files too, and the source tree may lie below the folder: a data folder elsewhere.
+    data = policy_env(lab, claude={"allow": ["ok.test"]})
+    r = lab.run([*CLAUDE, "--dir", folder, "--allow-broad-dir", "--", "pwd"], env=data)
     assert r.code == 0 and r.out.strip() == folder, r
-    b.up("x", *CLAUDE, "--dir", folder, "--allow-broad-dir")
-    b.ak("stop", "x")
-    b.ak("start", "x")
+    for words in (["daemon", "start"], ["create", "x", *CLAUDE, "--dir", folder, "--allow-broad-dir"], ["start", "x"], ["stop", "x"], ["start", "x"]):
+        r = lab.ak(words, env=data)
+        assert r.code == 0, r
 
 
 def test_h5_the_runtime_folder_is_never_in_a_project(any_user):

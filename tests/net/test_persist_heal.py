@@ -43,7 +43,10 @@ def restarts(b):
 
 
 def daemons(b):
-    return b.lab.host(["pgrep", "-x", "ak-daemon"]).out.split()
+    """Daemons, without a child that one of them has just forked and that still has its name."""
+    rows = [row.split() for row in b.lab.host(["ps", "-C", "ak-daemon", "-o", "pid=,ppid="]).out.splitlines()]
+    pids = {pid for pid, _ in rows}
+    return [pid for pid, parent in rows if parent not in pids]
 
 
 def healers(b):
